@@ -1,0 +1,39 @@
+# Everything a newcomer types starts here. `make test` needs Python >= 3.11 and make, nothing else.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help venv test lint types contracts check format demo bench clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e '.[test]'
+	touch $@
+
+venv: $(VENV)/.installed  ## create .venv with everything the tests need
+
+test: venv  ## run the whole test suite
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: venv  ## style
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: venv  ## strict types
+	$(BIN)/mypy
+
+contracts: venv  ## import layering, as drawn in docs/design/layers.md
+	$(BIN)/lint-imports --no-cache
+
+check: lint types contracts  ## everything but the tests
+
+format: venv  ## rewrite in house style
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+clean:  ## remove what make made
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache

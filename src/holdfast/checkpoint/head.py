@@ -1,0 +1,156 @@
+"""``HEAD.json``: the one object that says what a run is, who owns it, and which checkpoints exist.
+
+A checkpoint is listed here or it does not exist. The record carries its own checksum, because more than a third of
+single-bit flips in a JSON record pass every type check. It is also the run's ledger: each attempt leaves one row that
+says what took it away and what it cost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from holdfast.errors import CorruptError, FormatError
+from holdfast.model.exits import Outcome
+
+HEAD_KEY = "HEAD.json"
+FORMAT = 1
+MAX_HEAD_BYTES = 4 << 20
+LEDGER_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One checkpoint that exists: its last finished step and, unless only the counter was saved, its inventory."""
+
+    step: int
+    attempt: int
+    committed_at: str
+    size: int = 0
+    inventory_sha256: str | None = None
+    """None when nothing was tracked: only the step counter resumes."""
+
+    @property
+    def name(self) -> str:
+        """The folder under ``checkpoints/``; attempt in every key, so that attempts never share a name."""
+        return f"{self.step:012d}-{self.attempt:06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """Who paid for what: one process life of the run."""
+
+    attempt: int
+    started_at: str
+    first_step: int = 0
+    last_step: int = -1
+    ended_at: str | None = None
+    outcome: Outcome | None = None
+    cause: str | None = None
+    stalled: bool = False
+    """It outlived two checkpoint intervals without a commit: it counts as an attempt without progress."""
+    useful_seconds: float = 0.0
+    lost_seconds: float = 0.0
+    save_seconds: float = 0.0
+    machine: str = ""
+    zone: str = ""
+    capacity: str = ""
+    usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The run's state, as of one generation of ``HEAD.json``."""
+
+    run: str
+    attempt: int
+    token: str
+    checkpoints: tuple[Committed, ...] = ()
+    """Newest first; the first is where the run resumes."""
+    attempts: tuple[AttemptRow, ...] = ()
+    """Oldest first; beyond ``LEDGER_ROWS`` the oldest are folded into ``folded``."""
+    folded: dict[str, float] = field(default_factory=dict)
+    finished: bool = False
+    total_steps: int | None = None
+
+    @property
+    def newest(self) -> Committed | None:
+        return self.checkpoints[0] if self.checkpoints else None
+
+    @property
+    def next_step(self) -> int:
+        """The first step that is not in a committed checkpoint."""
+        return self.checkpoints[0].step + 1 if self.checkpoints else 0
+
+    @property
+    def row(self) -> AttemptRow:
+        """The row of the attempt that owns the run."""
+        return self.attempts[-1]
+
+    def with_row(self, **changes: Any) -> Head:
+        """The same head with the owner's ledger row changed."""
+        return replace(self, attempts=(*self.attempts[:-1], replace(self.row, **changes)))
+
+
+def encode(head: Head) -> bytes:
+    """Canonical JSON with its own checksum."""
+    head = _fold(head)
+    body: dict[str, Any] = {"format": FORMAT, **asdict(head)}
+    body["checksum"] = _digest(body)
+    return json.dumps(body, sort_keys=True, indent=1).encode()
+
+
+def decode(data: bytes, *, where: str = HEAD_KEY) -> Head:
+    """The record, or an error that says why it cannot be one."""
+    if len(data) > MAX_HEAD_BYTES:
+        raise CorruptError(f"{where} is {len(data)} bytes long, more than a record can be")
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{where} is not readable as JSON ({type(error).__name__})") from error
+    if not isinstance(body, dict) or "checksum" not in body:
+        raise CorruptError(f"{where} is not a holdfast record")
+    checksum = body.pop("checksum")
+    if checksum != _digest(body):
+        raise CorruptError(f"{where} does not match its own checksum")
+    version = body.pop("format", None)
+    if version != FORMAT:
+        raise FormatError(f"{where} has format {version}, this holdfast reads {FORMAT}", help="upgrade holdfast")
+    try:
+        body["checkpoints"] = tuple(_make(Committed, row) for row in body["checkpoints"])
+        body["attempts"] = tuple(_make(AttemptRow, row) for row in body["attempts"])
+        head: Head = _make(Head, body)
+    except (TypeError, KeyError, ValueError) as error:
+        raise CorruptError(f"{where} has the wrong fields ({error})") from error
+    return head
+
+
+def _make(kind: Any, row: dict[str, Any]) -> Any:
+    """Ignore fields that a newer minor version may have added; the checksum has covered them already."""
+    known = {item.name for item in fields(kind)}
+    values = {key: value for key, value in row.items() if key in known}
+    if kind is AttemptRow and values.get("outcome") is not None:
+        values["outcome"] = Outcome(values["outcome"])
+    return kind(**values)
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _fold(head: Head) -> Head:
+    """Keep the record small for runs with thousands of attempts: sums stay exact, old rows go."""
+    extra = len(head.attempts) - LEDGER_ROWS
+    if extra <= 0:
+        return head
+    folded = dict(head.folded)
+    for row in head.attempts[:extra]:
+        folded["attempts"] = folded.get("attempts", 0) + 1
+        for name in ("useful_seconds", "lost_seconds", "save_seconds"):
+            folded[name] = folded.get(name, 0.0) + getattr(row, name)
+        if row.usd_per_hour is not None:
+            hours = (row.useful_seconds + row.lost_seconds + row.save_seconds) / 3600
+            folded["usd"] = folded.get("usd", 0.0) + hours * row.usd_per_hour
+    return replace(head, attempts=head.attempts[extra:], folded=folded)

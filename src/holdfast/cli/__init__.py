@@ -1,0 +1,1 @@
+"""The command line: one module per command, loaded only when it is the one that was typed."""

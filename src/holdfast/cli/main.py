@@ -1,0 +1,138 @@
+"""The entry point: finds the command, runs it, and turns every error into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast.cli.commands import COMMANDS, Command
+from holdfast.errors import (
+    CheckpointError,
+    HoldfastError,
+    QueueError,
+    RunError,
+    SinkError,
+    StoreError,
+    UsageError,
+)
+from holdfast.version import __version__
+
+OK, FINDINGS, USAGE, UNREACHABLE, INFEASIBLE = 0, 1, 2, 3, 4
+
+_EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
+    (UsageError, USAGE),
+    (StoreError, UNREACHABLE),
+    (QueueError, UNREACHABLE),
+    (SinkError, UNREACHABLE),
+    (CheckpointError, FINDINGS),
+    (RunError, FINDINGS),
+)
+
+_INTRO = """\
+Keep AI work alive on capacity that will be taken away.
+
+Start here:
+{start}
+"""
+_START = (
+    ("holdfast demo", "the whole story on this machine, in under a minute"),
+    ("holdfast exec -- python train.py", "any program, with exit codes that Kubernetes understands"),
+    ("holdfast lint k8s/", "what Spot and flex-start would do to these manifests"),
+)
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; returns its exit code."""
+    try:
+        return _dispatch(list(argv))
+    except HoldfastError as error:
+        return report(error)
+    except KeyboardInterrupt:
+        print("holdfast: stopped by Ctrl-C", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader went away (| head): not our failure, and nothing more can be said on stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return OK
+
+
+def report(error: HoldfastError) -> int:
+    """One sentence to stderr, and the code it stands for."""
+    print(f"holdfast: {error}", file=sys.stderr)
+    return exit_code(error)
+
+
+def exit_code(error: HoldfastError) -> int:
+    """The one map from errors to exit codes."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FINDINGS)
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        if len(argv) > 1:
+            return _dispatch([argv[1], "--help"])
+        print(help_text(), end="")
+        return OK
+    if argv[0] in ("-V", "--version"):
+        print(f"holdfast {__version__}")
+        return OK
+    command = next((item for item in COMMANDS if item.name == argv[0]), None)
+    if command is None:
+        return _unknown(argv[0])
+    module = importlib.import_module(command.module)
+    parser = build_parser(command)
+    module.configure(parser)
+    arguments = parser.parse_args(argv[1:])
+    result: int = module.run(arguments)
+    return result
+
+
+def build_parser(command: Command) -> argparse.ArgumentParser:
+    """A parser with the manners that all commands share."""
+    return argparse.ArgumentParser(
+        prog=f"holdfast {command.name}",
+        description=command.summary[0].upper() + command.summary[1:] + ".",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """``--output text|json`` and its short spelling ``--json``, as every command takes them."""
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="json goes to stdout alone (default: text)"
+    )
+    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
+
+
+def _unknown(name: str) -> int:
+    close = difflib.get_close_matches(name, [item.name for item in COMMANDS], n=1)
+    cure = f"type: holdfast {close[0]}" if close else "holdfast --help lists the commands"
+    print(f"holdfast: there is no command {name!r}; {cure}", file=sys.stderr)
+    return USAGE
+
+
+def help_text() -> str:
+    """The first screen."""
+    known = {item.name for item in COMMANDS}
+    start = [(line, why) for line, why in _START if line.split()[1] in known]
+    width = max(len(line) for line, _ in start)
+    lines = [_INTRO.format(start="\n".join(f"  {line:<{width}}  {why}" for line, why in start))]
+    for group in dict.fromkeys(item.group for item in COMMANDS):
+        lines.append(f"{group}:\n")
+        lines += [f"  {item.name:<14}{item.summary}\n" for item in COMMANDS if item.group == group]
+        lines.append("\n")
+    lines.append(
+        "holdfast COMMAND --help says more. Exit codes: 0 fine, 1 findings or failed check, 2 usage or bad input,\n"
+    )
+    lines.append("3 cluster or service unreachable, 4 plan infeasible.\n")
+    return "".join(lines)

@@ -1,0 +1,146 @@
+"""Every error that holdfast raises on purpose, in one tree.
+
+::
+
+    Exception
+    └── HoldfastError                 one sentence: what, where, what to do
+        ├── UsageError                the caller's input is wrong                      (CLI exit 2)
+        │   ├── SettingError          an environment variable or option
+        │   ├── UrlError              a store, queue or sink URL
+        │   └── MissingExtraError     an optional dependency is not installed
+        ├── RunError                  a run cannot go on as asked
+        │   ├── NoProgressError       the run keeps dying without getting anywhere
+        │   ├── SupersededError       a newer attempt of the same run took over
+        │   └── StateMismatchError    what was saved does not fit what is tracked
+        ├── CheckpointError           stored state is unusable
+        │   ├── CorruptError          bytes do not match their checksum or bounds
+        │   ├── FormatError           written by a newer version, or not ours
+        │   └── EncodingError         a value that cannot be stored safely
+        ├── StoreError                the place where bytes live                       (CLI exit 3)
+        │   ├── KeyMissingError       no such object
+        │   ├── ConflictError         a precondition did not hold: nothing was written
+        │   ├── OutcomeUnknownError   the write may or may not have happened
+        │   ├── AccessDeniedError     no credentials, or not allowed
+        │   ├── StoreFullError        no space or quota
+        │   └── StoreUnavailableError unreachable, or kept failing: nothing was written
+        ├── QueueError                work queue                                       (CLI exit 3)
+        │   └── LeaseLostError        the lease went to somebody else
+        └── SinkError                 where results go                                 (CLI exit 3)
+
+    SystemExit
+    └── Interrupted                   the machine goes away; code 75, resume me
+
+``Interrupted`` is a ``SystemExit`` so that ``except Exception`` in user code cannot swallow it and an
+unhandled one ends the process with the code that the Job controller understands.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Base of all errors raised on purpose; ``str(error)`` is one sentence for a person."""
+
+    def __init__(self, message: str, *, help: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.help}" if self.help else self.message
+
+
+class UsageError(HoldfastError):
+    """The caller's input is wrong."""
+
+
+class SettingError(UsageError):
+    """An environment variable or an option has a value that cannot be used."""
+
+
+class UrlError(UsageError):
+    """A URL that no store, queue or sink understands."""
+
+
+class MissingExtraError(UsageError):
+    """An optional dependency is needed and not installed."""
+
+
+class RunError(HoldfastError):
+    """A run cannot go on as asked."""
+
+
+class NoProgressError(RunError):
+    """The run keeps dying without getting anywhere; more attempts would only burn money."""
+
+
+class SupersededError(RunError):
+    """A newer attempt of the same run took over; this one must leave without writing."""
+
+
+class StateMismatchError(RunError):
+    """What was saved does not fit what is tracked; every difference is listed."""
+
+
+class CheckpointError(HoldfastError):
+    """Stored state is unusable."""
+
+
+class CorruptError(CheckpointError):
+    """Bytes do not match their checksum, length or bounds."""
+
+
+class FormatError(CheckpointError):
+    """Written by a newer version of holdfast, or not written by holdfast at all."""
+
+
+class EncodingError(CheckpointError):
+    """A value that cannot be stored without executing code on load."""
+
+
+class StoreError(HoldfastError):
+    """The place where bytes live did not do what was asked."""
+
+
+class KeyMissingError(StoreError):
+    """There is no object under this key."""
+
+
+class ConflictError(StoreError):
+    """The precondition of a write did not hold; nothing was written."""
+
+
+class OutcomeUnknownError(StoreError):
+    """The answer to a write was lost: it may have happened, and may not. Read back before deciding."""
+
+
+class AccessDeniedError(StoreError):
+    """No credentials, or they do not allow this."""
+
+
+class StoreFullError(StoreError):
+    """No space, or a quota is used up; nothing was written."""
+
+
+class StoreUnavailableError(StoreError):
+    """Unreachable or failing after retries; for a write: certainly not applied."""
+
+
+class QueueError(HoldfastError):
+    """The work queue did not do what was asked."""
+
+
+class LeaseLostError(QueueError):
+    """The lease expired and the item went to somebody else."""
+
+
+class SinkError(HoldfastError):
+    """Results could not be recorded."""
+
+
+class Interrupted(SystemExit):  # noqa: N818 - control flow, not an error
+    """The machine is going away: leave now with the interrupted code, to be resumed elsewhere."""
+
+    def __init__(self, code: int = 75, *, cause: str = "unknown", detail: str = "") -> None:
+        super().__init__(code)
+        self.cause = cause
+        self.detail = detail

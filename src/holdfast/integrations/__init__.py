@@ -1,0 +1,1 @@
+"""Glue for frameworks; each module loads its framework only when it is imported, and nobody imports these."""

@@ -1,0 +1,39 @@
+"""The exit contract: one table that the runtime leaves by, ``exec`` restores, and manifests are rendered from."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+FINISHED = 0
+FAILED = 1
+INTERRUPTED = 75  # os.EX_TEMPFAIL: try again later
+
+
+class Outcome(enum.StrEnum):
+    """How an attempt ended."""
+
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    LOST = "lost"  # killed without a word; only the next attempt can say so
+
+
+@dataclass(frozen=True, slots=True)
+class ExitMeaning:
+    """One row of the contract."""
+
+    code: int
+    meaning: str
+    job_does: str
+
+
+CONTRACT = (
+    ExitMeaning(FINISHED, "all work is done", "counts the pod as succeeded; never used while work is left"),
+    ExitMeaning(
+        INTERRUPTED,
+        "interrupted and safe to resume",
+        "podFailurePolicy ignores it (onExitCodes In [75, 143]): replaced, not counted against backoffLimit",
+    ),
+    ExitMeaning(FAILED, "failed by itself", "counted against backoffLimit, retried with back-off until it is used up"),
+)

@@ -1,0 +1,1 @@
+"""Inside the program: notices, the grace budget, the drain, and the exit contract."""

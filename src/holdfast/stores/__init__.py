@@ -1,0 +1,1 @@
+"""Where bytes live: one narrow protocol, and what implements it."""

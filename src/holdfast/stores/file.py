@@ -1,0 +1,229 @@
+"""A store on the local disk that survives power cuts and two processes at once.
+
+An object is one file under the root. Its generation is its modification time in nanoseconds, set by us and strictly
+increasing under one key, so that it survives restarts and needs no file beside the object. A put writes a temporary
+file, makes it durable, and only then gives it its name; what holds the lock is the comparison and the rename alone, so
+a process frozen at a bad moment keeps others waiting for as short a stretch of code as possible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+
+from holdfast.errors import (
+    AccessDeniedError,
+    ConflictError,
+    KeyMissingError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+    UrlError,
+)
+from holdfast.fs import FS, Buffer, SystemFS
+from holdfast.stores.base import ABSENT, Blob, Entry, check_key, check_prefix
+
+TEMPORARY = ".tmp-"
+DIRECT_ALIGNMENT = 4096
+DIRECT_FROM_BYTES = 1 << 20  # below this the page cache is as fast and needs no alignment
+LOCK_TIMEOUT_SECONDS = 10.0
+
+
+class FileStore:
+    """Objects as files under one directory."""
+
+    def __init__(self, root: str, *, fs: FS | None = None) -> None:
+        if not root.startswith("/"):
+            raise UrlError(f"the path {root!r} is not absolute", help="write file:///absolute/path")
+        self.root = os.path.normpath(root)
+        self.url = "file://" + self.root
+        self._fs = fs or SystemFS()
+        self._known_dirs: set[str] = set()
+        self._dirs_lock = threading.Lock()
+
+    # -- reading
+
+    def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
+        path = self._path(key)
+        with self._errors(key, "read"):
+            fd = self._fs.open(path)
+            try:
+                status = self._fs.fstat(fd)
+                size = max(0, status.size - offset)
+                buffer = bytearray(size if length is None else min(size, length))
+                count = self._fs.read_into(fd, memoryview(buffer), offset)
+                return Blob(bytes(buffer[:count]), str(status.mtime_ns))
+            finally:
+                self._fs.close(fd)
+
+    def read_into(self, key: str, buffer: memoryview, *, offset: int = 0) -> int:
+        path = self._path(key)
+        with self._errors(key, "read"):
+            fd = self._fs.open(path)
+            try:
+                return self._fs.read_into(fd, buffer, offset)
+            finally:
+                self._fs.close(fd)
+
+    def keys(self, prefix: str = "") -> Iterator[Entry]:
+        check_prefix(prefix)
+        start = prefix.rpartition("/")[0]
+        with self._errors(prefix or self.root, "list"):
+            yield from (entry for entry in self._walk(start) if entry.key.startswith(prefix))
+
+    def _walk(self, key: str) -> Iterator[Entry]:
+        directory = os.path.join(self.root, key) if key else self.root
+        try:
+            names = self._fs.listdir(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        rows = []
+        for name in names:
+            if not name.startswith(TEMPORARY):
+                status = self._fs.stat(os.path.join(directory, name))
+                if status is not None:
+                    rows.append((name + "/" if status.is_dir else name, status))
+        for name, status in sorted(rows):  # "a/" sorts as its children do, so the order is that of whole keys
+            child = f"{key}/{name}" if key else name
+            if status.is_dir:
+                yield from self._walk(child.rstrip("/"))
+            else:
+                yield Entry(child, status.size)
+
+    # -- writing
+
+    def put(self, key: str, data: Buffer, *, if_generation: str | None = None) -> str:
+        path = self._path(key)
+        with self._errors(key, "write"):
+            directory = self._ensure_directory(os.path.dirname(path))
+            temporary = os.path.join(directory, f"{TEMPORARY}{os.getpid():x}-{secrets.token_hex(6)}")
+            current = self._generation(path)
+            self._check(key, current, if_generation)
+            mtime_ns = max(time.time_ns(), 0 if current == ABSENT else int(current) + 1)
+            self._write_durably(temporary, data, mtime_ns)
+            try:
+                self._name(temporary, path, key, if_generation, mtime_ns)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.unlink(temporary)
+            self._fs.fsync_dir(directory)
+            return str(mtime_ns)
+
+    def _write_durably(self, temporary: str, data: Buffer, mtime_ns: int) -> None:
+        """Content first. A failed write or fsync kills this file for good: it is removed, never synced again."""
+        view = memoryview(data).cast("B")
+        fd = self._fs.create(temporary, direct=_can_be_direct(view))
+        try:
+            self._fs.write(fd, view, 0)
+            self._fs.set_mtime(fd, mtime_ns)
+            self._fs.fsync(fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._fs.unlink(temporary)
+            raise
+        finally:
+            self._fs.close(fd)
+
+    def _name(self, temporary: str, path: str, key: str, if_generation: str | None, mtime_ns: int) -> None:
+        if if_generation == ABSENT:
+            try:
+                self._fs.link(temporary, path)  # exclusive by itself: needs no lock
+            except FileExistsError:
+                raise ConflictError(f"{key} in {self.url} exists already") from None
+            return
+        with self._fs.lock(self.root, timeout_seconds=LOCK_TIMEOUT_SECONDS):
+            current = self._generation(path)
+            self._check(key, current, if_generation)
+            if current != ABSENT and int(current) >= mtime_ns:
+                raise ConflictError(f"{key} in {self.url} was replaced at the same time")
+            self._fs.replace(temporary, path)
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with self._errors(key, "delete"):
+            try:
+                self._fs.unlink(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            self._fs.fsync_dir(os.path.dirname(path))
+            self._remove_empty(os.path.dirname(path))
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    # -- inside
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.root, check_key(key))
+
+    def _generation(self, path: str) -> str:
+        status = self._fs.stat(path)
+        return ABSENT if status is None else str(status.mtime_ns)
+
+    def _check(self, key: str, current: str, if_generation: str | None) -> None:
+        if if_generation is not None and current != if_generation:
+            raise ConflictError(f"{key} in {self.url} is at generation {current}, not {if_generation}")
+
+    def _ensure_directory(self, directory: str) -> str:
+        """Make the directory and every missing parent durable, once per store."""
+        with self._dirs_lock:
+            if directory in self._known_dirs and self._fs.stat(directory) is not None:
+                return directory
+            missing = []
+            step = directory
+            while self._fs.stat(step) is None:
+                missing.append(step)
+                step = os.path.dirname(step)
+            for new in reversed(missing):
+                self._fs.mkdir(new)
+                self._fs.fsync_dir(os.path.dirname(new))
+            self._known_dirs.add(directory)
+        return directory
+
+    def _remove_empty(self, directory: str) -> None:
+        """A checkpoint's directory goes with its last part; a race with a writer leaves it, harmlessly."""
+        while directory.startswith(self.root + "/"):
+            try:
+                self._fs.rmdir(directory)
+            except OSError:
+                return
+            with self._dirs_lock:
+                self._known_dirs.discard(directory)
+            directory = os.path.dirname(directory)
+
+    @contextlib.contextmanager
+    def _errors(self, key: str, verb: str) -> Iterator[None]:
+        """System errors as ours: each says what, where, and what to do."""
+        try:
+            yield
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise KeyMissingError(f"there is no {key} in {self.url}") from error
+        except OSError as error:
+            raise self._translate(error, key, verb) from error
+
+    def _translate(self, error: OSError, key: str, verb: str) -> StoreError:
+        place = f"{key} in {self.url}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreFullError(
+                f"cannot {verb} {place}: no space left on the disk", help="free space or use another URL"
+            )
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return AccessDeniedError(
+                f"cannot {verb} {place}: {os.strerror(error.errno).lower()}",
+                help="make the directory writable or use another URL",
+            )
+        return StoreUnavailableError(f"cannot {verb} {place}: {error.strerror or error}")
+
+
+def _can_be_direct(view: memoryview) -> bool:
+    """O_DIRECT wants length, offset and address aligned; the checkpoint engine's buffers are."""
+    if len(view) < DIRECT_FROM_BYTES or len(view) % DIRECT_ALIGNMENT or view.readonly:
+        return False
+    import ctypes
+
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) % DIRECT_ALIGNMENT == 0

@@ -1,0 +1,52 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import importlib
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import MissingExtraError, UrlError
+from holdfast.stores.base import Store
+
+SCHEMES = ("file", "gs", "s3", "memory")
+
+
+def open_store(url: str) -> Store:
+    """The store behind a URL such as ``file:///data/run``, ``gs://bucket/run``, ``s3://bucket/run`` or ``memory://name``."""
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise UrlError(
+            f"the URL {url!r} has no known scheme",
+            help="use file:///path, gs://bucket/prefix, s3://bucket/prefix or memory://name",
+        )
+    if parts.query or parts.fragment:
+        raise UrlError(f"the store URL {url!r} has a query or fragment", help="remove everything from ? or # on")
+    if parts.scheme == "memory":
+        from holdfast.stores.memory import MemoryStore
+
+        return MemoryStore(url)
+    if parts.scheme == "file":
+        from holdfast.stores.file import FileStore
+
+        if parts.netloc not in ("", "localhost"):
+            raise UrlError(
+                f"the URL {url!r} names a host", help=f"write file:///{parts.netloc}{parts.path} for a local path"
+            )
+        if not parts.path:
+            raise UrlError(f"the URL {url!r} has no path", help="write file:///absolute/path")
+        return FileStore(unquote(parts.path))
+    if not parts.netloc:
+        raise UrlError(f"the URL {url!r} names no bucket", help=f"write {parts.scheme}://bucket/prefix")
+    return _open_bucket(parts.scheme, parts.netloc, unquote(parts.path).strip("/"))
+
+
+def _open_bucket(scheme: str, bucket: str, prefix: str) -> Store:
+    try:
+        module = importlib.import_module("holdfast.stores.bucket")
+    except ImportError as error:
+        extra = "gcs" if scheme == "gs" else "s3"
+        raise MissingExtraError(
+            f"{scheme}:// needs an extra that is not installed ({error})", help=f"run: pip install 'holdfast[{extra}]'"
+        ) from error
+    store: Store = module.BucketStore(scheme, bucket, prefix)
+    return store
