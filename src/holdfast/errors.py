@@ -137,7 +137,7 @@ class SinkError(HoldfastError):
     """Results could not be recorded."""
 
 
-class Interrupted(SystemExit):  # noqa: N818 - control flow, not an error
+class Interrupted(SystemExit):
     """The machine is going away: leave now with the interrupted code, to be resumed elsewhere."""
 
     def __init__(self, code: int = 75, *, cause: str = "unknown", detail: str = "") -> None:

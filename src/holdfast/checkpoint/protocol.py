@@ -55,7 +55,7 @@ def read_head() -> Protocol[Held | None]:
 
 
 def claim(run: str, row: AttemptRow, token: Callable[[], str]) -> Protocol[Held]:
-    """Become the owner: attempt + 1, conditional on what was read. Losing a race to another claim means going after it."""
+    """Become the owner: attempt + 1, conditional on what was read; after losing a race, go after the winner."""
     for _ in range(TRIES):
         held = yield from read_head()
         new = _claimed(held, run, row, token())
