@@ -106,7 +106,7 @@ def check_progress(head: Head, most: int) -> None:
             stuck += 1
     if stuck >= most:
         raise NoProgressError(
-            f"the last {stuck} attempts of {head.run} failed or stalled without saving a step past {head.next_step - 1}",
+            f"the last {stuck} attempts of {head.run} failed or stalled with no commit past step {head.next_step - 1}",
             help="look at the last attempt's error; raise HOLDFAST_MAX_STALLED_ATTEMPTS to try again",
         )
 

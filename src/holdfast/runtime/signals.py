@@ -1,9 +1,9 @@
 """Signals as notices: stamped by the kernel the moment they arrive, whatever the interpreter is doing.
 
 The Python-level handler does nothing. CPython's own C handler writes the signal's number to a wake-up socket, the
-kernel stamps that datagram, and a thread reads it; so even when C code holds the interpreter for seconds, the budget counts
-from the true arrival. The sender's process id travels with the datagram: a forked child (a data-loader worker) that is
-signalled shares the socket and must not look like us.
+kernel stamps that datagram, and a thread reads it; so even when C code holds the interpreter for seconds, the budget
+counts from the true arrival. The sender's process id travels with the datagram: a forked child (a data-loader worker)
+that is signalled shares the socket and must not look like us.
 """
 
 from __future__ import annotations
