@@ -244,8 +244,8 @@ class Run:
             self._saver.wait(remaining)
         if self._choice.saving is Saving.FULL and not self._saver.busy:
             self._commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
-        elif not self._saver.busy:
-            self._books.close(Outcome.INTERRUPTED, cause)
+        elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
+            self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
 
     def _leave_superseded(self, error: SupersededError) -> None:
         raise Interrupted(self._guard.settings.interrupted_code, cause=Cause.SUPERSEDED, detail=str(error)) from error
