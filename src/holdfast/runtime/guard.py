@@ -181,7 +181,9 @@ class Guard:
         )
         if self._chain:
             self._signals.call_previous()
-        if self._watchdog is not None and self.board.notice is not None:
+        notice = self.board.notice
+        # Nobody takes the machine away from a program that asked for the end itself: it may well go on afterwards.
+        if self._watchdog is not None and notice is not None and notice.cause is not Cause.REQUEST:
             self._watchdog.stay_until_gone(interruption, self._signals.stop, self._signals.replaced)
             self._close(keep_watchdog=True)
         else:

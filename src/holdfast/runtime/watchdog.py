@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.errors import Interrupted
-from holdfast.model.notice import Cause
 from holdfast.runtime.board import NoticeBoard
 from holdfast.runtime.signals import keep_signals_away
 
@@ -65,9 +64,7 @@ class Watchdog:
                 self._ignored = {number: change(number, _SIG_IGN) for number in numbers}
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        notice = self._board.notice
-        if notice is None or notice.cause is not Cause.REQUEST:  # who asked for it may well mean to go on afterwards
-            _leaving = (os.getpid(), self._board.settings.interrupted_code)
+        _leaving = (os.getpid(), self._board.settings.interrupted_code)
         weakref.finalize(interruption, self._caught.set).atexit = False
 
     def _start(self) -> None:
