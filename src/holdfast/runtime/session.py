@@ -312,6 +312,8 @@ class Run:
         finally:
             self._saver.close()
             self._release()
+            self._interruption = ending = None
+            del error, trace  # the watchdog sees that the interruption was caught by its going away
 
     def _end_of_block(self) -> BaseException | None:
         """Finish or drain; returns the interruption or failure that this turned out to be."""
