@@ -43,7 +43,7 @@ class Run:
         shared = active()
         self._owns_guard = shared is None
         self._guard = shared or Guard(chain=options.chain, settings=options.settings)
-        self._books = Books(url, total_steps, self._guard)
+        self._books = Books(url, total_steps, options, self._guard)
         self._saver = Saver(self._guard.clock, self._guard.durations)
         self._step = -1  # the step in progress, or the last one finished
         self._completed = -1
@@ -52,6 +52,7 @@ class Run:
         self._ended = False
         self._wants_save = False
         self._due = _NEVER  # monotonic seconds at which the next boundary has to be looked at
+        self._due_step = _NEVER  # the step at whose end it has to be looked at
         self._choice: SaveChoice | None = None
         self._interruption: Interrupted | None = None
 
@@ -92,6 +93,18 @@ class Run:
 
     # -- the loop
 
+    def track(self, **things: Any) -> None:
+        """Keep these: anything with ``state_dict`` and ``load_state_dict``, or a pair of functions (get, set).
+
+        Track before the first step; what was saved under these names is loaded there.
+        """
+        self._check_open()
+        if self._restored:
+            raise RunError(
+                "track() comes after the state was restored", help="call it before the first step or restore()"
+            )
+        self._books.state.track(things)
+
     def restore(self) -> int:
         """Load what the last attempt committed, once; returns the first step to run."""
         self._check_open()
@@ -116,7 +129,7 @@ class Run:
             add(now - last)
             last = now
             self._completed = step
-            if now >= self._due:
+            if now >= self._due or step >= self._due_step:
                 self._boundary(step)
                 last = monotonic()
             step += 1
@@ -137,7 +150,7 @@ class Run:
             self._leave_superseded(self._saver.superseded)
         if self._guard.should_stop():
             return True
-        if step is not None and monotonic() >= self._due:
+        if step is not None and (monotonic() >= self._due or step >= self._due_step):
             self._save_if_due(step)
         return False
 
@@ -159,8 +172,8 @@ class Run:
         if self._started:
             return
         self._started = True
-        self._books.loop_starts()
-        self._due = self._next_due()
+        self._books.loop_starts(self._completed + 1)
+        self._due, self._due_step = self._books.next_look(self._completed)
         self._guard.board.on_notice(self._look_now)
         if self._guard.notice is not None:
             self._due = _NOW
@@ -177,21 +190,15 @@ class Run:
         self._save_if_due(step)
 
     def _save_if_due(self, step: int) -> None:
-        if self._books.exists and not self._saver.busy:
+        if (self._wants_save or self._books.is_due(step)) and not self._saver.busy:
             self._wants_save = False
-            started = monotonic()
-            self._saver.submit(self._books.prepare(step))
-            self._books.stalled_seconds += monotonic() - started
-        if self._wants_save and self._books.exists:
+            if self._books.exists:
+                self._saver.submit(self._books.prepare(step))
+        self._due, self._due_step = self._books.next_look(step)
+        if self._wants_save:
             self._due = _NOW  # a save is in flight: look again at the next boundary
-            return
-        self._wants_save = False
-        self._due = self._next_due()
         if self._guard.notice is not None or self._saver.superseded is not None:
             self._due = _NOW  # it arrived while we were busy here
-
-    def _next_due(self) -> float:
-        return monotonic() + self._books.interval_seconds() if self._books.exists else _NEVER
 
     def _commit_now(self, step: int, **final: Any) -> None:
         """Save and wait until it is committed; the saver's thread does it, so that a deadline can end the waiting."""

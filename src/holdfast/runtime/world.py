@@ -118,7 +118,10 @@ class World:
     def _look(self, board: NoticeBoard, hold: Callable[[], int]) -> bool:
         notice = board.notice
         if notice is not None:
-            self.say("stop", {"cause": notice.cause, "detail": notice.detail, "left": board.deadline - self._clock.monotonic()})
+            self.say(
+                "stop",
+                {"cause": notice.cause, "detail": notice.detail, "left": board.deadline - self._clock.monotonic()},
+            )
         else:
             word = self.heard("stop")
             if word is None:
