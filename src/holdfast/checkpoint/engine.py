@@ -53,6 +53,7 @@ class Engine:
         threads: int | None = None,
         part_bytes: int = PART_BYTES,
         algorithm: str | None = None,
+        rank: int = 0,
     ) -> None:
         self._store = store
         self._clock = clock or SystemClock()
@@ -60,6 +61,7 @@ class Engine:
         self._pool = Pool(buffers, self._executor)
         self._part_bytes = part_bytes
         self._algorithm = algorithm or default_algorithm()
+        self._rank = rank
         self._rates = Rates()
         self._lock = threading.Lock()
         self._persisting = threading.Lock()
@@ -85,12 +87,12 @@ class Engine:
 
     def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
         """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
-        folder = folder_of(snapshot.step, attempt)
+        folder = folder_of(snapshot.step, attempt, self._rank)
         with self._persisting:
             with self._lock:
                 self._in_flight.add(folder)
             try:
-                writer = Writer(self._store, self._clock, self._algorithm, self._known(), CHUNK_BYTES)
+                writer = Writer(self._store, self._clock, self._algorithm, self._known(), CHUNK_BYTES, self._rank)
                 persisted = writer.write(snapshot, attempt, self._executor)
             except BaseException:
                 with self._lock:
@@ -104,7 +106,7 @@ class Engine:
         """The caller's commit succeeded: later saves may reference these parts."""
         with self._lock:
             self._base = persisted.inventory
-            self._in_flight.discard(folder_of(persisted.step, persisted.attempt))
+            self._in_flight.discard(folder_of(persisted.step, persisted.attempt, self._rank))
 
     @property
     def in_flight(self) -> frozenset[str]:

@@ -77,17 +77,18 @@ def _needed(head: Head) -> Protocol[set[str]]:
     """Every key that a committed checkpoint needs, its inventory included."""
     needed: set[str] = set()
     for committed in head.checkpoints:
-        if committed.inventory_sha256 is not None:
-            key, found = yield from _inventory(committed)
-            needed.add(key)
-            needed.update(part.key for part in found.parts)
+        for row in committed.ranks:
+            if row.inventory_sha256 is not None:
+                key, found = yield from _inventory(row)
+                needed.add(key)
+                needed.update(part.key for part in found.parts)
     return needed
 
 
 def _inventory(committed: Committed) -> Protocol[tuple[str, inventory_format.Inventory]]:
-    first = f"{FOLDER}/{committed.name}/inventory.json"
+    first = f"{FOLDER}/{committed.folder}/inventory.json"
     for fresh in range(OTHER_NAMES):
-        key = first if not fresh else f"{FOLDER}/{committed.name}/inventory.{fresh}.json"
+        key = first if not fresh else f"{FOLDER}/{committed.folder}/inventory.{fresh}.json"
         try:
             blob: Blob = yield Get(key)
         except KeyMissingError:

@@ -41,7 +41,7 @@ def read_inventory(store: Store, committed: Committed) -> tuple[str, Inventory]:
     first_error: CorruptError | None = None
     for fresh in range(OTHER_NAMES):
         suffix = f".{fresh}" if fresh else ""
-        key = f"{FOLDER}/{committed.name}/inventory{suffix}.json"
+        key = f"{FOLDER}/{committed.folder}/inventory{suffix}.json"
         try:
             data = store.get(key, length=MAX_INVENTORY_BYTES + 1).data
         except KeyMissingError:
@@ -159,7 +159,7 @@ def find_damage(
     try:
         _, inventory = read_inventory(store, committed)
     except CorruptError as error:
-        yield Damage(f"{FOLDER}/{committed.name}/inventory.json", error.message)
+        yield Damage(f"{FOLDER}/{committed.folder}/inventory.json", error.message)
         return
 
     def job(row: tuple[Part, int, int, int]) -> Damage | int:
