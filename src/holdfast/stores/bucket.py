@@ -14,8 +14,8 @@ network as well as a multipart upload does, keeps the precondition, and leaves n
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import os
 import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -30,13 +30,14 @@ from holdfast.errors import (
     UrlError,
 )
 from holdfast.fs import Buffer
-from holdfast.stores.base import ABSENT, Blob, Entry, check_key, check_prefix
+from holdfast.stores.base import ABSENT, Blob, Entry, check_key, check_prefix, is_key
 from holdfast.stores.client import Client
 
 TRIES = 6
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0
 COMPARE_BYTES = 8 << 20
+ENDPOINTS = {"gs": "STORAGE_EMULATOR_HOST", "s3": "AWS_ENDPOINT_URL"}
 T = TypeVar("T")
 
 
@@ -68,6 +69,7 @@ class BucketStore:
         self.url = f"{scheme}://{bucket}/{prefix}" if prefix else f"{scheme}://{bucket}"
         self._prefix = prefix + "/" if prefix else ""
         self._client = client or open_client(scheme, bucket)
+        self.genuine = client is None and not os.environ.get(ENDPOINTS[scheme])
         self._clock = clock or SystemClock()
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
@@ -94,7 +96,7 @@ class BucketStore:
             rows, token = self._again(lambda: self._client.page(start, wanted))  # noqa: B023 called at once
             for row in rows:
                 key = row.key.removeprefix(self._prefix)
-                if row.key.startswith(start) and _is_ours(key):
+                if row.key.startswith(start) and is_key(key):
                     yield Entry(key, row.size)
             if not token:
                 return
@@ -173,10 +175,3 @@ class BucketStore:
     def _pause(self, attempt: int) -> None:
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt)
         self._clock.sleep(random.uniform(longest / 2, longest))
-
-
-def _is_ours(key: str) -> bool:
-    """Whether we could have written it: folder markers and hostile names in a bucket are not shown to anybody."""
-    with contextlib.suppress(UrlError):
-        return bool(check_key(key))
-    return False
