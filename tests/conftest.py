@@ -10,11 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from servers.bucket_server import BucketServer
-from servers.public_servers import gcs_emulator, moto_server
-
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
+from servers.bucket_server import BucketServer
+from servers.public_servers import gcs_emulator, moto_server
 
 
 @pytest.fixture(scope="session")

@@ -247,7 +247,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         if op == "put":
             match = self.query.get("ifGenerationMatch")
-            wants = lambda now: match is None or int(match) == (now.generation if now else 0)  # noqa: E731
+
+            def wants(now: Stored | None) -> bool:
+                return match is None or int(match) == (now.generation if now else 0)
+
             status, stored = self.server.write(bucket, name, bytes(body), wants)
             self._applied(fault)
             if stored is None:
@@ -281,12 +284,11 @@ class _Handler(BaseHTTPRequestHandler):
             if match and self.server.enforce and name not in self.server.buckets.get(bucket, {name: None}):
                 self._refuse(404, "NoSuchKey")
                 return
-            wants = lambda now: (
-                (not none_match or now is None)
-                and (  # noqa: E731
-                    not match or (now is not None and self._etag(now) == match)
-                )
-            )
+
+            def wants(now: Stored | None) -> bool:
+                fits = match is None or (now is not None and self._etag(now) == match)
+                return fits and (none_match is None or now is None)
+
             status, stored = self.server.write(bucket, name, bytes(body), wants)
             self._applied(fault)
             if stored is None:
@@ -313,7 +315,8 @@ class _Handler(BaseHTTPRequestHandler):
             for name, row in page
         )
         token = f"<NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>" if more else ""
-        body = f"<ListBucketResult><IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{text}</ListBucketResult>"
+        truncated = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"
+        body = f"<ListBucketResult>{truncated}{token}{text}</ListBucketResult>"
         self._answer(200, body.encode(), {"Content-Type": "application/xml"})
 
     def _object(self, op: str, bucket: str, name: str, fault: Fault | None) -> None:

@@ -12,7 +12,7 @@ from holdfast.fs import FS
 from holdfast.stores.base import TEMPORARY, Entry
 
 LEFTOVER_SECONDS = 900.0
-"""Age at which a temporary file counts as left behind. Its name is unique: sweeping a live one would only fail its put."""
+"""Age at which a temporary file counts as left behind. Names are unique: sweeping a live one only fails its put."""
 
 
 class Tree:
