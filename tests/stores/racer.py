@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 from holdfast.errors import ConflictError, OutcomeUnknownError, StoreUnavailableError
 from holdfast.stores.base import ABSENT, Store
@@ -38,7 +39,15 @@ def count_up(store: Store, name: str, rounds: int) -> list[str]:
     return won
 
 
+def wait_for_all(store: Store, name: str, racers: int) -> None:
+    """Nobody starts before everybody is there, or it would be no race."""
+    store.put(f"ready/{name}", b"x")
+    while len(list(store.keys("ready/"))) < racers:
+        time.sleep(0.005)
+
+
 if __name__ == "__main__":
     _, url, name, rounds = sys.argv
     place = open_store(url)
+    wait_for_all(place, name, 2)
     print(json.dumps({"created": create_all(place, name, int(rounds)), "counted": count_up(place, name, int(rounds))}))
