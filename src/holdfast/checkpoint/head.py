@@ -139,7 +139,8 @@ def decode(data: bytes, *, where: str = HEAD_KEY) -> Head:
         body["checkpoints"] = tuple(_committed(row) for row in body["checkpoints"])
         body["attempts"] = tuple(_make(AttemptRow, row) for row in body["attempts"])
         head: Head = _make(Head, body)
-    except (TypeError, KeyError, ValueError) as error:
+        _check(head)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise CorruptError(f"{where} has the wrong fields ({error})") from error
     return head
 
@@ -148,6 +149,22 @@ def _committed(row: dict[str, Any]) -> Committed:
     others = tuple((str(sha256), int(size)) for sha256, size in row.get("others", ()))
     made: Committed = _make(Committed, {**row, "others": others})
     return made
+
+
+def _check(head: Head) -> None:
+    """What everything else relies on; the rest of the ledger is only ever shown."""
+    if not isinstance(head.token, str) or not isinstance(head.run, str) or not isinstance(head.finished, bool):
+        raise TypeError("run, token or finished")
+    if type(head.attempt) is not int or head.attempt < 1:
+        raise TypeError("attempt")
+    if head.total_steps is not None and type(head.total_steps) is not int:
+        raise TypeError("total_steps")
+    for row in head.checkpoints:
+        if type(row.step) is not int or type(row.attempt) is not int or row.step < 0 or row.attempt < 0:
+            raise TypeError("the step or attempt of a checkpoint")
+    for attempt in head.attempts:
+        if type(attempt.attempt) is not int:
+            raise TypeError("the number of an attempt")
 
 
 def _make(kind: Any, row: dict[str, Any]) -> Any:
