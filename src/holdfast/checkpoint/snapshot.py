@@ -74,7 +74,8 @@ def describe(leaves: Sequence[Leaf], layout: Layout) -> tuple[InventoryEntry, ..
     for number, leaf in enumerate(leaves):
         part = layout.in_part[number]
         offset = layout.places[number] - layout.parts[part].start if leaf.length else 0
-        rows.append(InventoryEntry(leaf.name, leaf.dtype, leaf.shape, part if leaf.length else 0, offset, leaf.length))
+        part = part if leaf.length else 0
+        rows.append(InventoryEntry(leaf.name, leaf.dtype, leaf.shape, part, offset, leaf.length, leaf.device))
     return tuple(rows)
 
 
