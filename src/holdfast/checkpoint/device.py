@@ -47,9 +47,9 @@ class Arrival:
         self._issued = threading.Event()
         self._marks: list[Mark] = []
         self._error: BaseException | None = None
-        self._keep: Any = None
+        self._keep: Sequence[Leaf] = ()
 
-    def begin(self, first: list[Mark], copies: list[Callable[[], Mark]], keep: Any) -> None:
+    def begin(self, first: list[Mark], copies: list[Callable[[], Mark]], keep: Sequence[Leaf]) -> None:
         """Issue the copies from a thread of their own, so that the caller pays for none of them."""
         self._keep = keep
         self._marks = list(first)
@@ -75,7 +75,9 @@ class Arrival:
             if start < end:
                 event.synchronize()
         if part == len(self._layout.parts) - 1:
-            self._keep = None
+            for leaf in self._keep:
+                leaf.value = None
+            self._keep = ()
 
     def hold_back(self, torch: Any) -> None:
         """Make the current stream of every device wait for the copies; the host goes on."""

@@ -27,11 +27,11 @@ from holdfast.checkpoint.device import Arrival, DeviceCopier, register_host
 from holdfast.checkpoint.estimate import Rates
 from holdfast.checkpoint.head import Committed, Head
 from holdfast.checkpoint.inventory import Inventory
-from holdfast.checkpoint.layout import PART_BYTES, Layout
+from holdfast.checkpoint.layout import PART_BYTES, Layout, Planner
 from holdfast.checkpoint.leaf import Leaf
 from holdfast.checkpoint.persist import CHUNK_BYTES, Content, Persisted, Writer, folder_of
 from holdfast.checkpoint.restore import Damage, assemble, find_damage, read_all, read_inventory
-from holdfast.checkpoint.snapshot import Snapshot, copy_host, describe, take_apart
+from holdfast.checkpoint.snapshot import Snapshot, copy_host, take_apart
 from holdfast.checkpoint.stream import read_into
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import CorruptError
@@ -63,7 +63,7 @@ class Engine:
         self._threads = threads or default_threads()
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="holdfast-engine")
         self._pool = Pool(buffers, self._executor)
-        self._part_bytes = part_bytes
+        self._planner = Planner(part_bytes)
         self._algorithm = algorithm or default_algorithm()
         self._rates = Rates()
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class Engine:
     def snapshot(self, step: int, state: Mapping[str, Any]) -> Snapshot:
         """Copy the state out of the training loop's reach; waits only when every buffer still holds a snapshot."""
         started = self._clock.monotonic()
-        leaves, layout = take_apart(state, part_bytes=self._part_bytes)
+        leaves, layout = take_apart(state, self._planner)
         arena = self._pool.acquire()
         try:
             arena.reserve(layout.total)
@@ -88,9 +88,11 @@ class Engine:
             raise
         seconds = self._clock.monotonic() - started
         self._rates.snapshot_took(layout.total, seconds)
-        snapshot = Snapshot(step, layout, describe(leaves, layout), arena, self._pool, seconds)
+        snapshot = Snapshot(step, layout, leaves, arena, self._pool, seconds)
         if arrival is not None:
             snapshot.wait = arrival.wait
+        else:
+            snapshot.forget()
         return snapshot
 
     def _copy_device(self, leaves: list[Leaf], layout: Layout, arena: Arena) -> Arrival | None:
@@ -114,7 +116,7 @@ class Engine:
 
     def prepare(self, state: Mapping[str, Any]) -> None:
         """Get (and pin) the memory that snapshots of this state need, ahead of the first one; call it in a thread."""
-        leaves, layout = take_apart(state, part_bytes=self._part_bytes)
+        leaves, layout = take_apart(state, self._planner)
         on_device = any(leaf.address is None and leaf.length for leaf in leaves)
         taken = [self._pool.acquire() for _ in range(self._pool.free)]
         for arena in taken:

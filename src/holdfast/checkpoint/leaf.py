@@ -33,6 +33,8 @@ class Leaf:
     value: Any
     address: int | None
     name: str = ""
+    path: Any = None
+    """Where it stands in the state, until it has a name: names are made off the training loop's time."""
     group: str = ""
     device: str = ""
     """Where a tensor lived, such as ``cuda:0``; empty for host memory."""

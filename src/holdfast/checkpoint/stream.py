@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from holdfast.checkpoint.arena import Arena, map_pages
-from holdfast.checkpoint.codec import encode
+from holdfast.checkpoint.codec import encode, name_leaves
 from holdfast.checkpoint.device import register_host
 from holdfast.checkpoint.inventory import Inventory, InventoryEntry, Part
 from holdfast.checkpoint.leaf import build, check_size, torch_dtype
@@ -66,6 +66,7 @@ def _existing(into: Mapping[str, Any] | None) -> dict[tuple[str, str, tuple[int,
         return {}
     try:
         leaves = encode(into).leaves
+        name_leaves(leaves)
     except EncodingError:
         return {}  # what is there now cannot be told apart: restore beside it
     return {
