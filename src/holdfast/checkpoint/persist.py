@@ -72,7 +72,7 @@ class Writer:
             algorithm=self.algorithm,
             chunk_bytes=self.chunk_bytes,
             parts=tuple(part for part, _ in rows),
-            entries=snapshot.entries,
+            entries=snapshot.entries(),
         )
         check(inventory)
         data = encode(inventory)

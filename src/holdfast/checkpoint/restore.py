@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,7 +106,12 @@ def read_all(store: Store, inventory: Inventory, executor: Executor) -> memoryvi
         part, number, _, place = row
         read_chunk(store, inventory, part, number, memory[place : place + chunk_length(inventory, part, number)])
 
-    futures = [executor.submit(job, row) for row in chunks_of(inventory)]
+    finish([executor.submit(job, row) for row in chunks_of(inventory)])
+    return memory
+
+
+def finish(futures: list[Future[None]]) -> None:
+    """Wait for all; after an error the rest is called off, and nobody writes into the memory once this returns."""
     try:
         for future in futures:
             future.result()
@@ -115,9 +120,8 @@ def read_all(store: Store, inventory: Inventory, executor: Executor) -> memoryvi
             future.cancel()
         for future in futures:
             if not future.cancelled():
-                future.exception()  # nobody writes into the memory once it is dropped
+                future.exception()
         raise
-    return memory
 
 
 def assemble(inventory: Inventory, memory: memoryview) -> dict[str, Any]:

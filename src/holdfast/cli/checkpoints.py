@@ -105,7 +105,8 @@ def _verify(args: argparse.Namespace, store: Store) -> int:
     try:
         with _progress(sum(item.size for item in chosen)) as advance:
             for committed in chosen:
-                rows.append({**_row(committed, SystemClock().wall()), **_verdict(engine, committed, advance)})
+                verdict = _verdict(engine, committed, advance)
+                rows.append({**_row(committed, SystemClock().wall()), **verdict})
     finally:
         engine.close()
     if args.output == "json":
