@@ -7,6 +7,7 @@ boundary when there is a reason to stop there: a notice, a checkpoint that is du
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -60,6 +61,7 @@ class Run:
         self._due_step = _NEVER  # the step at whose end it has to be looked at
         self._choice: SaveChoice | None = None
         self._interruption: Interrupted | None = None
+        self._owner = os.getpid()
 
     # -- what the program asks
 
@@ -121,9 +123,13 @@ class Run:
     def steps(self) -> Iterator[int]:
         """The steps still to do, from 0; at a notice the boundary saves and raises ``holdfast.Interrupted``."""
         step = self.restore()
+        if self._interruption is not None:
+            raise self._interruption  # the program swallowed it and came back: it stands all the same
         if self._books.is_finished:
             return
         self._begin()
+        if self._guard.notice is not None:
+            self._interrupt(step - 1)  # no time is left for a step that nobody may see the end of
         total = _NEVER if self._total is None else self._total
         add = self._guard.durations.series("step").append
         last = monotonic()
@@ -276,7 +282,10 @@ class Run:
     def _drain(self, step: int, cause: str) -> None:
         """Save what fits, then the program's own steps; numbers go to the log."""
         first = []
-        if self._books.exists:
+        if self._books.exists and step < self._books.next_step:  # nothing has happened since the last commit
+            self._saver.wait(self._guard.budget.remaining_seconds)
+            self._books.close(Outcome.INTERRUPTED, cause)
+        elif self._books.exists:
             self._choice = choose_saving(
                 self._guard.budget,
                 full_seconds=self._books.full_save_seconds(),
@@ -349,6 +358,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if os.getpid() != self._owner:
+            return  # a forked child unwinds its copy of the block: the run is its parent's, so is its end
         try:
             self._ended = True
             ending = error
