@@ -174,7 +174,8 @@ class Guard:
         if isinstance(error, SupersededError):
             return Cause.SUPERSEDED
         if self.settings.world_size > 1 and is_peer_loss(error):
-            return notice.cause if notice is not None else Cause.PEER_LOST
+            # The launcher's SIGTERM follows the loss of a rank within milliseconds and says less than the loss itself.
+            return notice.cause if notice is not None and notice.cause is not Cause.UNKNOWN else Cause.PEER_LOST
         return None
 
     # -- the last metres
