@@ -244,9 +244,9 @@ def test_a_run_without_a_url_keeps_nothing(capfd: pytest.CaptureFixture[str]) ->
 
 def test_two_runs_at_once_are_one_sentence_and_one_after_another_is_fine(url: str) -> None:
     with holdfast.run(url, total_steps=1) as run:
-        with pytest.raises(RunError, match=r"a run is open already in this process \(file://.*\); end it before"):
-            with holdfast.run(url + "-2"):
-                pass
+        sentence = r"a run is open already in this process \(file://.*\); end it before"
+        with pytest.raises(RunError, match=sentence), holdfast.run(url + "-2"):
+            pass
         with pytest.raises(RunError, match="already"):
             holdfast.guard().start()
         for _ in run.steps():
@@ -435,11 +435,10 @@ def test_guard_alone(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_run_inside_a_guard_shares_its_notice(url: str) -> None:
-    with pytest.raises(holdfast.Interrupted), holdfast.guard() as guard:
-        with holdfast.run(url) as run:
-            for step in run.steps():
-                if step == 2:
-                    guard.interrupt()
+    with pytest.raises(holdfast.Interrupted), holdfast.guard() as guard, holdfast.run(url) as run:
+        for step in run.steps():
+            if step == 2:
+                guard.interrupt()
     assert head(url).next_step == 3
 
 

@@ -200,7 +200,8 @@ class Guard:
         notice = self.board.notice
         # Nobody takes the machine away from a program that asked for the end itself: it may well go on afterwards.
         if self._watchdog is not None and notice is not None and notice.cause is not Cause.REQUEST:
-            self._watchdog.stay_until_gone(interruption, self._signals.stop, self._signals.replaced)
+            self._watchdog.stay_until_gone(interruption, self._signals.forgive)
+            self._signals.stop(leaving=True)
             self._close(keep_watchdog=True)
         else:
             self._close()
