@@ -307,8 +307,8 @@ class Run:
             self._saver.wait(remaining)
         if self._choice.saving is Saving.FULL and not self._saver.busy:
             self._commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
-        elif not self._saver.busy:
-            self._books.close(Outcome.INTERRUPTED, cause)
+        elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
+            self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
 
     def _leave(self, cause: Cause, detail: str) -> NoReturn:
         """Out, without another word to the store."""
@@ -380,6 +380,8 @@ class Run:
         finally:
             self._saver.close()
             self._release()
+            self._interruption = ending = None
+            del error, trace  # the watchdog sees that the interruption was caught by its going away
 
     def _end_of_block(self) -> BaseException | None:
         """Finish or drain; returns the interruption or failure that this turned out to be."""
