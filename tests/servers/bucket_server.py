@@ -79,6 +79,7 @@ class BucketServer(ThreadingHTTPServer):
         self.weak_etags = weak_etags  # S3 ETags that are not the MD5 of the content, as under KMS
         self.buckets: dict[str, dict[str, Stored]] = {"bucket": {}}
         self.before: dict[str, dict[str, Stored]] = {"bucket": {}}
+        self.heads: list[tuple[str, bytes]] = []
         self.faults: list[Fault] = []
         self.injected: collections.Counter[str] = collections.Counter()
         self.requests: collections.Counter[str] = collections.Counter()
@@ -155,7 +156,14 @@ class BucketServer(ThreadingHTTPServer):
             self.before[bucket] = dict(objects) if len(objects) < 2000 else {}
             self.counter += 1
             objects[name] = Stored(data, self.counter)
+            if name.endswith("HEAD.json"):
+                self.heads.append((name, data))
             return 200, objects[name]
+
+    def heads_of(self, prefix: str) -> list[bytes]:
+        """Everything that a run's HEAD ever was, oldest first."""
+        with self.lock:
+            return [data for name, data in self.heads if name.startswith(prefix)]
 
     def remove(self, bucket: str, name: str) -> bool:
         with self.lock:

@@ -27,6 +27,7 @@ HELP = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or run wit
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
+_NEVER_SENT = re.compile(r"kind: Connect\b")  # and not "kind: ConnectionReset", which comes after sending
 _CREDENTIALS = re.compile(r"latest/(api/token|meta-data)|169\.254\.170\.|AssumeRole|sts\.", re.IGNORECASE)
 
 
@@ -137,7 +138,7 @@ class S3Client:
             if status == 404 and isinstance(error, PreconditionError) and (code is None or code[1] != "NoSuchBucket"):
                 status = 412  # an if-generation put on an object that is gone
             return Refusal("s3", self._bucket, name, verb, status, code[1] if code else "").error()
-        if "kind: Connect" in text:  # never sent
+        if _NEVER_SENT.search(text):
             return StoreUnavailableError(f"cannot {verb} {place}: cannot connect ({_first_line(error)})")
         if verb == "write":
             return OutcomeUnknownError(f"the answer to the write of {place} was lost ({_first_line(error)})")
