@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from holdfast.errors import (
     HoldfastError,
     KeyMissingError,
     OutcomeUnknownError,
+    SettingError,
     StoreError,
     StoreUnavailableError,
     UrlError,
@@ -174,6 +176,27 @@ def test_nobody_listening_means_not_written(cloud_environment: Any, scheme: str)
             store.get("a")
 
 
+@pytest.mark.parametrize(
+    "address", ["nonsense", "http://", "http://h:abc", "ftp://x", "://", "http://h:99999", "http://[::1", "http://a b"]
+)
+def test_bad_endpoints_are_one_sentence(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    with pytest.raises(SettingError, match="AWS_ENDPOINT_URL"):
+        open_store("s3://bucket/x")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+    if address == "nonsense":  # a host name, as far as anybody can tell
+        open_store("gs://bucket/x")
+    else:
+        with pytest.raises(SettingError, match="STORAGE_EMULATOR_HOST"):
+            open_store("gs://bucket/x")
+
+
+def test_a_bad_region_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us east/1")
+    with pytest.raises(SettingError, match="region"):
+        open_store("s3://bucket/x")
+
+
 def test_bucket_names_and_prefixes_are_checked(cloud_environment: Any) -> None:
     cloud_environment("gs", "http://127.0.0.1:9")
     for url in (
@@ -237,6 +260,14 @@ class Metadata(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert self.headers["Metadata-Flavor"] == "Google"
         assert self.path == "/computeMetadata/v1/instance/service-accounts/default/token"
+        self._give()
+
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        assert "grant_type=" in form
+        self._give()
+
+    def _give(self) -> None:
         self.given.append(f"token{len(self.given)}")
         body = json.dumps({"access_token": self.given[-1], "expires_in": 3600}).encode()
         self.send_response(self.status)
@@ -322,6 +353,29 @@ def test_bad_credential_files_are_one_sentence(
     with pytest.raises(HoldfastError) as caught:
         GcsClient("bucket").look("x")
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["authorized_user", "service_account"])
+def test_logins_and_key_files(
+    metadata: Any, bucket_server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    token_uri = f"http://{os.environ['GCE_METADATA_HOST']}/token"
+    info = {"type": kind, "client_id": "id", "client_secret": "s", "refresh_token": "r", "token_uri": token_uri}
+    if kind == "service_account":
+        rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+        serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+        pytest.importorskip("google.auth")
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        info.update(client_email="a@b", private_key=pem.decode(), private_key_id="1", project_id="p")
+    (tmp_path / "key.json").write_text(json.dumps(info))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    monkeypatch.setattr("holdfast.stores.gcs.HOST", bucket_server.url)
+    bucket_server.tokens = {"token0"}
+    BucketStore("gs", "bucket", "run", clock=ManualClock()).put("a", b"x")
+    assert bucket_server.names() == ["run/a"]
 
 
 # -- the wire

@@ -15,11 +15,19 @@ import obstore
 from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import S3Store
 
-from holdfast.errors import AccessDeniedError, OutcomeUnknownError, StoreError, StoreUnavailableError
+from holdfast.errors import (
+    AccessDeniedError,
+    OutcomeUnknownError,
+    SettingError,
+    StoreError,
+    StoreUnavailableError,
+)
 from holdfast.fs import Buffer
 from holdfast.stores.base import ABSENT, Blob, Entry
 from holdfast.stores.client import Refusal, Seen
+from holdfast.stores.wire import split_address
 
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 PAGE_ROWS = 1000
 BULK_FROM_BYTES = 1 << 20
 LARGEST_PUT_BYTES = 5 << 30  # S3's limit for one request
@@ -37,6 +45,7 @@ class S3Client:
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
         config = _profile(os.environ)
+        _check_settings(os.environ)
         self._small = self._open(config, "15s")
         self._bulk = self._open({**config, "unsigned_payload": True}, "300s")  # parts carry their own checksums
 
@@ -152,6 +161,19 @@ def _status(error: Exception) -> int:
 
 def _first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0][:200]
+
+
+def _check_settings(environment: os._Environ[str]) -> None:
+    """obstore panics on an address that is none, and reports other nonsense as a lost answer."""
+    for name in ENDPOINTS:
+        try:
+            if environment.get(name):
+                split_address(environment[name])
+        except ValueError as error:
+            raise SettingError(f"{name} cannot be used: {error}", help="set it to http://host:port") from None
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if not re.fullmatch(r"[A-Za-z0-9-]*", environment.get(name, "")):
+            raise SettingError(f"{name}={environment[name]!r} is not a region", help="set it like us-east-1")
 
 
 def _profile(environment: os._Environ[str]) -> dict[str, Any]:
