@@ -8,6 +8,7 @@ has dropped because they died, lose their items on the spot.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sqlite3
 import threading
@@ -130,19 +131,25 @@ class SqliteQueue:
         with self.batch():
             owner = self._renew_own()
             self._sweep(forced=False)
-            rows = self.connection.execute(sql.CLAIM, (owner, self._queue, limit)).fetchall()
-            if len(rows) < limit and self._sweep(forced=True):
-                rows += self.connection.execute(sql.CLAIM, (owner, self._queue, limit - len(rows))).fetchall()
-            rows.sort()
-            return [Lease(*row) for row in rows]
+            leases = self._take(owner, limit)
+            if len(leases) < limit and self._sweep(forced=True):
+                leases += self._take(owner, limit - len(leases))
+            return leases
+
+    def _take(self, owner: int, limit: int) -> list[Lease]:
+        row = self.connection.execute(sql.NEXT, (self._queue, limit)).fetchone()
+        ids, keys, payloads, failures = map(json.loads, row)
+        if not ids:
+            return []
+        generation = self.connection.execute(sql.GENERATION, (self._queue,)).fetchone()[0]
+        self.connection.execute(sql.CLAIM, (owner, generation, row[0]))
+        return list(map(Lease, ids, keys, payloads, itertools.repeat(generation), failures))
 
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
         if not leases:
             return []
-        owner = self._owner
         with self.batch():
-            rows = [(lease.id, lease.generation, owner) for lease in leases]
-            if self.connection.executemany(sql.COMPLETE, rows).rowcount == len(rows):
+            if self._settle(sql.COMPLETE, leases) == len(leases):
                 return list(leases)
             found = self.connection.execute
             return [item for item in leases if found(sql.COMPLETED, (item.id, item.generation)).fetchone()]
@@ -163,8 +170,17 @@ class SqliteQueue:
         if not leases:
             return 0
         with self.batch():
-            rows = [(lease.id, lease.generation, self._owner) for lease in leases]
-            return self.connection.executemany(sql.RELEASE, rows).rowcount
+            return self._settle(sql.RELEASE, leases)
+
+    def _settle(self, statement: str, leases: Sequence[Lease]) -> int:
+        """Run it for all leases that are still ours, claim by claim; returns how many were."""
+        claims: dict[int, list[int]] = {}
+        for lease in leases:
+            claims.setdefault(lease.generation, []).append(lease.id)
+        count = 0
+        for generation, ids in claims.items():
+            count += self.connection.execute(statement, (json.dumps(ids), generation, self._owner)).rowcount
+        return count
 
     def hold(self, leases: Sequence[Lease]) -> None:
         if self._owner is not None:
@@ -314,3 +330,4 @@ class SqliteQueue:
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
         return sqlite.translated(self.url, QueueUnavailableError, QueueError)
+

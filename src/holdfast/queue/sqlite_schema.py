@@ -3,7 +3,8 @@
 ``holder`` is the whole state of an item: NULL done, 0 ready, -1 delayed, -2 dead, otherwise the owner that leases it.
 One partial index over what is not done serves claims, sweeps of dead owners, back-off and counts; finished items leave
 it, so it stays as small as the work that is left, and its left edge is always the next item to claim. A lease lives in
-its owner's row: renewing any number of items is one small update.
+its owner's row: renewing any number of items is one small update. Generations are drawn from one counter per queue, so
+each claim has its own number and every later claim of the same item a higher one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ READY, DELAYED, DEAD = 0, -1, -2
 STATES = {None: "done", READY: "ready", DELAYED: "delayed", DEAD: "dead"}
 
 _TABLES = """
-CREATE TABLE holdfast_queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE holdfast_queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, generation INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE holdfast_owner (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   queue INTEGER NOT NULL,
@@ -48,15 +49,20 @@ def create(connection: sqlite3.Connection) -> None:
 
 STEPS = {1: create}
 
+# A chunk is one row out and one statement in: sqlite3 lets go of the interpreter at every row it steps over, and beside
+# a busy main thread each time costs a switch interval, with the write lock held. So there are only a handful of them.
+NEXT = """
+SELECT json_group_array(id), json_group_array(key), json_group_array(payload), json_group_array(failures) FROM (
+  SELECT id, key, payload, failures FROM holdfast_item
+  WHERE queue=? AND holder=0 AND due IS NULL ORDER BY id LIMIT ?)
+"""
+GENERATION = "UPDATE holdfast_queue SET generation=generation+1 WHERE id=? RETURNING generation"
 CLAIM = """
-UPDATE holdfast_item SET holder=?1, generation=generation+1, deliveries=deliveries+1
-WHERE id IN (SELECT id FROM holdfast_item WHERE queue=?2 AND holder=0 AND due IS NULL ORDER BY id LIMIT ?3)
-RETURNING id, key, payload, generation, failures
+UPDATE holdfast_item SET holder=?, generation=?, deliveries=deliveries+1 WHERE id IN (SELECT value FROM json_each(?))
 """
-COMPLETE = "UPDATE holdfast_item SET holder=NULL WHERE id=? AND generation=? AND holder=?"
-RELEASE = """
-UPDATE holdfast_item SET holder=0, deliveries=deliveries-1 WHERE id=? AND generation=? AND holder=?
-"""
+_MINE = " WHERE id IN (SELECT value FROM json_each(?)) AND generation=? AND holder=?"
+COMPLETE = "UPDATE holdfast_item SET holder=NULL" + _MINE
+RELEASE = "UPDATE holdfast_item SET holder=0, deliveries=deliveries-1" + _MINE
 FAIL = """
 UPDATE holdfast_item SET holder=?, failures=failures+1, due=?, reason=? WHERE id=? AND generation=? AND holder=?
 """
@@ -66,7 +72,7 @@ INSERT INTO holdfast_item (queue, key, holder, payload) VALUES (?, ?, 0, ?) ON C
 """
 REPLACE = """
 INSERT INTO holdfast_item (queue, key, holder, payload) VALUES (?, ?, 0, ?) ON CONFLICT (queue, key) DO UPDATE
-SET payload=excluded.payload, holder=0, generation=generation+1, failures=0, deliveries=0, due=NULL, reason=NULL
+SET payload=excluded.payload, holder=0, failures=0, deliveries=0, due=NULL, reason=NULL
 """
 EXPIRE = """
 UPDATE holdfast_item SET holder=CASE WHEN deliveries >= ?3 THEN -2 ELSE 0 END,
