@@ -190,8 +190,8 @@ class SqliteQueue:
 
     # -- leases
 
-    def handles(self, leases: Sequence[Lease]) -> list[str]:
-        return [] if self._owner is None or not leases else [str(self._owner)]
+    def handles(self, leases: Sequence[Lease]) -> list[str]:  # noqa: ARG002 - other backends renew item by item
+        return [] if self._owner is None else [str(self._owner)]  # the owner is renewed, whatever it holds
 
     def renew(self, handles: Sequence[str]) -> list[str]:
         if not handles:
