@@ -26,7 +26,19 @@ if TYPE_CHECKING:
     from holdfast.runtime.session import Run, run
     from holdfast.runtime.task import Failed, task
 
-__all__ = ["Cause", "Failed", "Guard", "HoldfastError", "Interrupted", "Notice", "Run", "__version__", "guard", "run", "task"]
+__all__ = [
+    "Cause",
+    "Failed",
+    "Guard",
+    "HoldfastError",
+    "Interrupted",
+    "Notice",
+    "Run",
+    "__version__",
+    "guard",
+    "run",
+    "task",
+]
 
 _LAZY = {
     "Failed": "holdfast.runtime.task",

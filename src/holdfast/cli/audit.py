@@ -1,4 +1,4 @@
-"""``holdfast audit``: every enqueued key is recorded or in the dead-letter, or here is the list of those that are not."""
+"""``holdfast audit``: every enqueued key is recorded or in the dead-letter, or here is the list of the rest."""
 
 from __future__ import annotations
 

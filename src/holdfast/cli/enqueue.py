@@ -20,7 +20,9 @@ _PROGRESS_SECONDS = 0.5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of ``holdfast enqueue``."""
-    parser.add_argument("source", nargs="?", default="-", metavar="FILE|DIR|URL|-", help="JSON lines by default; - is stdin")
+    parser.add_argument(
+        "source", nargs="?", default="-", metavar="FILE|DIR|URL|-", help="JSON lines by default; - is stdin"
+    )
     add_queue_option(parser)
     parser.add_argument("--sink", metavar="URL", help="where results will go; pubsub:// keeps its ledger there")
     parser.add_argument("--key", metavar="FIELD", help="the field that holds the key (default: key, else id)")
@@ -73,7 +75,9 @@ def _items(source: str, format_: str | None, key_of: KeyOf) -> Iterator[tuple[st
         with open(source, encoding="utf-8", newline="" if is_csv else None) as file:
             yield from (from_csv if is_csv else from_json_lines)(file, source, key_of)
     except OSError as error:
-        raise UsageError(f"cannot read {source}: {error.strerror}", help="name a readable file, or - for stdin") from None
+        raise UsageError(
+            f"cannot read {source}: {error.strerror}", help="name a readable file, or - for stdin"
+        ) from None
 
 
 def _with_progress(items: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,9 @@ Leaves with 0 when the queue is drained, 75 when interrupted (start it again), 1
     parser.add_argument("task", metavar="MODULE:TASK", help="a function marked with @holdfast.task")
     add_queue_option(parser)
     default = os.environ.get("HOLDFAST_SINK")
-    parser.add_argument("--sink", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_SINK")
+    parser.add_argument(
+        "--sink", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_SINK"
+    )
     parser.add_argument("--chunk", type=int, default=100, metavar="N", help="items per claim (default: 100)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--prefetch", type=int, default=1, metavar="N", help="chunks fetched ahead (default: 1)")
@@ -38,7 +40,9 @@ Leaves with 0 when the queue is drained, 75 when interrupted (start it again), 1
     parser.add_argument(
         "--max-deliveries", type=int, default=Policy().max_deliveries, metavar="N", help="lost that often: dead-letter"
     )
-    parser.add_argument("--backoff", type=float, default=1.0, metavar="S", help="seconds before the second try, doubling")
+    parser.add_argument(
+        "--backoff", type=float, default=1.0, metavar="S", help="seconds before the second try, doubling"
+    )
     parser.add_argument("--replace", action="store_true", help="a later result replaces an earlier one")
     add_output(parser)
 
@@ -96,4 +100,3 @@ def _tell(pool: Pool | None, code: int, seconds: float, output: str) -> None:
     elif pool is not None:
         counts = ", ".join(f"{value} {name}" for name, value in tally.items())
         print(f"holdfast: {counts} in {seconds:.1f} s", file=sys.stderr)
-

@@ -29,7 +29,8 @@ def open_queue(url: str, *, sink: str | None = None, policy: Policy | None = Non
 
         if sink is None:
             raise UrlError(
-                f"{url!r} needs to know where its ledger is", help="name the sink too: --sink sqlite:///… or postgresql://…"
+                f"{url!r} needs to know where its ledger is",
+                help="name the sink too: --sink sqlite:///… or postgresql://…",
             )
         return PubsubQueue(url, sink, policy=policy, create=create)
     raise UrlError(

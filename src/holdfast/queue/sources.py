@@ -88,8 +88,11 @@ def from_listing(url: str) -> Iterator[tuple[str, str]]:
     store = open_store(url)
     base = url.rstrip("/")
     try:
-        for entry in store.keys():
+        for entry in store.keys(""):
             where = f"{base}/{entry.key}"
-            yield check_key(entry.key, where), encode_payload({"key": entry.key, "url": where, "size_bytes": entry.size})
+            yield (
+                check_key(entry.key, where),
+                encode_payload({"key": entry.key, "url": where, "size_bytes": entry.size}),
+            )
     finally:
         store.close()

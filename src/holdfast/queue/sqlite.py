@@ -330,4 +330,3 @@ class SqliteQueue:
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
         return sqlite.translated(self.url, QueueUnavailableError, QueueError)
-

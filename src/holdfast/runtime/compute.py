@@ -42,7 +42,7 @@ def compute(task: Task, chunk: Sequence[Work], stop: Callable[[], bool]) -> tupl
             _settle(settled, work.lease, task.function(work.item))
         except Interrupted:
             return settled, chunk[index:]
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code; told in the dead-letter
             settled.failures.append(Failure(work.lease, reason_of(error)))
     return settled, ()
 
@@ -53,7 +53,7 @@ def _call(task: Task, chunk: Sequence[Work], settled: Settled) -> None:
         given = task.function([work.item for work in chunk])
     except Interrupted:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code; told in the dead-letter
         if len(chunk) == 1:
             settled.failures.append(Failure(chunk[0].lease, reason_of(error)))
             return

@@ -43,8 +43,8 @@ class PoolOptions:
     queue: str
     sink: str
     workers: int = 1
-    worker: WorkerOptions = WorkerOptions()
-    policy: Policy = Policy()
+    worker: WorkerOptions = field(default_factory=WorkerOptions)
+    policy: Policy = field(default_factory=Policy)
 
 
 @dataclass(slots=True)
@@ -74,6 +74,7 @@ class Pool:
         self._restarts: list[float] = []  # when to start a replacement
         self._codes: list[int] = []
         self.on_tick: Callable[[], None] = lambda: None
+        self.on_end: Callable[[], None] = lambda: None
         self.fatal: str | None = None
 
     def tally(self) -> Tally:
@@ -106,6 +107,7 @@ class Pool:
                     self._signal_all(signal.SIGTERM)
                     self._restarts.clear()
         finally:
+            self.on_end()
             self._over.set()
             self._signal_all(signal.SIGKILL)
             heartbeat.join(5.0)
@@ -171,13 +173,13 @@ class Pool:
         interrupted = self._guard.settings.interrupted_code
         if child.fatal is not None or not child.started:
             self.fatal = child.fatal or f"a worker left with {code} before it had started"
-        elif code == FINISHED or code == interrupted or self._guard.notice is not None:
+        elif code in (FINISHED, interrupted) or self._guard.notice is not None:
             self._codes.append(code)
         else:
             self._crashed(child, code)
 
     def _crashed(self, child: _Child, code: int) -> None:
-        """It died by itself: the items it held share the blame, and its successor goes one by one to find the guilty."""
+        """It died by itself: the items it held share the blame; its successor goes one by one to find the guilty."""
         what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         log.warning("worker %d died with %s; starting another", child.process.pid, what, extra={"action": "crashed"})
         if child.handles:

@@ -167,7 +167,7 @@ class Pump:
                         pause = min(pause, tail.delayed_seconds + 0.01)
                 idle = min(_LONGEST_IDLE_SECONDS, idle * 2)
                 self._sleep(pause)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by finish(), on the main thread
             self._error = error
         finally:
             with self._changed:
@@ -310,7 +310,7 @@ class Pump:
         if self._task.key is not None:
             try:
                 key = self._task.key(item)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - user code; told in the dead-letter
                 return f"the key function failed: {type(error).__name__}: {error}", None
             if key != lease.key:
                 return f"the item was enqueued as {lease.key!r}, and the task's key function says {key!r}", None

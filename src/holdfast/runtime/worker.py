@@ -129,7 +129,7 @@ class Worker:
         threading.Thread(target=self._drain, name="holdfast-release", daemon=True).start()
 
     def _drain(self) -> None:
-        """At once, beside a task that may run for long yet: give back what was not begun; near the deadline, the rest."""
+        """At once, beside a task that may run for long: give back what was not begun; near the deadline, the rest."""
         try:
             count = self._pump.release_unstarted()
             log.warning("%d items that were not begun are free for others", count, extra={"action": "items_released"})
@@ -139,7 +139,7 @@ class Worker:
                     self._pump.abandon_current()
                     return
                 self._guard.clock.wait(self._over, min(left, 0.5))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the lease ends by itself; leaving must go on
             log.warning("items could not be released: %s", error, extra={"action": "release_failed"})
 
 
@@ -169,5 +169,5 @@ def renew(queue: Queue, handles: list[str]) -> None:
     """One beat; whatever goes wrong is tried again at the next."""
     try:
         queue.renew(list(handles))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - tried again at the next beat
         log.warning("leases could not be renewed: %s", error, extra={"action": "renew_failed"})

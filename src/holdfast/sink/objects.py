@@ -158,5 +158,7 @@ class ObjectSink:
             if not isinstance(header["key"], str) or not isinstance(header["generation"], int):
                 raise ValueError("fields of the wrong kind")
         except (ValueError, KeyError, TypeError) as error:
-            raise SinkError(f"{name} in {self.url} is not a result: {error}", help="remove it, or use a fresh URL") from None
+            raise SinkError(
+                f"{name} in {self.url} is not a result: {error}", help="remove it, or use a fresh URL"
+            ) from None
         return header, body, blob.generation

@@ -45,8 +45,8 @@ class SqliteSink:
         self._into = f'INSERT INTO "{table}" (key, payload, generation, recorded_at) VALUES '
         self._conflict = (
             " ON CONFLICT (key) DO NOTHING",
-            " ON CONFLICT (key) DO UPDATE SET payload=excluded.payload, generation=excluded.generation, "
-            f'recorded_at=excluded.recorded_at WHERE excluded.generation > "{table}".generation',
+            f""" ON CONFLICT (key) DO UPDATE SET payload=excluded.payload, generation=excluded.generation,
+            recorded_at=excluded.recorded_at WHERE excluded.generation > "{table}".generation""",
         )
 
     def _ensure_table(self, create: bool) -> None:
