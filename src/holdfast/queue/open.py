@@ -25,13 +25,13 @@ def open_queue(url: str, *, sink: str | None = None, policy: Policy | None = Non
 
         return PostgresQueue(url, policy=policy, create=create)
     if scheme == "pubsub":
-        from holdfast.queue.pubsub import PubsubQueue
-
         if sink is None:
             raise UrlError(
                 f"{url!r} needs to know where its ledger is",
                 help="name the sink too: --sink sqlite:///… or postgresql://…",
             )
+        from holdfast.queue.pubsub import PubsubQueue
+
         return PubsubQueue(url, sink, policy=policy, create=create)
     raise UrlError(
         f"the queue URL {url!r} has no known scheme",
