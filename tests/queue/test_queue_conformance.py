@@ -182,7 +182,10 @@ def test_hold_gives_back_what_was_claimed_without_knowing(opened):
 
 
 def test_a_crashed_owner_is_blamed_for_every_item_it_held(opened):
-    one, two = opened(policy=Policy(max_failures=2, backoff_seconds=0.0)), opened(policy=Policy(max_failures=2, backoff_seconds=0.0))
+    one, two = (
+        opened(policy=Policy(max_failures=2, backoff_seconds=0.0)),
+        opened(policy=Policy(max_failures=2, backoff_seconds=0.0)),
+    )
     one.enqueue(items(3))
     leases = one.claim(2)
     assert two.blame(one.handles(leases), "died with SIGSEGV") == 2

@@ -60,7 +60,14 @@ def freeze_and_overtake(place, rounds: int, *, fused: bool, mutant: str | None =
     fresh = open_queue(place.queue)
     fresh.enqueue(pairs(3))
     sink = open_sink(sink_url)
-    options = {"queue": place.queue, "sink": sink_url, "lease": lease, "rounds": rounds, "fused": fused, "mutant": mutant}
+    options = {
+        "queue": place.queue,
+        "sink": sink_url,
+        "lease": lease,
+        "rounds": rounds,
+        "fused": fused,
+        "mutant": mutant,
+    }
     script = FROZEN.format(here=str(Path(__file__).resolve().parent))
     process = subprocess.Popen([sys.executable, "-c", script, json.dumps(options)], stdout=subprocess.PIPE, text=True)
     told = []
