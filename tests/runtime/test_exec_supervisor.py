@@ -145,9 +145,9 @@ def test_double_forked_daemons_and_new_sessions_end_with_the_program(tmp_path: P
 
 def test_it_signals_its_direct_child_alone(tmp_path: Path) -> None:
     script = """
+        trap 'echo child heard; wait; exit 0' TERM
         sh -c 'trap "echo grandchild heard" TERM; echo ready; for i in 1 2 3 4 5; do sleep 0.1; done
                echo grandchild done' &
-        trap 'echo child heard; wait; exit 0' TERM
         wait; wait
     """
     child = held("exec", "--", "sh", "-c", script)
