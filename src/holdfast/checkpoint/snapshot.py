@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.checkpoint.arena import Arena, Pool
 from holdfast.checkpoint.codec import encode, name_leaves
-from holdfast.checkpoint.inventory import TREE, InventoryEntry
+from holdfast.checkpoint.inventory import TREE, InventoryEntry, Part
 from holdfast.checkpoint.layout import Layout, Planner
 from holdfast.checkpoint.leaf import Leaf, bytes_leaf
 
@@ -35,6 +35,9 @@ class Snapshot:
     seconds: float = 0.0
     wait: Wait = _at_once
     """Blocks until the given part has arrived from the device."""
+    same: dict[int, Part] = field(default_factory=dict)
+    """Parts that were found unchanged on the device and not copied: the stored ones that they equal."""
+    prints: dict[int, bytes] = field(default_factory=dict)
     _released: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
