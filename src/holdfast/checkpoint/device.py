@@ -84,6 +84,12 @@ class Arrival:
                 leaf.value = None
             self._keep = ()
 
+    def settle(self) -> None:
+        """Block until no copy is under way any more, whatever became of it."""
+        self._issued.wait()
+        for _, _, event in self._marks:
+            event.synchronize()
+
     def hold_back(self, torch: Any) -> None:
         """Make the current stream of every device wait for the copies; the host goes on."""
         self._issued.wait()

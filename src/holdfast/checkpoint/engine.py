@@ -91,7 +91,7 @@ class Engine:
         self._rates.snapshot_took(layout.total, seconds)
         snapshot = Snapshot(step, layout, leaves, arena, self._pool, seconds)
         if arrival is not None:
-            snapshot.wait, snapshot.prints = arrival.wait, arrival.prints
+            snapshot.wait, snapshot.settle, snapshot.prints = arrival.wait, arrival.settle, arrival.prints
             base = self._base
             assert base is not None or not arrival.same
             snapshot.same = {number: base.parts[number] for number in arrival.same} if base is not None else {}

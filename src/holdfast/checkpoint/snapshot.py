@@ -23,6 +23,10 @@ def _at_once(_part: int) -> None:
     """Host memory: the copy was finished before the snapshot was handed out."""
 
 
+def _nothing_pending() -> None:
+    """Host memory: no copy outlives the call that took the snapshot."""
+
+
 @dataclass(slots=True)
 class Snapshot:
     """State that is safe from the training loop, held in one arena until it is released."""
@@ -35,6 +39,8 @@ class Snapshot:
     seconds: float = 0.0
     wait: Wait = _at_once
     """Blocks until the given part has arrived from the device."""
+    settle: Callable[[], None] = _nothing_pending
+    """Blocks until no copy is under way any more, whatever became of it."""
     same: dict[int, Part] = field(default_factory=dict)
     """Parts that were found unchanged on the device and not copied: the stored ones that they equal."""
     prints: dict[int, bytes] = field(default_factory=dict)
@@ -72,8 +78,7 @@ class Snapshot:
             if self._released:
                 return
             self._released = True
-        for number in range(len(self.layout.parts)):
-            self.wait(number)  # no copy may still be landing when somebody else writes there
+        self.settle()  # no copy may still be landing when somebody else writes there
         self.pool.release(self.arena)
 
 
