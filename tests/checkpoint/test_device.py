@@ -63,7 +63,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
         original(self, copies)
 
     runtime = SimpleNamespace(cudaHostRegister=lambda *_: 0, cudaHostUnregister=lambda *_: 0)
-    event = lambda: SimpleNamespace(record=lambda stream: fake.log.append("event"), synchronize=lambda: None)  # noqa: E731
+    event = lambda **_: SimpleNamespace(record=lambda stream: fake.log.append("event"), synchronize=lambda: None)  # noqa: E731
     monkeypatch.setattr(codec, "torch_leaf", torch_leaf)
     monkeypatch.setattr(device.Arrival, "_issue", issue)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)

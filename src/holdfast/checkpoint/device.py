@@ -48,6 +48,7 @@ class Arrival:
 
     def __init__(self, layout: Layout, prints: dict[int, bytes], same: set[int]) -> None:
         self.prints, self.same = prints, same
+        self.landed = False
         self._layout = layout
         self._issued = threading.Event()
         self._marks: list[Mark] = []
@@ -80,15 +81,17 @@ class Arrival:
             if start < end:
                 event.synchronize()
         if part == len(self._layout.parts) - 1:
-            for leaf in self._keep:
-                leaf.value = None
-            self._keep = ()
+            self.settle()
 
     def settle(self) -> None:
-        """Block until no copy is under way any more, whatever became of it."""
+        """Block until no copy is under way any more, whatever became of it, and let go of the tensors."""
         self._issued.wait()
         for _, _, event in self._marks:
             event.synchronize()
+        self.landed = True
+        for leaf in self._keep:
+            leaf.value = None
+        self._keep = ()
 
     def hold_back(self, torch: Any) -> None:
         """Make the current stream of every device wait for the copies; the host goes on."""
@@ -100,14 +103,14 @@ class Arrival:
 
 
 class DeviceCopier:
-    """Side streams, hooked optimizers, and the copies of the newest snapshot."""
+    """Side streams, hooked optimizers, and the snapshots that the next step has to wait for."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._streams: dict[int, Any] = {}
         self._optimizers: list[Any] = []
         self._handles: list[Any] = []
-        self._newest: Arrival | None = None
+        self._pending: list[Arrival] = []
         self._fingerprints: dict[int, Fingerprints] = {}
 
     def hook(self, optimizer: Any) -> None:
@@ -124,9 +127,8 @@ class DeviceCopier:
         self._handles, self._optimizers = [], []
 
     def _before_step(self, *_: Any) -> None:
-        if self._newest is not None:
-            arrival, self._newest = self._newest, None
-            arrival.hold_back(self._torch)
+        while self._pending:
+            self._pending.pop().hold_back(self._torch)
 
     def _owned(self) -> set[int]:
         """Addresses of tensors that change only in a hooked, uncaptured ``step()``."""
@@ -171,7 +173,9 @@ class DeviceCopier:
             mine = [number for number in later if leaves[number].value.device.index == device]
             copies += [self._later(group, leaves, layout, host, device) for group in _grouped(mine, leaves)]
         arrival.begin(first, copies, leaves)
-        self._newest = arrival
+        self._pending = [item for item in self._pending if not item.landed]
+        if self._optimizers:
+            self._pending.append(arrival)
         return arrival
 
     def _later(
@@ -190,7 +194,7 @@ class DeviceCopier:
                 leaf.value = leaf.value.detach().contiguous()  # a view with gaps is made whole on the device
                 source = leaf.value.reshape(-1).view(torch.uint8)
                 host[place : place + leaf.length].copy_(source, non_blocking=True)
-            event = torch.cuda.Event()
+            event = torch.cuda.Event(blocking=True)  # many writer threads wait: they must not spin
             event.record(stream)
         return event
 
