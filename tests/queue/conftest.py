@@ -16,6 +16,7 @@ for folder in (HERE, HERE.parent / "faults"):
         sys.path.insert(0, str(folder))
 
 from postgres_server import PostgresServer, find_binaries  # noqa: E402
+from pubsub_server import PubsubServer, find_jar  # noqa: E402
 
 
 def absent(what: str) -> None:
@@ -46,6 +47,23 @@ def postgres_base(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def pubsub_server() -> Iterator[PubsubServer]:
+    pytest.importorskip("google.cloud.pubsub_v1") if not os.environ.get("CI") else __import__("google.cloud.pubsub_v1")
+    if find_jar() is None:
+        absent("Google's Pub/Sub emulator")
+    server = PubsubServer()
+    before = os.environ.get("PUBSUB_EMULATOR_HOST")
+    os.environ["PUBSUB_EMULATOR_HOST"] = server.host
+    try:
+        yield server
+    finally:
+        os.environ.pop("PUBSUB_EMULATOR_HOST")
+        if before is not None:
+            os.environ["PUBSUB_EMULATOR_HOST"] = before
+        server.close()
+
+
 class Place:
     """URLs of a fresh queue and a fresh sink on one backend."""
 
@@ -64,9 +82,9 @@ def make_place(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str]
         if kind == "postgres":
             base = request.getfixturevalue("postgres_base")
             return Place(kind, f"{base}?queue={name}", f"{base}?table={name}", other)
-        from pubsub_place import pubsub_place
-
-        return pubsub_place(request, tmp_path, name)
+        request.getfixturevalue("pubsub_server")
+        url = f"pubsub://lab/{name}-sub?topic={name}&deadline=10&dead={name}-dead"
+        return Place(kind, url, other, other)
 
     return make
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.queue.base import Queue
 from holdfast.queue.open import open_queue
+from holdfast.sink.open import open_sink
 
 
 def add_queue_option(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do one of the three."""
     queue = open_queue(args.queue, sink=args.sink, create=False)
+    if args.sink is not None:
+        queue.missing = open_sink(args.sink).missing
     try:
         return {"status": _status, "dead": _dead, "retry": _retry}[args.action](queue, args)
     finally:
