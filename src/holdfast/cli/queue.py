@@ -24,7 +24,9 @@ def add_queue_option(parser: argparse.ArgumentParser) -> None:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of ``holdfast queue``."""
     parser.add_argument("action", choices=("status", "dead", "retry"))
-    parser.add_argument("keys", nargs="*", metavar="KEY", help="retry: these only (default: every dead item)")
+    parser.add_argument(
+        "--only", action="append", metavar="KEY", help="retry this one; may be given often (default: every dead item)"
+    )
     add_queue_option(parser)
     parser.add_argument("--sink", metavar="URL", help="where results go; pubsub:// keeps its ledger there")
     add_output(parser)
@@ -65,9 +67,9 @@ def _dead(queue: Queue, args: argparse.Namespace) -> int:
 
 
 def _retry(queue: Queue, args: argparse.Namespace) -> int:
-    count = queue.retry(args.keys or None)
+    count = queue.retry(args.only)
     if args.output == "json":
         print(json.dumps({"retried": count}))
     else:
         print(f"{count} items are ready again")
-    return FINDINGS if args.keys and count < len(set(args.keys)) else OK
+    return FINDINGS if args.only and count < len(set(args.only)) else OK
