@@ -23,4 +23,5 @@ COMMANDS: tuple[Command, ...] = (
     Command("queue", "holdfast.cli.queue", "Batch", "what is left, what died and why, another try"),
     Command("audit", "holdfast.cli.audit", "Batch", "prove that every item is accounted for"),
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
+    Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
 )
