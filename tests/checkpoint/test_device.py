@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import save
+from saving import save
 
 from holdfast.checkpoint import codec, device
 from holdfast.checkpoint.engine import Engine

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import WHEN, head_of
+from saving import WHEN, head_of
 
 from holdfast.checkpoint.effects import Delete, Effect, drive, perform
 from holdfast.checkpoint.engine import Engine

@@ -57,6 +57,7 @@ class Engine:
         threads: int | None = None,
         part_bytes: int = PART_BYTES,
         algorithm: str | None = None,
+        rank: int = 0,
     ) -> None:
         self._store = store
         self._clock = clock or SystemClock()
@@ -65,6 +66,7 @@ class Engine:
         self._pool = Pool(buffers, self._executor)
         self._planner = Planner(part_bytes)
         self._algorithm = algorithm or default_algorithm()
+        self._rank = rank
         self._rates = Rates()
         self._lock = threading.Lock()
         self._persisting = threading.Lock()
@@ -137,7 +139,7 @@ class Engine:
 
     def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
         """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
-        folder = folder_of(snapshot.step, attempt)
+        folder = folder_of(snapshot.step, attempt, self._rank)
         with self._persisting:
             known = self._known()
             if any(known.get(part.content) != part.key for part in snapshot.same.values()):
@@ -147,7 +149,7 @@ class Engine:
             with self._lock:
                 self._in_flight.add(folder)
             try:
-                writer = Writer(self._store, self._clock, self._algorithm, known, CHUNK_BYTES)
+                writer = Writer(self._store, self._clock, self._algorithm, known, CHUNK_BYTES, self._rank)
                 persisted = writer.write(snapshot, attempt, self._executor)
             except BaseException:
                 with self._lock:
@@ -162,7 +164,7 @@ class Engine:
         with self._lock:
             self._base = persisted.inventory
             self._last = persisted
-            self._in_flight.discard(folder_of(persisted.step, persisted.attempt))
+            self._in_flight.discard(folder_of(persisted.step, persisted.attempt, self._rank))
 
     @property
     def in_flight(self) -> frozenset[str]:

@@ -77,16 +77,17 @@ def _needed(head: Head, entries: list[Entry]) -> Protocol[set[str]]:
     """Every key that a committed checkpoint needs, its inventory included."""
     needed: set[str] = set()
     for committed in head.checkpoints:
-        if committed.inventory_sha256 is not None:
-            key, found = yield from _inventory(committed, entries)
-            needed.add(key)
-            needed.update(part.key for part in found.parts)
+        for row in committed.ranks:
+            if row.inventory_sha256 is not None:
+                key, found = yield from _inventory(row, entries)
+                needed.add(key)
+                needed.update(part.key for part in found.parts)
     return needed
 
 
 def _inventory(committed: Committed, entries: list[Entry]) -> Protocol[tuple[str, inventory_format.Inventory]]:
     """The one inventory under the folder that the commit record means."""
-    folder = f"{FOLDER}/{committed.name}/"
+    folder = f"{FOLDER}/{committed.folder}/"
     for key in [entry.key for entry in entries if entry.key.startswith(folder) and INVENTORY_KEY.match(entry.key)]:
         try:
             blob: Blob = yield Get(key)

@@ -27,8 +27,8 @@ MAX_ENTRIES = 1 << 22
 MAX_NAME_CHARACTERS = 512
 FOLDER = "checkpoints"
 
-PART_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/part-\d{5,7}(\.\d{1,4})?\.bin\Z", re.ASCII)
-INVENTORY_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/inventory(\.\d{1,4})?\.json\Z", re.ASCII)
+PART_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/(?:rank-\d{5}/)?part-\d{5,7}(\.\d{1,4})?\.bin\Z", re.ASCII)
+INVENTORY_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/(?:rank-\d{5}/)?inventory(\.\d{1,4})?\.json\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ FRESH_NAMES = 9999
 Content = tuple[int, tuple[str, ...]]
 
 
-def folder_of(step: int, attempt: int) -> str:
-    """Where the objects of one save go."""
-    return f"{FOLDER}/{step:012d}-{attempt:06d}"
+def folder_of(step: int, attempt: int, rank: int = 0) -> str:
+    """Where the objects of one save go; each rank but the first has a folder of its own in it."""
+    return f"{FOLDER}/{step:012d}-{attempt:06d}" + (f"/rank-{rank:05d}" if rank else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,12 @@ class Writer:
     known: Mapping[Content, str]
     """Parts of the newest committed checkpoint, by content."""
     chunk_bytes: int = CHUNK_BYTES
+    rank: int = 0
 
     def write(self, snapshot: Snapshot, attempt: int, executor: Executor) -> Persisted:
         """Parts in parallel, the inventory after the last of them; an error stops the parts not yet begun."""
         started = self.clock.monotonic()
-        folder = folder_of(snapshot.step, attempt)
+        folder = folder_of(snapshot.step, attempt, self.rank)
         failed = threading.Event()
         numbers = range(len(snapshot.layout.parts))
         futures = [executor.submit(self._part, snapshot, number, folder, failed) for number in numbers]

@@ -37,11 +37,11 @@ def read_inventory(store: Store, committed: Committed) -> tuple[str, Inventory]:
     """
     if committed.inventory_sha256 is None:
         raise CorruptError(f"checkpoint {committed.name} holds only the step counter: there is nothing to read")
-    first = f"{FOLDER}/{committed.name}/inventory.json"
+    first = f"{FOLDER}/{committed.folder}/inventory.json"
     data = _get(store, first)
     key = first
     if data is None or not matches(data, committed):
-        others = [entry.key for entry in store.keys(f"{FOLDER}/{committed.name}/inventory")]
+        others = [entry.key for entry in store.keys(f"{FOLDER}/{committed.folder}/inventory")]
         for key in others:
             other = _get(store, key) if INVENTORY_KEY.match(key) else None
             if other is not None and matches(other, committed):
@@ -172,7 +172,7 @@ def find_damage(
     try:
         _, inventory = read_inventory(store, committed)
     except CorruptError as error:
-        yield Damage(f"{FOLDER}/{committed.name}/inventory.json", error.message)
+        yield Damage(f"{FOLDER}/{committed.folder}/inventory.json", error.message)
         return
 
     def job(row: tuple[Part, int, int, int]) -> Damage | int:

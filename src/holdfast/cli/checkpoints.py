@@ -124,11 +124,12 @@ def _verdict(engine: Engine, committed: Committed, advance: Callable[[int], None
         return {"verdict": "whole", "damage": []}
     damage: dict[str, str] = {}
     try:
-        for result in engine.verify(committed):
-            if isinstance(result, Damage):
-                damage.setdefault(result.key, result.what)
-            else:
-                advance(result)
+        for row in committed.ranks:
+            for result in engine.verify(row):
+                if isinstance(result, Damage):
+                    damage.setdefault(result.key, result.what)
+                else:
+                    advance(result)
     except FormatError as error:
         return {"verdict": "unreadable", "damage": [{"file": committed.name, "what": str(error)}]}
     found = [{"file": key, "what": what} for key, what in damage.items()]

@@ -136,3 +136,7 @@ def help_text() -> str:
     )
     lines.append("3 cluster or service unreachable, 4 plan infeasible.\n")
     return "".join(lines)
+
+
+if __name__ == "__main__":
+    entry()

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoint.cadence import Cadence, EverySeconds, Moment, YoungDaly
 from holdfast.checkpoint.effects import drive
 from holdfast.checkpoint.garbage import collect
-from holdfast.checkpoint.head import AttemptRow, Committed
+from holdfast.checkpoint.head import AttemptRow, Committed, Head
 from holdfast.checkpoint.ledger import RunLedger, check_progress
 from holdfast.checkpoint.protocol import read_head
 from holdfast.checkpoint.retention import KeepLast, Retention, retained
 from holdfast.errors import HoldfastError, UrlError
 from holdfast.model.exits import Outcome
+from holdfast.runtime.gang import Gang
 from holdfast.runtime.guard import Guard
 from holdfast.runtime.options import RunOptions
 from holdfast.runtime.state import State
+from holdfast.runtime.world import find_world
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 
@@ -40,7 +42,8 @@ class Books:
 
     def __init__(self, url: str | None, total_steps: int | None, options: RunOptions, guard: Guard) -> None:
         self.url = _fill_in(url, guard.settings.completion_index)
-        self.state = State(options)
+        self.state = State(options, guard.settings.rank)
+        self.gang: Gang | None = None
         self._total = total_steps
         self._guard = guard
         self._cadence = options.cadence or _default_cadence(guard)
@@ -61,6 +64,11 @@ class Books:
     def exists(self) -> bool:
         """Whether anything is kept at all."""
         return self._ledger is not None
+
+    @property
+    def _writes(self) -> bool:
+        """Only one process of a run writes its head."""
+        return self.gang is None or self.gang.world.leads
 
     @property
     def attempt(self) -> int:
@@ -98,11 +106,20 @@ class Books:
             capacity=settings.capacity,
             usd_per_hour=settings.usd_per_hour,
         )
-        head = ledger.claim(row)
-        self._ledger = ledger
+        world = find_world(settings, self._guard.clock, required=True)
+        if world is None:
+            head = ledger.claim(row)
+            self._ledger = ledger
+            self._check_progress(head)
+        else:
+            self.gang = Gang(world, ledger, self._guard.board)
+            head = self.gang.claim(row, self._check_progress)
+            self._ledger = ledger
         self._interruptions = sum(row.outcome in (Outcome.INTERRUPTED, Outcome.LOST) for row in head.attempts)
+
+    def _check_progress(self, head: Head) -> None:
         try:
-            check_progress(head, settings.max_stalled_attempts)
+            check_progress(head, self._guard.settings.max_stalled_attempts)
         except HoldfastError as error:
             self.close(Outcome.FAILED, type(error).__name__)
             raise
@@ -113,10 +130,13 @@ class Books:
             return 0
         ledger, store = self._ledger, self._store
         self.state.open(store)
-        committed = self.state.restore(ledger.head, lambda: self._reread(store))
+        if self.gang is not None:
+            committed = self.state.restore_with(self.gang, ledger.head)
+        else:
+            committed = self.state.restore(ledger.head, lambda: self._reread(store))
         if committed is None:
             return 0
-        if committed != ledger.head.newest:
+        if committed != ledger.head.newest and self._writes:
             ledger.prefer(committed)
         log.info("attempt %d resumes at step %d", self.attempt, committed.step + 1, extra={"action": "resumed"})
         return committed.step + 1
@@ -131,6 +151,8 @@ class Books:
         self._saved_step = next_step - 1
         if self._ledger is None:
             return
+        if not self._writes:
+            return
         if self._total is not None and self._ledger.head.total_steps != self._total:
             self._ledger.record(total_steps=self._total, finished=False)
         threading.Thread(target=self._watch_for_stall, name="holdfast-stall", daemon=True).start()
@@ -139,8 +161,8 @@ class Books:
 
     def next_look(self, step: int) -> tuple[float, float]:
         """The monotonic instant and the step at whose end the cadence wants to be asked again."""
-        if self._ledger is None:
-            return float("inf"), float("inf")
+        if self._ledger is None or not self._writes:
+            return float("inf"), float("inf")  # in a gang rank 0 decides
         seconds, steps = self._cadence.next_look(self._moment(step))
         return self._guard.clock.monotonic() + max(0.0, seconds), step + max(1.0, steps)
 
@@ -183,12 +205,19 @@ class Books:
     def _persist(self, step: int, snapshot: Snapshot | None, finished: bool, row: dict[str, Any]) -> None:
         ledger = self._ledger
         assert ledger is not None
-        persisted = None if snapshot is None else self.state.persist(snapshot, ledger.head.attempt)
+        try:
+            persisted = None if snapshot is None else self.state.persist(snapshot, ledger.head.attempt)
+        except Exception as error:
+            if self.gang is not None:
+                self.gang.fail(step, str(error))
+            raise
         before = len(ledger.head.checkpoints)
-        head = ledger.commit(_committed(step, persisted, ledger), keep=self._keep, finished=finished, **row)
+        commit = ledger.commit if self.gang is None else self.gang.commit
+        head = commit(_committed(step, persisted, ledger), keep=self._keep, finished=finished, **row)
         if persisted is not None:
             self.state.committed(persisted)
-            if "outcome" not in row and (not self._collected or len(head.checkpoints) <= before):
+            stale = not self._collected or len(head.checkpoints) <= before
+            if stale and self._writes and "outcome" not in row:
                 self._collect_garbage(head.attempt)
         log.info("step %d is committed", step, extra={"action": "checkpoint_committed", "step": step})
 
@@ -199,7 +228,9 @@ class Books:
         """Never worth failing a save for."""
         assert self._store is not None
         try:
-            found = drive(collect(attempt), self._store, self._guard.clock)
+            # In a gang other ranks may be writing the next save already: only what is older than the newest may go.
+            mine = attempt if self.gang is None else None
+            found = drive(collect(mine, self.state.in_flight), self._store, self._guard.clock)
             self._collected = True
             if found.refused:
                 log.warning("nothing was pruned: %s", found.refused, extra={"action": "prune_refused"})
@@ -210,7 +241,7 @@ class Books:
 
     def close(self, outcome: Outcome, cause: str | None = None, *, finished: bool | None = None) -> None:
         """Write down how this attempt ended; a failure to do so is told, not raised: the end is certain already."""
-        if self._ledger is None:
+        if self._ledger is None or not self._writes:
             return
         try:
             self._ledger.record(finished=finished, **self._row(outcome, cause))
@@ -225,6 +256,8 @@ class Books:
     def release(self) -> None:
         """Give back threads, memory and connections."""
         self._released.set()
+        if self.gang is not None:
+            self.gang.world.close()
         if self._store is not None:
             self.state.close()
             self._store.close()

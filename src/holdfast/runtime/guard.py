@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import Interrupted, SupersededError
+from holdfast.errors import Interrupted, RunError, SupersededError
 from holdfast.model.exits import FAILED, FINISHED, Outcome
 from holdfast.model.notice import Cause, Notice
 from holdfast.runtime.board import NoticeBoard, NoticeSource
@@ -41,8 +42,8 @@ _active_lock = threading.Lock()
 
 
 def active() -> Guard | None:
-    """The guard of this process, if one is open."""
-    return _active
+    """The guard of this process, if one is open; a forked child has none."""
+    return _active if _active is not None and _active._owner == os.getpid() else None
 
 
 class Guard:
@@ -60,6 +61,7 @@ class Guard:
         self._steps: list[DrainStep] = []
         self._results: list[DrainResult] = []
         self._told = False
+        self._owner = os.getpid()
         self._reported = threading.Lock()
         self._signals = SignalSource(self.board)
         self._sources: list[NoticeSource] = [
@@ -107,8 +109,11 @@ class Guard:
         """Begin to watch; ``with`` does the same."""
         global _active
         with _active_lock:
-            if _active is not None:
-                raise RuntimeError("a guard is open already in this process")
+            if _active is not None and _active._owner == os.getpid():
+                raise RunError(
+                    "a guard or run is open already in this process",
+                    help="end it before opening another, one after another is fine",
+                )
             _active = self
         try:
             self._watchdog = Watchdog(self.board, self._deadline_reached)
@@ -125,12 +130,26 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end(error)
+        try:
+            self.end(error)
+        finally:
+            del error, trace  # see leave()
 
     def end(self, error: BaseException | None = None) -> None:
         """Close by the exit contract: returns when finished, raises ``Interrupted`` when not, re-raises nothing."""
+        if os.getpid() != self._owner:
+            return  # a forked child unwinds its copy of the block: the run is its parent's, so is its end
+        try:
+            self._end(error)
+        finally:
+            del error  # see leave()
+
+    def _end(self, error: BaseException | None) -> None:
         if isinstance(error, Interrupted):
-            self.leave(error)
+            try:
+                self.leave(error)
+            finally:
+                del error
         cause = self.interruption_in(error)
         if cause is not None:
             self.drain()
@@ -155,7 +174,8 @@ class Guard:
         if isinstance(error, SupersededError):
             return Cause.SUPERSEDED
         if self.settings.world_size > 1 and is_peer_loss(error):
-            return notice.cause if notice is not None else Cause.PEER_LOST
+            # The launcher's SIGTERM follows the loss of a rank within milliseconds and says less than the loss itself.
+            return notice.cause if notice is not None and notice.cause is not Cause.UNKNOWN else Cause.PEER_LOST
         return None
 
     # -- the last metres
@@ -168,23 +188,33 @@ class Guard:
         return self._results
 
     def leave(self, interruption: Interrupted, *, cause_of: BaseException | None = None) -> NoReturn:
-        """Report, put the handlers back, and raise; the watchdog stays until the process is gone."""
+        """Report, put the handlers back, and raise; the watchdog stays until the process is gone.
+
+        No frame that the exception passes may keep it: the watchdog sees that it was caught by its going away.
+        """
         self.report(
             Outcome.INTERRUPTED, self.settings.interrupted_code, cause=interruption.cause, detail=interruption.detail
         )
         if self._chain:
             self._signals.call_previous()
-        if self._watchdog is not None and self.board.notice is not None:
-            self._watchdog.stay_until_gone(interruption, self._signals.replaced)
-        self._close(keep_watchdog=self.board.notice is not None)
-        raise interruption from cause_of
+        notice = self.board.notice
+        # Nobody takes the machine away from a program that asked for the end itself: it may well go on afterwards.
+        if self._watchdog is not None and notice is not None and notice.cause is not Cause.REQUEST:
+            self._watchdog.stay_until_gone(interruption, self._signals.forgive)
+            self._signals.stop(leaving=True)
+            self._close(keep_watchdog=True)
+        else:
+            self._close()
+        try:
+            raise interruption from cause_of
+        finally:
+            del interruption
 
     def report(self, outcome: Outcome, code: int, *, cause: str | None = None, detail: str = "") -> None:
         """Tell how it ended; the first to tell wins, so that the watchdog and the main thread never both speak."""
         if not self._reported.acquire(blocking=False):
             return
         notice = self.board.notice
-        extra = self.describe()
         report = Report(
             outcome=outcome,
             code=code,
@@ -194,9 +224,16 @@ class Guard:
             seconds_used=round(self.budget.spent_seconds, 3),
             seconds_allowed=None if notice is None else round(self.board.deadline - notice.received_at, 3),
             drain=[asdict(result) for result in self._results],
-            **extra,  # type: ignore[arg-type]
+            **self._described(),  # type: ignore[arg-type]
         )
         publish(report, self.settings)
+
+    def _described(self) -> dict[str, object]:
+        try:
+            return self.describe()
+        except Exception:
+            log.exception("the end could not be described in full")
+            return {}
 
     def _deadline_reached(self) -> None:
         self.report(

@@ -6,11 +6,13 @@ The engine is loaded when the first thing is tracked; a run that tracks nothing 
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.head import Committed, Head
-from holdfast.errors import UsageError
+from holdfast.errors import CorruptError, StateMismatchError, UsageError
 from holdfast.runtime.options import RunOptions
 from holdfast.stores.base import Store
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.persist import Persisted
     from holdfast.checkpoint.snapshot import Snapshot
     from holdfast.checkpoint.tracked import Tracked
+    from holdfast.runtime.gang import Gang
 
 log = logging.getLogger("holdfast")
 
@@ -29,8 +32,9 @@ RNG = "~rng"
 class State:
     """The tracked things of one run."""
 
-    def __init__(self, options: RunOptions) -> None:
+    def __init__(self, options: RunOptions, rank: int = 0) -> None:
         self._options = options
+        self._rank = rank
         self._tracked: dict[str, Tracked] = {}
         self._engine: Engine | None = None
         self._size = 0
@@ -60,7 +64,18 @@ class State:
 
         if self._options.rng:
             self._tracked[RNG] = track(RNG, GlobalRng())
-        self._engine = Engine(store, buffers=self._options.buffers)
+        self._engine = Engine(store, buffers=self._options.buffers, rank=self._rank)
+        for item in self._tracked.values():
+            self._engine.watch(item.thing)
+
+    def warm_up(self) -> None:
+        """Get the memory for snapshots ahead of the first one, off the loop's time; called once, after a step."""
+        if self._engine is None:
+            return
+        from holdfast.checkpoint.tracked import collect
+
+        state = collect(self._tracked)
+        threading.Thread(target=self._engine.prepare, args=(state,), name="holdfast-memory", daemon=True).start()
 
     def restore(self, head: Head, reread: Callable[[], Head | None]) -> Committed | None:
         """Load the newest checkpoint that verifies; returns which, None when there is none."""
@@ -69,19 +84,63 @@ class State:
         if self._engine is None:
             self._nothing_tracked(head.newest)
             return head.newest
-        from holdfast.checkpoint.tracked import load
-
-        found = self._engine.restore_newest(head, reread=reread)
+        found = self._engine.restore_newest(head, reread=reread, into=self._present())
         if found is None:
             return None
         committed, state = found
+        self._load(state, committed)
+        return committed
+
+    def restore_with(self, gang: Gang, head: Head) -> Committed | None:
+        """The same for one rank of a gang: all ranks restore the same checkpoint, each its own part."""
+        if self._engine is None:
+            if head.newest is not None:
+                self._nothing_tracked(head.newest)
+            return head.newest
+        states: dict[str, dict[str, Any]] = {}
+        size = gang.world.size
+
+        def try_one(committed: Committed) -> str | None:
+            assert self._engine is not None
+            states.clear()
+            if committed.inventory_sha256 is None:
+                states[committed.name] = {}
+                return None
+            if len(committed.ranks) != size:
+                raise StateMismatchError(
+                    f"checkpoint {committed.name} was saved by {len(committed.ranks)} ranks, this world has {size}",
+                    help="start as many ranks, or save sharded state through holdfast.integrations.dcp",
+                )
+            try:
+                states[committed.name] = self._engine.restore(committed.ranks[gang.world.rank], into=self._present())
+            except CorruptError as error:
+                return str(error)
+            return None
+
+        committed = gang.restore(list(head.checkpoints), try_one)
+        if committed is not None:
+            self._load(states[committed.name], committed)
+        elif head.checkpoints:
+            raise CorruptError("none of the committed checkpoints can be restored by every rank")
+        return committed
+
+    def _present(self) -> dict[str, Any] | None:
+        """What is there now: tensors are filled in place where they fit, without a second copy on the way."""
+        if "torch" not in sys.modules:
+            return None
+        from holdfast.checkpoint.tracked import collect
+
+        return collect(self._tracked)
+
+    def _load(self, state: dict[str, Any], committed: Committed) -> None:
+        from holdfast.checkpoint.tracked import load
+
         wanted = dict(self._tracked)
         if RNG not in state or not self._options.rng:  # an older checkpoint, or asked to leave the generators alone
             state.pop(RNG, None)
             wanted.pop(RNG, None)
         load(wanted, state, strict=self._options.strict)
         self._size = committed.size
-        return committed
 
     def _nothing_tracked(self, newest: Committed) -> None:
         if newest.inventory_sha256 is not None and self._options.strict:
@@ -118,6 +177,11 @@ class State:
         """Later saves may refer to these parts."""
         assert self._engine is not None
         self._engine.committed(persisted)
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """Folders that garbage collection has to leave alone."""
+        return frozenset() if self._engine is None else self._engine.in_flight
 
     def save_seconds(self) -> float | None:
         """What a full save from here would take, learned from the saves so far; None before the first."""
