@@ -355,6 +355,30 @@ def test_buffers_are_reused_and_bound(make_engine: Make) -> None:
     assert engine.free_buffers == 0
 
 
+def test_a_snapshot_does_not_wait_for_the_save_before_it(make_engine: Make) -> None:
+    class Slow(MemoryStore):
+        gate = threading.Event()
+
+        def put(self, key: str, data: Any, *, if_generation: str | None = None) -> str:
+            self.gate.wait(30)
+            return super().put(key, data, if_generation=if_generation)
+
+    store = Slow()
+    engine = make_engine(store)
+    state = {"a": np.ones(6 << 20)}  # larger than one copy job: other threads have to help
+    first = engine.snapshot(1, state)
+    saving = threading.Thread(target=engine.persist, args=(first, 1))
+    saving.start()
+    second: list[Any] = []
+    taking = threading.Thread(target=lambda: second.append(engine.snapshot(2, state)))
+    taking.start()
+    taking.join(20)
+    assert second
+    assert saving.is_alive()
+    store.gate.set()
+    saving.join(30)
+
+
 def test_python_memory_stays_flat_over_many_saves(make_engine: Make, tmp_path: Path) -> None:
     engine = make_engine(FileStore(str(tmp_path)), buffers=1)
     state = {"a": np.ones(200_000)}
