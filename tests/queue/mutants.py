@@ -1,4 +1,4 @@
-"""Planted bugs: each is what somebody might write one day, and some suite must find it. Applied in test processes only."""
+"""Planted bugs: what somebody might write one day, each to be found by some suite. Applied in test processes only."""
 
 from __future__ import annotations
 
