@@ -128,19 +128,20 @@ class Holdfast:
 
 
 def overlapped(training: Training, ours: Holdfast, repeats: int) -> dict[str, float]:
-    """Time of a few steps with and without a snapshot among them, interleaved; the host runs ahead, as it does."""
-    steps = 4
+    """Time of a few steps with and without a snapshot among them, interleaved; the loop runs on as training does."""
+    steps, before = 5, 2
     plain, with_save, calls = [], [], []
 
     def run(save: bool) -> float:
         torch.cuda.synchronize()
         start = time.perf_counter()
-        training.step()
+        for _ in range(before):
+            training.step()
         if save:
             called = time.perf_counter()
             snapshot = ours.snapshot()
             calls.append(time.perf_counter() - called)
-        for _ in range(steps - 1):
+        for _ in range(steps - before):
             training.step()
         torch.cuda.synchronize()
         total = time.perf_counter() - start

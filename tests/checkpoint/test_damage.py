@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from saving import head_of, save
 
 from conftest import head_of, save
 from faults.counts import record
