@@ -82,6 +82,11 @@ class Run:
         return self._guard.notice
 
     @property
+    def overhead(self) -> float:
+        """The share of the loop's time that checkpoints have cost it so far."""
+        return self._books.overhead()
+
+    @property
     def budget(self) -> GraceBudget:
         """How much time is left once there is a notice."""
         return self._guard.budget
@@ -307,8 +312,8 @@ class Run:
             self._saver.wait(remaining)
         if self._choice.saving is Saving.FULL and not self._saver.busy:
             self._commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
-        elif not self._saver.busy:
-            self._books.close(Outcome.INTERRUPTED, cause)
+        elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
+            self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
 
     def _leave(self, cause: Cause, detail: str) -> NoReturn:
         """Out, without another word to the store."""
@@ -327,6 +332,7 @@ class Run:
             self._books.close(Outcome.FINISHED)
         elif self._completed >= self._books.next_step:
             self._commit_now(self._completed, finished=True, outcome=Outcome.FINISHED)
+            log.info("checkpoints cost %.2g %% of the time", 100 * self.overhead, extra={"action": "overhead"})
         else:
             self._books.close(Outcome.FINISHED, finished=True)
 
@@ -380,6 +386,8 @@ class Run:
         finally:
             self._saver.close()
             self._release()
+            self._interruption = ending = None
+            del error, trace  # the watchdog sees that the interruption was caught by its going away
 
     def _end_of_block(self) -> BaseException | None:
         """Finish or drain; returns the interruption or failure that this turned out to be."""
