@@ -61,7 +61,11 @@ class Storm:
             self.processes.append(
                 subprocess.Popen(
                     command("work", self.task, "--queue", self.queue, "--sink", self.sink, "--chunk", "20"),
-                    cwd=self.folder, start_new_session=True, stdout=log, stderr=log, env=environment,
+                    cwd=self.folder,
+                    start_new_session=True,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
                 )  # fmt: skip
             )
         self.started[self.processes[-1].pid] = time.monotonic()
@@ -78,7 +82,9 @@ class Storm:
             process.terminate()
             code = process.wait(20)
             young = time.monotonic() - self.started[process.pid] < 2.0  # the interpreter itself was still starting
-            assert code in (75, 0) or (young and code == -signal.SIGTERM), f"after SIGTERM it left with {code}: {self.log()}"
+            assert code in (75, 0) or (young and code == -signal.SIGTERM), (
+                f"after SIGTERM it left with {code}: {self.log()}"
+            )
             self.notices += 1
         self.start()
 
