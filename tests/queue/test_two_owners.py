@@ -13,7 +13,7 @@ from pathlib import Path
 
 import mutants
 import pytest
-from counts import record
+from faults.counts import record
 from work_command import finish, pairs, start_work, until, write_task
 
 from holdfast.clock import ManualClock, SystemClock
