@@ -20,6 +20,7 @@ from holdfast.errors import (
     AccessDeniedError,
     ConflictError,
     KeyMissingError,
+    OutcomeUnknownError,
     StoreError,
     StoreFullError,
     StoreUnavailableError,
@@ -32,6 +33,7 @@ TEMPORARY = ".tmp-"
 DIRECT_ALIGNMENT = 4096
 DIRECT_FROM_BYTES = 1 << 20  # below this the page cache is as fast and needs no alignment
 LOCK_TIMEOUT_SECONDS = 10.0
+_CANNOT_SYNC = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # somebody else's directory, high above ours
 
 
 class FileStore:
@@ -44,6 +46,7 @@ class FileStore:
         self.url = "file://" + self.root
         self._fs = fs or SystemFS()
         self._known_dirs: set[str] = set()
+        self._unsynced: set[str] = set()  # directories whose last fsync failed: what they show may not survive
         self._dirs_lock = threading.Lock()
 
     # -- reading
@@ -51,6 +54,8 @@ class FileStore:
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
         path = self._path(key)
         with self._errors(key, "read"):
+            if os.path.dirname(path) in self._unsynced:  # a commit reads itself back: it must not see what may vanish
+                self._sync_names(os.path.dirname(path))
             fd = self._fs.open(path)
             try:
                 status = self._fs.fstat(fd)
@@ -109,10 +114,21 @@ class FileStore:
             try:
                 self._name(temporary, path, key, if_generation, mtime_ns)
             finally:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):  # a leftover is no reason to call a finished write failed
                     self._fs.unlink(temporary)
-            self._fs.fsync_dir(directory)
+            try:
+                self._sync_names(directory)
+            except OSError as error:
+                raise OutcomeUnknownError(
+                    f"{key} in {self.url} was written, but the disk did not confirm its name: {error.strerror or error}",
+                    help="read it back before deciding",
+                ) from error
             return str(mtime_ns)
+
+    def _sync_names(self, directory: str) -> None:
+        self._unsynced.add(directory)
+        self._fs.fsync_dir(directory)
+        self._unsynced.discard(directory)
 
     def _write_durably(self, temporary: str, data: Buffer, mtime_ns: int) -> None:
         """Content first. A failed write or fsync kills this file for good: it is removed, never synced again."""
@@ -170,19 +186,28 @@ class FileStore:
             raise ConflictError(f"{key} in {self.url} is at generation {current}, not {if_generation}")
 
     def _ensure_directory(self, directory: str) -> str:
-        """Make the directory and every missing parent durable, once per store."""
+        """Make the directory and the whole way down to it durable, once per store.
+
+        That it exists does not mean that its name is durable: whoever made it may have been killed before the fsync.
+        """
         with self._dirs_lock:
             if directory in self._known_dirs and self._fs.stat(directory) is not None:
                 return directory
-            missing = []
+            unsure = []
             step = directory
-            while self._fs.stat(step) is None:
-                missing.append(step)
+            while step != "/" and (step not in self._known_dirs or self._fs.stat(step) is None):
+                unsure.append(step)
                 step = os.path.dirname(step)
-            for new in reversed(missing):
-                self._fs.mkdir(new)
-                self._fs.fsync_dir(os.path.dirname(new))
-            self._known_dirs.add(directory)
+            for path in reversed(unsure):
+                existed = self._fs.stat(path) is not None
+                if not existed:
+                    self._fs.mkdir(path)
+                try:
+                    self._fs.fsync_dir(os.path.dirname(path))
+                except OSError as error:
+                    if not existed or error.errno not in _CANNOT_SYNC:
+                        raise
+                self._known_dirs.add(path)
         return directory
 
     def _remove_empty(self, directory: str) -> None:
