@@ -1,0 +1,1 @@
+"""Fault suites share plain modules in this folder; pytest puts it on the path."""
