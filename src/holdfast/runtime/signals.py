@@ -1,0 +1,170 @@
+"""Signals as notices: stamped by the kernel the moment they arrive, whatever the interpreter is doing.
+
+The Python-level handler does nothing. CPython's own C handler writes the signal's number to a wake-up socket, the
+kernel stamps that datagram, and a thread reads it; so even when C code holds the interpreter for seconds, the budget
+counts from the true arrival. The sender's process id travels with the datagram: a forked child (a data-loader worker)
+that is signalled shares the socket and must not look like us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+import weakref
+from types import FrameType
+from typing import Any
+
+from holdfast.model.notice import Cause, Notice
+from holdfast.runtime.board import NoticeBoard
+
+log = logging.getLogger("holdfast")
+
+_SO_TIMESTAMPNS = 35  # Linux; the stdlib does not name it
+_SCM_CREDENTIALS = 2
+_SECOND_INTERRUPT_SECONDS = 1.0
+_living: weakref.WeakSet[SignalSource] = weakref.WeakSet()
+
+
+def _do_nothing(_signum: int, _frame: FrameType | None) -> None:
+    """The whole handler: the wake-up byte has been written already, and nothing else is safe here."""
+
+
+class SignalSource:
+    """Turns SIGTERM, SIGINT and one configurable signal into notices."""
+
+    def __init__(self, board: NoticeBoard) -> None:
+        self._board = board
+        self._previous: dict[int, Any] = {}
+        self._previous_fd = -1
+        self._thread: threading.Thread | None = None
+        self._sockets: tuple[socket.socket, socket.socket] | None = None
+        self._first_interrupt: float | None = None
+        self.installed = False
+
+    def start(self) -> None:
+        """Install the handlers; off the main thread only a warning is possible, and the other sources still work."""
+        if threading.current_thread() is not threading.main_thread():
+            log.warning(
+                "signals cannot be watched off the main thread: SIGTERM will not become a notice; "
+                "open the run on the main thread, or start the program with `holdfast exec`",
+                extra={"action": "signals_unwatched"},
+            )
+            return
+        receiver, sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        sender.setblocking(False)
+        receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._sockets = (receiver, sender)
+        self._thread = threading.Thread(target=self._read, args=(receiver,), name="holdfast-signals", daemon=True)
+        self._thread.start()
+        self._previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        for number in self._watched():
+            self._previous[number] = signal.signal(number, _do_nothing)
+            signal.siginterrupt(number, False)  # system calls of the program go on as if nothing had happened
+        self.installed = True
+        _living.add(self)
+
+    def stop(self) -> None:
+        """Put back what was there before."""
+        if not self.installed:
+            return
+        self.installed = False
+        for number, handler in self._previous.items():
+            if handler is not None and signal.getsignal(number) is _do_nothing:
+                signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_fd)
+        if self._sockets is not None:
+            receiver, sender = self._sockets
+            with contextlib.suppress(OSError):
+                sender.send(b"\0")  # wakes the reader, which then sees that it is over
+            if self._thread is not None:
+                self._thread.join(1.0)
+            receiver.close()
+            sender.close()
+
+    def call_previous(self) -> None:
+        """``chain=True``: what the program had installed itself runs too, after the drain."""
+        notice = self._board.notice
+        number = signal.SIGINT if notice is not None and notice.cause is Cause.CANCELLATION else signal.SIGTERM
+        handler = self._previous.get(number)
+        if callable(handler):
+            handler(int(number), None)
+
+    @property
+    def replaced(self) -> dict[int, Any]:
+        """The handlers that were there before ours, by signal; empty where none could be installed."""
+        return dict(self._previous)
+
+    def forget_in_child(self) -> None:
+        """A forked child is not this run: it gets the handlers that were there before."""
+        if not self.installed:
+            return
+        self.installed = False
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._previous.items():
+            if handler is not None and signal.getsignal(number) is _do_nothing:
+                signal.signal(number, handler)
+
+    def _watched(self) -> list[int]:
+        extra = self._board.settings.extra_signal
+        return [signal.SIGTERM, signal.SIGINT] + ([extra] if extra is not None else [])
+
+    def _read(self, receiver: socket.socket) -> None:
+        room = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(12)
+        while True:
+            try:
+                data, ancillary, _, _ = receiver.recvmsg(1, room)
+            except OSError:
+                return
+            if not data or data == b"\0":
+                return
+            stamp, pid = _unpack(ancillary)
+            if pid is not None and pid != os.getpid():
+                continue
+            self._arrived(data[0], stamp)
+
+    def _arrived(self, number: int, stamp: float | None) -> None:
+        now = self._board.clock.monotonic()
+        late = 0.0 if stamp is None else max(0.0, time.time() - stamp)
+        received = now - late
+        if number == signal.SIGINT:
+            if self._first_interrupt is None:
+                self._first_interrupt = received
+            elif received - self._first_interrupt > _SECOND_INTERRUPT_SECONDS:
+                self._board.hurry()
+                return
+            cause = Cause.CANCELLATION
+        elif number in (signal.SIGTERM, self._board.settings.extra_signal):
+            cause = Cause.UNKNOWN
+        else:
+            return  # a signal the program itself watches; its handler runs as always
+        name = signal.Signals(number).name
+        self._board.post(Notice(cause, received, float("inf"), name))
+
+
+def _unpack(ancillary: list[tuple[int, int, bytes]]) -> tuple[float | None, int | None]:
+    stamp = pid = None
+    for level, kind, data in ancillary:
+        if level != socket.SOL_SOCKET:
+            continue
+        if kind == _SO_TIMESTAMPNS and len(data) >= 16:
+            seconds, nanoseconds = struct.unpack("qq", data[:16])
+            stamp = seconds + nanoseconds / 1e9
+        elif kind == _SCM_CREDENTIALS and len(data) >= 4:
+            pid = struct.unpack("i", data[:4])[0]
+    return stamp, pid
+
+
+def _forget_all() -> None:
+    for source in list(_living):
+        source.forget_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
