@@ -26,7 +26,7 @@ from holdfast.checkpoint.estimate import Rates
 from holdfast.checkpoint.head import Committed, Head
 from holdfast.checkpoint.inventory import Inventory
 from holdfast.checkpoint.layout import PART_BYTES
-from holdfast.checkpoint.persist import CHUNK_BYTES, Content, Persisted, Writer
+from holdfast.checkpoint.persist import CHUNK_BYTES, Content, Persisted, Writer, folder_of
 from holdfast.checkpoint.restore import Damage, assemble, find_damage, read_all, read_inventory
 from holdfast.checkpoint.snapshot import Snapshot, copy_host, describe, take_apart
 from holdfast.clock import Clock, SystemClock
@@ -64,6 +64,7 @@ class Engine:
         self._lock = threading.Lock()
         self._persisting = threading.Lock()
         self._base: Inventory | None = None
+        self._in_flight: set[str] = set()
 
     # -- saving
 
@@ -84,9 +85,17 @@ class Engine:
 
     def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
         """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
+        folder = folder_of(snapshot.step, attempt)
         with self._persisting:
-            writer = Writer(self._store, self._clock, self._algorithm, self._known(), CHUNK_BYTES)
-            persisted = writer.write(snapshot, attempt, self._executor)
+            with self._lock:
+                self._in_flight.add(folder)
+            try:
+                writer = Writer(self._store, self._clock, self._algorithm, self._known(), CHUNK_BYTES)
+                persisted = writer.write(snapshot, attempt, self._executor)
+            except BaseException:
+                with self._lock:
+                    self._in_flight.discard(folder)
+                raise
         self._rates.persist_took(persisted.written_bytes, persisted.seconds)
         snapshot.release()
         return persisted
@@ -95,6 +104,13 @@ class Engine:
         """The caller's commit succeeded: later saves may reference these parts."""
         with self._lock:
             self._base = persisted.inventory
+            self._in_flight.discard(folder_of(persisted.step, persisted.attempt))
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """Folders of saves that are under way or whose commit is not certain: garbage collection leaves them alone."""
+        with self._lock:
+            return frozenset(self._in_flight)
 
     @property
     def free_buffers(self) -> int:

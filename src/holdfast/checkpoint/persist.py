@@ -24,6 +24,11 @@ FRESH_NAMES = 9999
 Content = tuple[int, tuple[str, ...]]
 
 
+def folder_of(step: int, attempt: int) -> str:
+    """Where the objects of one save go."""
+    return f"{FOLDER}/{step:012d}-{attempt:06d}"
+
+
 @dataclass(frozen=True, slots=True)
 class Persisted:
     """Durable and complete, but not committed: the caller replaces HEAD, and only then does the checkpoint exist."""
@@ -52,7 +57,7 @@ class Writer:
     def write(self, snapshot: Snapshot, attempt: int, executor: Executor) -> Persisted:
         """Parts in parallel, the inventory after the last of them; an error stops the parts not yet begun."""
         started = self.clock.monotonic()
-        folder = f"{FOLDER}/{snapshot.step:012d}-{attempt:06d}"
+        folder = folder_of(snapshot.step, attempt)
         failed = threading.Event()
         numbers = range(len(snapshot.layout.parts))
         futures = [executor.submit(self._part, snapshot, number, folder, failed) for number in numbers]

@@ -44,13 +44,12 @@ def read_inventory(store: Store, committed: Committed) -> tuple[str, Inventory]:
         key = f"{FOLDER}/{committed.name}/inventory{suffix}.json"
         try:
             data = store.get(key, length=MAX_INVENTORY_BYTES + 1).data
-        except KeyMissingError as error:
-            if fresh == 0:
-                first_error = CorruptError(f"{key} is missing")
-                first_error.__cause__ = error
-                continue
-            break
-        if hashlib.sha256(data).hexdigest() != committed.inventory_sha256:
+        except KeyMissingError:
+            first_error = first_error or CorruptError(f"{key} is missing")
+            if fresh:
+                break
+            continue
+        if not matches(data, committed):
             first_error = first_error or CorruptError(f"{key} does not match the sha256 in the commit record")
             continue
         found = inventory_format.decode(data, where=key)
@@ -59,6 +58,11 @@ def read_inventory(store: Store, committed: Committed) -> tuple[str, Inventory]:
         return key, found
     assert first_error is not None
     raise first_error
+
+
+def matches(data: bytes, committed: Committed) -> bool:
+    """Whether these are the bytes that the commit record means."""
+    return hashlib.sha256(data).hexdigest() == committed.inventory_sha256
 
 
 def chunks_of(inventory: Inventory) -> Iterator[tuple[Part, int, int, int]]:

@@ -19,4 +19,5 @@ class Command(NamedTuple):
 
 COMMANDS: tuple[Command, ...] = (
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
+    Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
 )
