@@ -34,6 +34,11 @@ class Cut:
     pending_names: list[int] = field(default_factory=list)
     pending_content: list[int] = field(default_factory=list)
     options: list[tuple[int, ...]] = field(default_factory=list)
+    names: dict[str, Node] = field(default_factory=dict)
+    """What is certain: names whose directory was synced, over files as they are before anything pending lands."""
+    nodes: dict[int, Node] = field(default_factory=dict)
+    unsure: dict[int, list[int]] = field(default_factory=dict)
+    """All operations on the content of files that have something pending."""
 
     @property
     def num_states(self) -> int:
@@ -58,16 +63,14 @@ def cut_at(log: list[Op], length: int) -> Cut:
                 poisoned.update(open_content.pop(op.number, ()))
             case "fsync_dir":
                 synced_dir[op.path] = index
-    visible = {op.number for op in cut.ops if op.kind in NAMES and TEMPORARY not in (op.target or op.path)}
     for index, op in enumerate(cut.ops):
         if op.kind in NAMES:
             if synced_dir.get(os.path.dirname(op.target or op.path), -1) < index:
                 cut.pending_names.append(index)
-        elif op.number not in visible:
-            continue  # only a temporary name leads there, and nobody reads those: its content would pad the count
         elif op.kind in CONTENT and (index in poisoned or synced_file.get(op.number, -1) < index):
             cut.pending_content.append(index)
             cut.options.append(_write_options(op))
+    _settle(cut)
     return cut
 
 
@@ -100,20 +103,39 @@ def states(cut: Cut, limit: int, rng: random.Random) -> Iterator[MemoryFS]:
 
 
 def materialise(cut: Cut, chosen_names: frozenset[int], content: Choice) -> MemoryFS:
-    """The disk as it is found after the cut."""
+    """The disk as it is found after the cut; its nodes are shared with other states: ``copy`` it before writing."""
     choice = dict(zip(cut.pending_content, content, strict=True))
-    pending = set(cut.pending_names)
-    nodes: dict[int, Node] = {}
-    names: dict[str, Node] = {"/": Node(None)}
-    for index, op in enumerate(cut.ops):
-        if op.kind in CONTENT:
-            _apply_content(nodes, op, choice.get(index, FULL))
-        elif op.kind in NAMES and (index not in pending or index in chosen_names):
-            _apply_name(names, nodes, op)
+    nodes = dict(cut.nodes)
+    for number, indices in cut.unsure.items():
+        del nodes[number]
+        for index in indices:
+            _apply_content(nodes, cut.ops[index], choice.get(index, FULL))
+        _node(nodes, number).version = tuple(choice.get(index, FULL) for index in indices)
+    names = {path: nodes.get(node.number, node) for path, node in cut.names.items()}
+    for index in cut.pending_names:
+        if index in chosen_names:
+            _apply_name(names, nodes, cut.ops[index])
     for path in sorted(names):  # what hangs under a name that was lost cannot be found
         if path != "/" and os.path.dirname(path) not in names:
             del names[path]
     return MemoryFS(names)
+
+
+def _settle(cut: Cut) -> None:
+    """Apply what is certain, once per cut."""
+    pending = {*cut.pending_names}
+    open_numbers = {cut.ops[index].number for index in cut.pending_content}
+    cut.names["/"] = Node(None)
+    for index, op in enumerate(cut.ops):
+        if op.kind in CONTENT:
+            if op.number in open_numbers:
+                cut.unsure.setdefault(op.number, []).append(index)
+                _node(cut.nodes, op.number)
+            else:
+                _apply_content(cut.nodes, op, FULL)
+                cut.nodes[op.number].version = index
+        elif op.kind in NAMES and index not in pending:
+            _apply_name(cut.names, cut.nodes, op)
 
 
 def _node(nodes: dict[int, Node], number: int) -> Node:
@@ -153,10 +175,8 @@ def _apply_name(names: dict[str, Node], nodes: dict[int, Node], op: Op) -> None:
         names[op.target] = _node(nodes, op.number)
 
 
-def fingerprint(fs: MemoryFS) -> frozenset[tuple[str, bytes | None, int]]:
-    """Two disks with the same fingerprint behave the same; names that no reader looks at are left out."""
+def fingerprint(fs: MemoryFS) -> frozenset[tuple[str, int, object]]:
+    """Two states of one trace with the same fingerprint are the same; names that no reader looks at are left out."""
     return frozenset(
-        (path, None if node.data is None else bytes(node.data), node.mtime_ns)
-        for path, node in fs.names.items()
-        if TEMPORARY not in path
+        (path, node.number, node.version) for path, node in fs.names.items() if TEMPORARY not in path
     )

@@ -51,7 +51,8 @@ def deterministic(seed: int) -> Iterator[None]:
     names, ticks = random.Random(seed), itertools.count(1_700_000_000_000_000_000, 1_000)
     with (
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
-        mock.patch("time.time_ns", lambda: next(ticks)),
+        mock.patch("time.time_ns", side_effect=ticks),
+        mock.patch("holdfast.checkpoint.arena.HUGE_PAGE", 4096),  # 2 MiB of zeros per state would be most of the time
     ):
         yield
 
@@ -61,35 +62,32 @@ def record_trace(rng: random.Random, wrap: WrapFS, make: MakeStore, report: Repo
     log: list[Op] = [Op("mkdir", "/data"), Op("fsync_dir", "/")]
     fs = RecordingFS(log=log)
     MemoryFS.mkdir(fs, "/data")
-    step = 0
     lives = rng.randint(1, 3)
     for life in range(lives):
         fs = RecordingFS(fs.copy().names, log)
         fault = rng.random()
         if life < lives - 1 and fault < 0.6:
-            fs.die_at = len(log) + rng.randint(1, 70)
+            fs.die_at = len(log) + rng.randint(1, 110)
             report.deaths += 1
         elif fault < 0.8:
-            fs.fail_sync_at = rng.randint(0, 24)
+            fs.fail_sync_at = rng.randint(0, 40)
         with contextlib.suppress(Crash):
-            step = _live(rng, fs, make(wrap(fs)), step)
+            _live(rng, fs, make(wrap(fs)))
         report.failed_syncs += any(op.kind.startswith("bad") for op in log)
     return log
 
 
-def _live(rng: random.Random, fs: RecordingFS, store: Store, step: int) -> int:
+def _live(rng: random.Random, fs: RecordingFS, store: Store) -> None:
     """An attempt as a trainer lives it: a failed save is not acknowledged and the loop goes on."""
-
-    def token() -> str:
-        return rng.randbytes(8).hex()
-
     try:
-        attempt = subject.start(store, token, keep=KEEP)
+        attempt = subject.Attempt(store, keep=KEEP, inline=True)
+        if rng.random() < 0.7:
+            attempt.restore()
     except HoldfastError:
-        return step
-    for _ in range(rng.randint(1, 3)):
-        step += 1
-        state = subject.make_state(rng, step, parts=rng.randint(1, 3))
+        return
+    first = attempt.ledger.head.next_step
+    for step in range(first, first + rng.randint(1, 3)):
+        state = subject.make_state(rng, step, parts=rng.randint(1, 2))
         fs.mark(("begin", step, state))
         try:
             attempt.save(step, state)
@@ -99,7 +97,6 @@ def _live(rng: random.Random, fs: RecordingFS, store: Store, step: int) -> int:
         if rng.random() < 0.6:
             with contextlib.suppress(HoldfastError):
                 attempt.prune()
-    return step
 
 
 @dataclass
@@ -145,15 +142,16 @@ def check(fs: MemoryFS, make: MakeStore, expected: Expected) -> None:
     newer = [item for item in found if item in expected.unacked]
     if expected.acked and len(newer) < KEEP and expected.acked not in found:
         raise Lost(f"{_name(expected.acked)} was acknowledged and is not listed")
-    _go_on(store, found[0][0] + 1 if found else 1, found)
+    _go_on(store, found[0][0] + 1 if found else 0, found)
 
 
 def _go_on(store: Store, step: int, found: list[tuple[int, State]]) -> None:
     """The next attempt must be able to save, and must not damage what it found."""
     rng = random.Random(step)
-    state = subject.make_state(rng, step, parts=1, largest=64)
+    state = subject.make_state(rng, step, parts=1)
     try:
-        attempt = subject.start(store, lambda: rng.randbytes(8).hex(), keep=KEEP)
+        attempt = subject.Attempt(store, keep=KEEP, inline=True)
+        attempt.restore()
         attempt.save(step, state)
         attempt.prune()
         after = subject.restore_all(store)
@@ -166,7 +164,7 @@ def _go_on(store: Store, step: int, found: list[tuple[int, State]]) -> None:
 def _name(item: tuple[int, State] | None) -> str:
     if item is None:
         return "nothing"
-    return f"step {item[0]} ({', '.join(f'{name} {len(data)} B' for name, data in item[1].items())})"
+    return f"step {item[0]}"
 
 
 def run(
@@ -207,7 +205,7 @@ def _one_trace(seed: int, report: Report, wrap: WrapFS, make: MakeStore, per_cut
             seen.add(key)
             report.distinct += 1
             try:
-                check(fs, make, expected)
+                check(fs.copy(), make, expected)
             except Lost as error:
                 raise Lost(f"seed {seed}, trace {report.traces}, cut {length}, state {number}: {error}") from None
     report.traces += 1

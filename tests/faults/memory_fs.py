@@ -16,12 +16,13 @@ from holdfast.fs import Buffer, FileStat
 class Node:
     """An inode: a directory when ``data`` is None."""
 
-    __slots__ = ("data", "mtime_ns", "number")
+    __slots__ = ("data", "mtime_ns", "number", "version")
 
     def __init__(self, data: bytearray | None, mtime_ns: int = 0, number: int = 0) -> None:
         self.data = data
         self.mtime_ns = mtime_ns
         self.number = number
+        self.version: object = 0
 
 
 def _absent(path: str) -> FileNotFoundError:

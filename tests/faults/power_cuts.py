@@ -16,6 +16,7 @@ from hooked_fs import HookedFS, SignalAt
 from subject import State
 from tiers import Lost
 
+from holdfast.clock import SystemClock
 from holdfast.errors import HoldfastError
 from holdfast.fs import FS
 from holdfast.stores.file import FileStore
@@ -28,7 +29,7 @@ WrapFS = Callable[[FS], FS]
 def state_of(seed: int, step: int, attempt: int) -> State:
     """The parent can compute what the writer saved."""
     rng = random.Random(f"{seed}/{step}/{attempt}")
-    return subject.make_state(rng, step * 1000 + attempt, parts=rng.randint(1, 3), largest=9000)
+    return subject.make_state(rng, step * 1000 + attempt, parts=rng.randint(1, 2))
 
 
 def writer(seed: int, point: int, wrap: WrapFS) -> powercut.Writer:
@@ -36,8 +37,9 @@ def writer(seed: int, point: int, wrap: WrapFS) -> powercut.Writer:
 
     def write(path: str, ack: powercut.Ack) -> None:
         store = FileStore(f"{path}/runs/one", fs=wrap(HookedFS(SignalAt(point, signal.SIGSTOP))))
-        attempt = subject.start(store, lambda: os.urandom(8).hex(), keep=KEEP)
-        head = attempt.held.head
+        attempt = subject.Attempt(store, keep=KEEP, clock=SystemClock())
+        attempt.restore()
+        head = attempt.ledger.head
         for step in range(head.next_step, head.next_step + 20):
             ack(json.dumps(["begin", step, attempt.number]).encode())
             attempt.save(step, state_of(seed, step, attempt.number))
@@ -87,7 +89,7 @@ def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float |
                 shutil.rmtree(f"{disk.path}/runs", ignore_errors=True)
                 os.sync()
                 newest = None
-            point = rng.randint(0, 320)
+            point = rng.randint(0, 500)
             outcome = disk.run_and_cut(writer(seed, point, lambda fs: planted.wrap_fs(bug, fs)))
             lines = [line for line in outcome.acknowledged if line]
             acked += sum(b'"ack"' in line for line in lines)

@@ -1,88 +1,112 @@
-"""What is put under fault: one attempt that claims, saves and prunes, and a restore, all over the product's own code."""
+"""What is put under fault: one attempt that claims, saves and prunes, and a restore, all of it the product's own code."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Any
 
+from holdfast.checkpoint.arena import Pool
 from holdfast.checkpoint.effects import drive
+from holdfast.checkpoint.engine import Engine
+from holdfast.checkpoint.garbage import Collected, collect
 from holdfast.checkpoint.head import AttemptRow, Committed
-from holdfast.checkpoint.protocol import Held, claim, commit, read_head
+from holdfast.checkpoint.ledger import RunLedger
+from holdfast.checkpoint.protocol import read_head
+from holdfast.checkpoint.retention import KeepLast, retained
 from holdfast.clock import Clock, ManualClock
-from holdfast.errors import CorruptError, KeyMissingError
-from holdfast.stores.base import ABSENT, Store
+from holdfast.stores.base import Store
 
-State = dict[str, bytes]
-
-
-def make_state(rng: random.Random, step: int, *, parts: int = 3, largest: int = 1800) -> State:
-    """Bytes that name their step, so that a mix of two saves can never pass for either."""
-    return {
-        f"part-{n}": b"%d/%d:" % (step, n) + rng.randbytes(rng.randint(0, largest - 20)) for n in range(max(1, parts))
-    }
+State = dict[str, Any]
+PART_BYTES = 4096
+FROZEN = bytes(range(256)) * 32  # exactly two parts that never change: later saves refer to them
 
 
-@dataclass
+class InlineExecutor(Executor):
+    """Does the work at once: the same operations in an order that a seed replays."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        return future
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        return map(fn, *iterables)
+
+
+INLINE = InlineExecutor()
+
+
+def make_engine(store: Store, clock: Clock, *, inline: bool) -> Engine:
+    """Small parts, so that a small state has several."""
+    engine = Engine(store, clock=clock, threads=2, part_bytes=PART_BYTES)
+    if inline:
+        engine._executor = INLINE  # type: ignore[assignment]
+        engine._pool = Pool(2, INLINE)
+    return engine
+
+
+def make_state(rng: random.Random, step: int, *, parts: int = 2) -> State:
+    """Values that name their step, so that a mix of two saves can never pass for either."""
+    state: State = {"frozen": FROZEN, "step": step}
+    for number in range(parts):
+        state[f"leaf-{number}"] = b"%d/%d:" % (step, number) + rng.randbytes(rng.randint(4100, 5000))
+    return state
+
+
 class Attempt:
-    """One process life: owns the head that it claimed."""
+    """One process life: claims the run when made."""
 
-    store: Store
-    held: Held
-    token: Callable[[], str]
-    keep: int = 2
-    clock: Clock = ManualClock()
+    def __init__(self, store: Store, *, keep: int = 2, inline: bool = False, clock: Clock | None = None) -> None:
+        self.store = store
+        self.keep = KeepLast(keep)
+        self.clock = clock or ManualClock()
+        self.ledger = RunLedger(store, "run", clock=self.clock)
+        self.ledger.claim(AttemptRow(attempt=0, started_at=self.ledger.now()))
+        self.engine = make_engine(store, self.clock, inline=inline)
 
     @property
     def number(self) -> int:
-        return self.held.head.attempt
+        return self.ledger.head.attempt
+
+    def restore(self) -> tuple[int, State] | None:
+        """Where this attempt resumes."""
+        found = self.engine.restore_newest(self.ledger.head)
+        return None if found is None else (found[0].step, found[1])
 
     def save(self, step: int, state: State) -> None:
         """Acknowledged once this returns."""
-        folder = Committed(step, self.number, "").name
-        inventory: dict[str, tuple[int, str]] = {}
-        for name, data in state.items():
-            self.store.put(f"checkpoints/{folder}/{name}", data, if_generation=ABSENT)
-            inventory[name] = (len(data), hashlib.sha256(data).hexdigest())
-        listing = json.dumps(inventory, sort_keys=True).encode()
-        self.store.put(f"checkpoints/{folder}/inventory.json", listing, if_generation=ABSENT)
-        row = Committed(step, self.number, "2026-01-01T00:00:00Z", 0, hashlib.sha256(listing).hexdigest())
-        new = replace(self.held.head, checkpoints=(row, *self.held.head.checkpoints)[: self.keep])
-        self.held = drive(commit(self.held, new, self.token), self.store, self.clock)
+        snapshot = self.engine.snapshot(step, state)
+        try:
+            persisted = self.engine.persist(snapshot, self.number)
+        except BaseException:
+            snapshot.release()
+            raise
+        row = Committed(step, self.number, self.ledger.now(), persisted.size, persisted.inventory_sha256)
+        self.ledger.commit(row, keep=lambda rows: retained(self.keep, rows))
+        self.engine.committed(persisted)
 
-    def prune(self) -> None:
+    def prune(self) -> Collected:
         """Remove what no kept checkpoint needs."""
-        kept = {item.name for item in self.held.head.checkpoints}
-        for entry in list(self.store.keys("checkpoints/")):
-            if entry.key.split("/")[1] not in kept:
-                self.store.delete(entry.key)
+        return drive(collect(self.number, self.engine.in_flight), self.store, self.clock)
 
-
-def start(store: Store, token: Callable[[], str], *, keep: int = 2, clock: Clock | None = None) -> Attempt:
-    """Claim the run."""
-    clock = clock or ManualClock()
-    row = AttemptRow(attempt=0, started_at="2026-01-01T00:00:00Z")
-    return Attempt(store, drive(claim("run", row, token), store, clock), token, keep, clock)
+    def close(self) -> None:
+        self.engine.close()
 
 
 def restore_all(store: Store) -> list[tuple[int, State]]:
-    """Every checkpoint that the head lists, newest first; ``CorruptError`` when one is not whole."""
-    held = drive(read_head(), store, ManualClock())
-    return [] if held is None else [(row.step, _restore(store, row)) for row in held.head.checkpoints]
-
-
-def _restore(store: Store, row: Committed) -> State:
-    folder = f"checkpoints/{row.name}"
-    try:
-        listing = store.get(f"{folder}/inventory.json").data
-        if hashlib.sha256(listing).hexdigest() != row.inventory_sha256:
-            raise CorruptError(f"the inventory of {row.name} does not match its record")
-        state = {name: store.get(f"{folder}/{name}").data for name in json.loads(listing)}
-    except KeyMissingError as error:
-        raise CorruptError(f"a part of {row.name} is missing: {error}") from error
-    for name, (size, digest) in json.loads(listing).items():
-        if len(state[name]) != size or hashlib.sha256(state[name]).hexdigest() != digest:
-            raise CorruptError(f"{name} of {row.name} does not match its checksum")
-    return state
+    """Every checkpoint that the head lists, newest first; ``CorruptError`` when one of them is not whole."""
+    clock = ManualClock()
+    held = drive(read_head(), store, clock)
+    if held is None:
+        return []
+    engine = make_engine(store, clock, inline=True)
+    return [(row.step, engine.restore(row)) for row in held.head.checkpoints]
