@@ -120,7 +120,7 @@ class FileStore:
                 self._sync_names(directory)
             except OSError as error:
                 raise OutcomeUnknownError(
-                    f"{key} in {self.url} was written, but the disk did not confirm its name: {error.strerror or error}",
+                    f"{key} in {self.url} was written, but the disk did not confirm its name ({error.strerror})",
                     help="read it back before deciding",
                 ) from error
             return str(mtime_ns)
@@ -135,15 +135,16 @@ class FileStore:
         view = memoryview(data).cast("B")
         fd = self._fs.create(temporary, direct=_can_be_direct(view))
         try:
-            self._fs.write(fd, view, 0)
-            self._fs.set_mtime(fd, mtime_ns)
-            self._fs.fsync(fd)
+            try:
+                self._fs.write(fd, view, 0)
+                self._fs.set_mtime(fd, mtime_ns)
+                self._fs.fsync(fd)
+            finally:
+                self._fs.close(fd)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._fs.unlink(temporary)
             raise
-        finally:
-            self._fs.close(fd)
 
     def _name(self, temporary: str, path: str, key: str, if_generation: str | None, mtime_ns: int) -> None:
         if if_generation == ABSENT:
