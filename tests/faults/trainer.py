@@ -1,0 +1,97 @@
+"""A small deterministic trainer: shuffled samples, an RNG, weights that depend on every step before. No framework.
+
+Run as a program it is one attempt: ``trainer.py ROOT SEED TOTAL ACK_FD``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import sys
+from collections.abc import Callable
+
+import subject
+from subject import State
+
+from holdfast.clock import SystemClock
+from holdfast.fs import FS
+from holdfast.stores.base import Store
+from holdfast.stores.file import FileStore
+
+Say = Callable[[str, int], None]
+
+
+def first_state(seed: int) -> State:
+    """Before step 0."""
+    rng = random.Random(seed)
+    order = list(range(40))
+    rng.shuffle(order)
+    return {
+        "frozen": subject.FROZEN,
+        "step": -1,
+        "weights": rng.randbytes(4200),
+        "order": order,
+        "rng": rng.getstate(),
+    }
+
+
+def advance(state: State, step: int) -> State:
+    """One step: what it does depends on the state alone."""
+    rng = random.Random()
+    rng.setstate(state["rng"])
+    order = list(state["order"])
+    if step % len(order) == 0:
+        rng.shuffle(order)
+    sample = order[step % len(order)]
+    noise = rng.getrandbits(64)
+    weights = hashlib.shake_256(state["weights"] + f"{step}/{sample}/{noise}".encode()).digest(4200)
+    return {"frozen": subject.FROZEN, "step": step, "weights": weights, "order": order, "rng": rng.getstate()}
+
+
+def reference(seed: int, total: int) -> list[State]:
+    """The uninterrupted run: its state after each step."""
+    states = []
+    state = first_state(seed)
+    for step in range(total):
+        state = advance(state, step)
+        states.append(state)
+    return states
+
+
+def digest(state: State) -> str:
+    """Every bit of a state."""
+    body = {name: value.hex() if isinstance(value, bytes) else value for name, value in state.items()}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def attempt(store: Store, seed: int, total: int, say: Say) -> None:
+    """One process life of the run."""
+    life = subject.Attempt(store, clock=SystemClock())
+    found = life.restore()
+    state = first_state(seed) if found is None else found[1]
+    say("resumed", int(state["step"]))
+    for step in range(int(state["step"]) + 1, total):
+        state = advance(state, step)
+        if step % 2 == 0 or step == total - 1:
+            say("begin", step)
+            life.save(step, state)
+            say("ack", step)
+            if step % 3 == 0:
+                life.prune()
+    say("done", total - 1)
+    life.close()
+
+
+def talk(fd: int) -> Say:
+    """Acknowledgements through a pipe, each in one write: a killed process leaves whole lines."""
+    return lambda kind, step: os.write(fd, f"{kind} {step}\n".encode()) and None
+
+
+def open_store(root: str, fs: FS | None = None) -> Store:
+    return FileStore(root, fs=fs)
+
+
+if __name__ == "__main__":
+    attempt(open_store(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), talk(int(sys.argv[4])))
