@@ -6,6 +6,7 @@ Each case is a fork that waits until strace holds it, so that counting starts at
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import re
@@ -108,17 +109,18 @@ def operate(operation: str, root: str, bug: str | None, say: Callable[[str], Non
             say(f"error {type(error).__name__} {str(error)!r}")
 
 
-def run_case(case: Case | None, operation: str, root: str, bug: str | None, short: int | None = None) -> Outcome:
+def run_case(case: Case | None, operation: str, root: str, bug: str | None) -> Outcome:
     """Fork, let strace take hold, go; with no case it only counts."""
+    patch = _PATCHES.get(case.fault) if case else None
     reader, sender = os.pipe()
     gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _child(operation, root, bug, gate, sender, short)
+        _child(operation, root, bug, gate, sender, lambda: patch(case.number) if patch and case else None)
     os.close(sender)
     os.close(gate)
     log = f"{root}.strace"
-    options = ["-e", case.injection] if case else []
+    options = ["-e", case.injection] if case and not patch else []
     command = ["strace", "-f", "-qq", "-y", "-s", "0", "-o", log, "-e", f"trace={CALLS}", *options, "-p", str(pid)]
     tracer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
@@ -137,12 +139,13 @@ def run_case(case: Case | None, operation: str, root: str, bug: str | None, shor
     return Outcome(lines, os.WIFSIGNALED(status), trace)  # type: ignore[arg-type]
 
 
-def _child(operation: str, root: str, bug: str | None, gate: int, sender: int, short: int | None) -> None:
+def _child(
+    operation: str, root: str, bug: str | None, gate: int, sender: int, patch: Callable[[], None]
+) -> None:
     code = 1
     try:
         os.read(gate, 1)
-        if short is not None:
-            _write_short(short)
+        patch()
         operate(operation, root, bug, lambda line: os.write(sender, f"{line}\n".encode()) and None)
         code = 0
     except BaseException:
@@ -161,6 +164,23 @@ def _write_short(number: int) -> None:
         return real(fd, data[: max(1, len(data) // 2)] if seen == number else data, offset)
 
     os.pwrite = pwrite  # type: ignore[assignment]
+
+
+def _close_badly(number: int) -> None:
+    """strace would skip the call; the kernel gives the descriptor back, and with it the lock, even when it says EIO."""
+    real, seen = os.close, 0
+
+    def close(fd: int) -> None:
+        nonlocal seen
+        seen += 1
+        real(fd)
+        if seen == number:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    os.close = close  # type: ignore[assignment]
+
+
+_PATCHES = {"short": _write_short, "bad close": _close_badly}
 
 
 def _wait_for_tracer(pid: int) -> None:
@@ -183,13 +203,13 @@ def all_cases(base: str, work: str) -> list[Case]:
         for call, count in sorted(counts.items()):
             for number in range(1, count + 1):
                 for fault in FAULTS:
-                    if fault == "error=ENOSPC" and call not in ONLY_WRITES:
+                    if (fault == "error=ENOSPC" and call not in ONLY_WRITES) or (call == "close" and "error" in fault):
                         continue
                     cases.append(Case(operation, call, number, fault))
                     if fault in ("error=ENOSPC", "error=EIO"):
                         cases.append(Case(operation, call, number, fault, persistent=True))
-        if operation == "save":
-            cases += [Case(operation, "pwrite64", n, "short") for n in range(1, counts["pwrite64"] + 1)]
+        cases += [Case(operation, "close", n, "bad close") for n in range(1, counts["close"] + 1)]
+        cases += [Case(operation, "pwrite64", n, "short") for n in range(1, counts["pwrite64"] + 1)]
     return cases
 
 
@@ -271,9 +291,8 @@ def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float |
 
 
 def _one_case(case: Case, root: str, bug: str | None, report: Report) -> None:
-    short = case.number if case.fault == "short" else None
-    outcome = run_case(None if short else case, case.operation, root, bug, short)
-    hit = short is not None or outcome.killed or any("INJECTED" in row[3] for row in outcome.trace)
+    outcome = run_case(case, case.operation, root, bug)
+    hit = case.fault in _PATCHES or outcome.killed or any("INJECTED" in row[3] for row in outcome.trace)
     if not hit:
         raise AssertionError(f"{case} was never reached")
     report.injected += 1
