@@ -74,7 +74,15 @@ class NoProgressError(RunError):
 
 
 class SupersededError(RunError):
-    """A newer attempt of the same run took over; this one must leave without writing."""
+    """A newer attempt of the same run took over; this one must leave without writing.
+
+    ``landed`` tells whether the commit that found this out had been applied before the other attempt took over: then
+    its parts belong to the run and must not be deleted.
+    """
+
+    def __init__(self, message: str, *, help: str | None = None, landed: bool = False) -> None:
+        super().__init__(message, help=help)
+        self.landed = landed
 
 
 class StateMismatchError(RunError):

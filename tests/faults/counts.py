@@ -1,4 +1,4 @@
-"""What every fault suite really injected, merged into one JSON: a run below its count is void, so the counts must be real.
+"""What every fault suite really injected, merged into one JSON; a run below its count is void.
 
 ``record("F", schedules=888, faults=5000)`` adds to what other tests and other pytest-xdist workers recorded under the
 same suite. ``HOLDFAST_COUNTS_FILE`` names another file than ``tests/.counts/counts.json``.

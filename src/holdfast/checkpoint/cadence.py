@@ -49,6 +49,13 @@ class Cadence:
         """Whether to save at the end of this step."""
         raise NotImplementedError
 
+    def next_look(self, _moment: Moment) -> tuple[float, float]:
+        """Seconds and steps from now before which ``is_due`` cannot turn true; whichever comes first ends the pause.
+
+        It spares the hot loop the question. A policy that cannot tell is asked at every step.
+        """
+        return math.inf, 1
+
     def __or__(self, other: Cadence) -> Cadence:
         return AnyOf(self, other)
 
@@ -65,6 +72,9 @@ class EverySteps(Cadence):
     def is_due(self, moment: Moment) -> bool:
         return moment.steps_since_save >= self.count
 
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        return math.inf, self.count - moment.steps_since_save
+
 
 @dataclass(frozen=True, slots=True)
 class EverySeconds(Cadence):
@@ -78,6 +88,9 @@ class EverySeconds(Cadence):
     def is_due(self, moment: Moment) -> bool:
         return moment.seconds_since_save >= self.seconds
 
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        return self.seconds - moment.seconds_since_save, math.inf
+
 
 @dataclass(frozen=True, slots=True)
 class YoungDaly(Cadence):
@@ -89,6 +102,9 @@ class YoungDaly(Cadence):
 
     def is_due(self, moment: Moment) -> bool:
         return moment.seconds_since_save >= self.interval_seconds(moment)
+
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        return self.interval_seconds(moment) - moment.seconds_since_save, math.inf
 
     def interval_seconds(self, moment: Moment) -> float:
         """What the rule says now."""
@@ -109,6 +125,9 @@ class HazardRule(Cadence):
     def is_due(self, moment: Moment) -> bool:
         return moment.seconds_since_save >= self.interval_seconds(moment)
 
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        return self.shortest_seconds - moment.seconds_since_save, math.inf  # the hazard may rise meanwhile
+
     def interval_seconds(self, moment: Moment) -> float:
         """What the rule says at this age; no risk at all means the longest interval."""
         rate = self.hazard(moment.age_seconds)
@@ -124,6 +143,10 @@ class AnyOf(Cadence):
 
     def is_due(self, moment: Moment) -> bool:
         return any(policy.is_due(moment) for policy in self.policies)
+
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        looks = [policy.next_look(moment) for policy in self.policies]
+        return min(seconds for seconds, _ in looks), min(steps for _, steps in looks)
 
 
 def _clamp(seconds: float, shortest: float, longest: float, moment: Moment) -> float:

@@ -24,6 +24,7 @@ MAX_DEPTH = 100
 MAX_TREE_BYTES = 1 << 30
 INLINE_BYTES = 4096
 INLINE_INT_BITS = 63
+MAX_NAME = 480
 
 FACTORIES: dict[str, Any] = {
     "int": int,
@@ -51,8 +52,8 @@ class Encoded:
 @dataclass(slots=True)
 class _Encoder:
     leaves: list[Leaf] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
     seen: dict[Any, int] = field(default_factory=dict)
+    group: str = ""
 
     def encode(self, value: Any, path: Path, depth: int) -> Any:
         handler = _HANDLERS.get(type(value))
@@ -64,10 +65,11 @@ class _Encoder:
 
     def foreign(self, value: Any, path: Path) -> Any:
         """NumPy and torch values; neither is imported unless the program did."""
-        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        torch = sys.modules.get("torch")
         try:
             if torch is not None and isinstance(value, torch.Tensor):
                 return self.add(*torch_leaf(torch, value), path)
+            numpy = sys.modules.get("numpy")
             if numpy is not None and isinstance(value, numpy.ndarray):
                 return self.add("array", *numpy_leaf(numpy, value), path)
             if numpy is not None and isinstance(value, numpy.generic):
@@ -81,24 +83,14 @@ class _Encoder:
 
     def add(self, tag: str, leaf: Leaf, identity: Any, path: Path) -> Any:
         """One leaf per piece of memory: tied weights are stored once and come back tied."""
-        number = self.seen.get(identity) if identity is not None else None
-        if number is None:
-            number = len(self.leaves)
-            leaf.name = self.unique(render(path))
-            leaf.group = render(_root(path))
-            self.leaves.append(leaf)
-            if identity is not None:
-                self.seen[identity] = number
-        return {tag: number}
-
-    def unique(self, name: str) -> str:
-        name = name if len(name) <= 480 else name[:480] + "…"
-        fresh, count = name, 1
-        while fresh in self.names:
-            count += 1
-            fresh = f"{name}#{count}"
-        self.names.add(fresh)
-        return fresh
+        leaves = self.leaves
+        if identity is not None:
+            number = self.seen.setdefault(identity, len(leaves))
+            if number != len(leaves):
+                return {tag: number}
+        leaf.path, leaf.group = path, self.group
+        leaves.append(leaf)
+        return {tag: len(leaves) - 1}
 
     def int_(self, value: int, _path: Path, _depth: int) -> Any:
         return value if value.bit_length() <= INLINE_INT_BITS else {"int": f"{value:x}"}
@@ -192,7 +184,10 @@ _HANDLERS: dict[type, Handler] = {
 def encode(state: Mapping[str, Any]) -> Encoded:
     """Take a state apart; ``EncodingError`` names the path of the first value that cannot be stored."""
     encoder = _Encoder()
-    body = {key: encoder.encode(value, (None, key), 1) for key, value in state.items()}
+    body = {}
+    for key, value in state.items():
+        encoder.group = str(key)
+        body[key] = encoder.encode(value, (None, key), 1)
     tree = json.dumps({"map": body}, separators=(",", ":"), allow_nan=False).encode()
     if len(tree) > MAX_TREE_BYTES:
         raise EncodingError(
@@ -221,10 +216,19 @@ def _printable(text: str) -> str:
     return text.replace("\\", "%5C").replace("/", "%2F")
 
 
-def _root(path: Path) -> Path:
-    while path[0] is not None:
-        path = path[0]
-    return path
+def name_leaves(leaves: list[Leaf]) -> None:
+    """Give every leaf the name the inventory shows: its path, short enough, and unique."""
+    names: set[str] = set()
+    for leaf in leaves:
+        if leaf.path is not None:
+            full = render(leaf.path)
+            name = full if len(full) <= MAX_NAME else full[:MAX_NAME] + "…"
+            leaf.name, count = name, 1
+            while leaf.name in names:
+                count += 1
+                leaf.name = f"{name}#{count}"
+            leaf.path = None
+        names.add(leaf.name)
 
 
 def _small(value: list[Any]) -> bool:

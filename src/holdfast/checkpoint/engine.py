@@ -15,20 +15,24 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.checkpoint.arena import Pool
+from holdfast.checkpoint.arena import Arena, Pool
 from holdfast.checkpoint.checksum import default_algorithm
+from holdfast.checkpoint.device import Arrival, DeviceCopier, register_host
 from holdfast.checkpoint.estimate import Rates
 from holdfast.checkpoint.head import Committed, Head
 from holdfast.checkpoint.inventory import Inventory
-from holdfast.checkpoint.layout import PART_BYTES
+from holdfast.checkpoint.layout import PART_BYTES, Layout, Planner
+from holdfast.checkpoint.leaf import Leaf
 from holdfast.checkpoint.persist import CHUNK_BYTES, Content, Persisted, Writer, folder_of
 from holdfast.checkpoint.restore import Damage, assemble, find_damage, read_all, read_inventory
-from holdfast.checkpoint.snapshot import Snapshot, copy_host, describe, take_apart
+from holdfast.checkpoint.snapshot import Snapshot, copy_host, take_apart
+from holdfast.checkpoint.stream import read_into
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import CorruptError
 from holdfast.stores.base import Store
@@ -53,44 +57,86 @@ class Engine:
         threads: int | None = None,
         part_bytes: int = PART_BYTES,
         algorithm: str | None = None,
+        rank: int = 0,
     ) -> None:
         self._store = store
         self._clock = clock or SystemClock()
-        self._executor = ThreadPoolExecutor(threads or default_threads(), thread_name_prefix="holdfast-engine")
+        self._threads = threads or default_threads()
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="holdfast-engine")
         self._pool = Pool(buffers, self._executor)
-        self._part_bytes = part_bytes
+        self._planner = Planner(part_bytes)
         self._algorithm = algorithm or default_algorithm()
+        self._rank = rank
         self._rates = Rates()
         self._lock = threading.Lock()
         self._persisting = threading.Lock()
         self._base: Inventory | None = None
         self._in_flight: set[str] = set()
+        self._device: DeviceCopier | None = None
 
     # -- saving
 
     def snapshot(self, step: int, state: Mapping[str, Any]) -> Snapshot:
         """Copy the state out of the training loop's reach; waits only when every buffer still holds a snapshot."""
         started = self._clock.monotonic()
-        leaves, layout = take_apart(state, part_bytes=self._part_bytes)
+        leaves, layout = take_apart(state, self._planner)
         arena = self._pool.acquire()
         try:
             arena.reserve(layout.total)
+            arrival = self._copy_device(leaves, layout, arena)
             copy_host(leaves, layout, arena, self._executor)
         except BaseException:
             self._pool.release(arena)
             raise
         seconds = self._clock.monotonic() - started
         self._rates.snapshot_took(layout.total, seconds)
-        return Snapshot(step, layout, describe(leaves, layout), arena, self._pool, seconds)
+        snapshot = Snapshot(step, layout, leaves, arena, self._pool, seconds)
+        if arrival is not None:
+            snapshot.wait = arrival.wait
+        else:
+            snapshot.forget()
+        return snapshot
+
+    def _copy_device(self, leaves: list[Leaf], layout: Layout, arena: Arena) -> Arrival | None:
+        if not any(leaf.address is None and leaf.length for leaf in leaves):
+            return None
+        torch = sys.modules["torch"]
+        arena.pin(register_host(torch))
+        return self._copier(torch).copy(leaves, layout, arena)
+
+    def _copier(self, torch: Any) -> DeviceCopier:
+        with self._lock:
+            if self._device is None:
+                self._device = DeviceCopier(torch)
+            return self._device
+
+    def watch(self, thing: Any) -> None:
+        """Tell the engine of a tracked object; a torch optimizer will wait on the device for copies under way."""
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and isinstance(thing, torch.optim.Optimizer):
+            self._copier(torch).hook(thing)
+
+    def prepare(self, state: Mapping[str, Any]) -> None:
+        """Get (and pin) the memory that snapshots of this state need, ahead of the first one; call it in a thread."""
+        leaves, layout = take_apart(state, self._planner)
+        on_device = any(leaf.address is None and leaf.length for leaf in leaves)
+        taken = [self._pool.acquire() for _ in range(self._pool.free)]
+        for arena in taken:
+            try:
+                arena.reserve(layout.total)
+                if on_device:
+                    arena.pin(register_host(sys.modules["torch"]))
+            finally:
+                self._pool.release(arena)
 
     def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
         """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
-        folder = folder_of(snapshot.step, attempt)
+        folder = folder_of(snapshot.step, attempt, self._rank)
         with self._persisting:
             with self._lock:
                 self._in_flight.add(folder)
             try:
-                writer = Writer(self._store, self._clock, self._algorithm, self._known(), CHUNK_BYTES)
+                writer = Writer(self._store, self._clock, self._algorithm, self._known(), CHUNK_BYTES, self._rank)
                 persisted = writer.write(snapshot, attempt, self._executor)
             except BaseException:
                 with self._lock:
@@ -104,7 +150,7 @@ class Engine:
         """The caller's commit succeeded: later saves may reference these parts."""
         with self._lock:
             self._base = persisted.inventory
-            self._in_flight.discard(folder_of(persisted.step, persisted.attempt))
+            self._in_flight.discard(folder_of(persisted.step, persisted.attempt, self._rank))
 
     @property
     def in_flight(self) -> frozenset[str]:
@@ -130,17 +176,28 @@ class Engine:
 
     # -- restoring
 
-    def restore(self, committed: Committed) -> dict[str, Any]:
-        """The state of one committed checkpoint; ``CorruptError`` names the file that does not verify."""
+    def restore(self, committed: Committed, *, into: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The state of one committed checkpoint; ``CorruptError`` names the file that does not verify.
+
+        ``into`` is a state like the one that was saved: its tensors are filled in place where name, dtype and shape
+        agree, and stand in the result. Tensors that lived on a GPU come back on one where there is one.
+        """
         _, inventory = read_inventory(self._store, committed)
-        memory = read_all(self._store, inventory, self._executor)
-        state = assemble(inventory, memory)
+        if into or (_gpu_here() and any(entry.device for entry in inventory.entries)):
+            state = read_into(self._store, inventory, into, self._executor, self._threads)
+        else:
+            memory = read_all(self._store, inventory, self._executor)
+            state = assemble(inventory, memory)
         with self._lock:
             self._base = inventory
         return state
 
     def restore_newest(
-        self, head: Head, *, reread: Callable[[], Head | None] | None = None
+        self,
+        head: Head,
+        *,
+        into: Mapping[str, Any] | None = None,
+        reread: Callable[[], Head | None] | None = None,
     ) -> tuple[Committed, dict[str, Any]] | None:
         """The newest checkpoint that verifies, or None when the run has none.
 
@@ -154,7 +211,7 @@ class Engine:
             if committed.inventory_sha256 is None:
                 return committed, {}
             try:
-                return committed, self.restore(committed)
+                return committed, self.restore(committed, into=into)
             except CorruptError as error:
                 now = reread() if reread is not None else None
                 if now is not None and committed not in now.checkpoints:
@@ -177,5 +234,12 @@ class Engine:
 
     def close(self) -> None:
         """Stop the threads and give the memory back."""
+        if self._device is not None:
+            self._device.unhook()
         self._executor.shutdown(wait=True)
         self._pool.drop()
+
+
+def _gpu_here() -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())

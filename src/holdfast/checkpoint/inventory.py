@@ -27,8 +27,8 @@ MAX_ENTRIES = 1 << 22
 MAX_NAME_CHARACTERS = 512
 FOLDER = "checkpoints"
 
-PART_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/part-\d{5,7}(\.\d{1,4})?\.bin\Z", re.ASCII)
-INVENTORY_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/inventory(\.\d{1,4})?\.json\Z", re.ASCII)
+PART_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/(?:rank-\d{5}/)?part-\d{5,7}(\.\d{1,4})?\.bin\Z", re.ASCII)
+INVENTORY_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/(?:rank-\d{5}/)?inventory(\.\d{1,4})?\.json\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ class InventoryEntry:
     part: int
     offset: int
     length: int
+    device: str = ""
+    """Where a tensor lived, such as ``cuda:0``; empty for host memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def encode(inventory: Inventory) -> bytes:
         "algorithm": inventory.algorithm,
         "chunk_bytes": inventory.chunk_bytes,
         "parts": [[part.key, part.length, list(part.chunks)] for part in inventory.parts],
-        "entries": [[e.name, e.dtype, list(e.shape), e.part, e.offset, e.length] for e in inventory.entries],
+        "entries": [[e.name, e.dtype, list(e.shape), e.part, e.offset, e.length, e.device] for e in inventory.entries],
     }
     body["checksum"] = _digest(body)
     return _canonical(body)
@@ -182,8 +184,10 @@ def _check_cover(inventory: Inventory) -> None:
 def _from_body(body: dict[str, Any]) -> Inventory:
     parts = tuple(Part(str(key), _int(length), tuple(chunks)) for key, length, chunks in body["parts"])
     entries = tuple(
-        InventoryEntry(str(name), str(dtype), tuple(map(_int, shape)), _int(part), _int(offset), _int(length))
-        for name, dtype, shape, part, offset, length in body["entries"]
+        InventoryEntry(
+            str(name), str(dtype), tuple(map(_int, shape)), _int(part), _int(offset), _int(length), str(device)
+        )
+        for name, dtype, shape, part, offset, length, device in body["entries"]
     )
     numbers = {name: _int(body[name]) for name in ("step", "attempt", "chunk_bytes")}
     return Inventory(algorithm=str(body["algorithm"]), parts=parts, entries=entries, **numbers)

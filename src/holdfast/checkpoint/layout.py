@@ -43,6 +43,20 @@ class Layout:
         return self.parts[-1].start + self.parts[-1].length if self.parts else 0
 
 
+class Planner:
+    """Remembers the last layout: a training state has the same shape every time."""
+
+    def __init__(self, part_bytes: int = PART_BYTES) -> None:
+        self._part_bytes = part_bytes
+        self._last: tuple[list[tuple[str, int]], Layout] | None = None
+
+    def plan(self, leaves: Sequence[Leaf]) -> Layout:
+        shape = [(leaf.group, leaf.length) for leaf in leaves]
+        if self._last is None or self._last[0] != shape:
+            self._last = (shape, plan(leaves, part_bytes=self._part_bytes))
+        return self._last[1]
+
+
 def plan(leaves: Sequence[Leaf], *, part_bytes: int = PART_BYTES) -> Layout:
     """The same leaves always give the same layout, so that unchanged parts keep their bytes."""
     layout = Layout(places=[0] * len(leaves), in_part=[0] * len(leaves))

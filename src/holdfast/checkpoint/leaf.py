@@ -6,6 +6,7 @@ Nothing here imports NumPy or torch by itself; the modules are handed in by call
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +33,11 @@ class Leaf:
     value: Any
     address: int | None
     name: str = ""
+    path: Any = None
+    """Where it stands in the state, until it has a name: names are made off the training loop's time."""
     group: str = ""
+    device: str = ""
+    """Where a tensor lived, such as ``cuda:0``; empty for host memory."""
 
 
 # -- taking apart
@@ -93,21 +98,28 @@ def torch_leaf(torch: Any, tensor: Any) -> tuple[str, Leaf, Any]:
             f"cannot store a tensor with layout {tensor.layout}, dtype {tensor.dtype} on {tensor.device}",
             help="store a dense one (to_dense, dequantize) on a real device",
         )
-    with torch.no_grad():
-        flat = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    flat = tensor
+    if tensor.is_complex() or tensor.is_neg():
+        flat = tensor.detach().resolve_conj().resolve_neg()
+    device = tensor.device
+    on_host = device.type == "cpu"
+    if on_host and not flat.is_contiguous():
+        flat = flat.detach().contiguous()
     length = flat.numel() * flat.element_size()
-    address = None if flat.device.type != "cpu" else flat.data_ptr()
-    name = str(flat.dtype).removeprefix("torch.")
+    name = _dtype_name(tensor.dtype)
+    shape = tuple(tensor.shape)
+    address = tensor.data_ptr()
     identity = (
-        str(tensor.device),
-        tensor.data_ptr(),
-        name,
-        tag,
-        tuple(tensor.shape),
-        tensor.stride(),
-        tensor.is_conj(),
+        (device.type, device.index, address, name, tag, shape, tensor.stride(), flat is tensor) if length else None
     )
-    return tag, Leaf(f"torch:{name}", tuple(flat.shape), length, flat, address), identity if length else None
+    leaf = Leaf(f"torch:{name}", shape, length, flat, flat.data_ptr() if on_host else None)
+    leaf.device = "" if on_host else str(device)
+    return tag, leaf, identity
+
+
+@functools.cache
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def torch_value(torch: Any, value: Any) -> dict[str, Any] | None:

@@ -68,6 +68,15 @@ class RunLedger:
 
         return self._write(change)
 
+    def prefer(self, committed: Committed) -> Head:
+        """Resume from here: those before it in the list did not verify and go behind it, where retention ends them."""
+
+        def change(head: Head) -> Head:
+            others = tuple(item for item in head.checkpoints if item != committed)
+            return replace(head, checkpoints=(committed, *others))
+
+        return self._write(change)
+
     def record(self, *, finished: bool | None = None, total_steps: int | None = None, **row: Any) -> Head:
         """Change this attempt's ledger row and nothing else."""
 

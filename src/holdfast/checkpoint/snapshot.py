@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoint.arena import Arena, Pool
-from holdfast.checkpoint.codec import encode
+from holdfast.checkpoint.codec import encode, name_leaves
 from holdfast.checkpoint.inventory import TREE, InventoryEntry
-from holdfast.checkpoint.layout import Layout, plan
+from holdfast.checkpoint.layout import Layout, Planner
 from holdfast.checkpoint.leaf import Leaf, bytes_leaf
 
 COPY_BYTES = 16 << 20
@@ -29,7 +29,7 @@ class Snapshot:
 
     step: int
     layout: Layout
-    entries: tuple[InventoryEntry, ...]
+    leaves: list[Leaf]
     arena: Arena
     pool: Pool
     seconds: float = 0.0
@@ -42,6 +42,21 @@ class Snapshot:
     def size(self) -> int:
         """Bytes that persisting writes at most."""
         return self.layout.total
+
+    def forget(self) -> None:
+        """Let go of the state itself: from here on only its description is needed."""
+        for leaf in self.leaves:
+            leaf.value = leaf.address = None
+
+    def entries(self) -> tuple[InventoryEntry, ...]:
+        """What the inventory says about each leaf."""
+        name_leaves(self.leaves)
+        layout, rows = self.layout, []
+        for number, leaf in enumerate(self.leaves):
+            part = layout.in_part[number] if leaf.length else 0
+            offset = layout.places[number] - layout.parts[part].start if leaf.length else 0
+            rows.append(InventoryEntry(leaf.name, leaf.dtype, leaf.shape, part, offset, leaf.length, leaf.device))
+        return tuple(rows)
 
     def part(self, number: int) -> memoryview:
         """The bytes of one part, padding included."""
@@ -59,23 +74,13 @@ class Snapshot:
         self.pool.release(self.arena)
 
 
-def take_apart(state: Mapping[str, Any], *, part_bytes: int) -> tuple[list[Leaf], Layout]:
+def take_apart(state: Mapping[str, Any], planner: Planner) -> tuple[list[Leaf], Layout]:
     """The leaves of a state, the tree as the last of them, and where each goes."""
     encoded = encode(state)
     tree = bytes_leaf(encoded.tree)
     tree.name, tree.dtype = TREE, "json"
     leaves = [*encoded.leaves, tree]
-    return leaves, plan(leaves, part_bytes=part_bytes)
-
-
-def describe(leaves: Sequence[Leaf], layout: Layout) -> tuple[InventoryEntry, ...]:
-    """What the inventory will say about each leaf."""
-    rows = []
-    for number, leaf in enumerate(leaves):
-        part = layout.in_part[number]
-        offset = layout.places[number] - layout.parts[part].start if leaf.length else 0
-        rows.append(InventoryEntry(leaf.name, leaf.dtype, leaf.shape, part if leaf.length else 0, offset, leaf.length))
-    return tuple(rows)
+    return leaves, planner.plan(leaves)
 
 
 def copy_host(leaves: Sequence[Leaf], layout: Layout, arena: Arena, executor: Executor) -> None:

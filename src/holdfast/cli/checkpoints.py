@@ -105,7 +105,8 @@ def _verify(args: argparse.Namespace, store: Store) -> int:
     try:
         with _progress(sum(item.size for item in chosen)) as advance:
             for committed in chosen:
-                rows.append({**_row(committed, SystemClock().wall()), **_verdict(engine, committed, advance)})
+                verdict = _verdict(engine, committed, advance)
+                rows.append({**_row(committed, SystemClock().wall()), **verdict})
     finally:
         engine.close()
     if args.output == "json":
@@ -123,11 +124,12 @@ def _verdict(engine: Engine, committed: Committed, advance: Callable[[int], None
         return {"verdict": "whole", "damage": []}
     damage: dict[str, str] = {}
     try:
-        for result in engine.verify(committed):
-            if isinstance(result, Damage):
-                damage.setdefault(result.key, result.what)
-            else:
-                advance(result)
+        for row in committed.ranks:
+            for result in engine.verify(row):
+                if isinstance(result, Damage):
+                    damage.setdefault(result.key, result.what)
+                else:
+                    advance(result)
     except FormatError as error:
         return {"verdict": "unreadable", "damage": [{"file": committed.name, "what": str(error)}]}
     found = [{"file": key, "what": what} for key, what in damage.items()]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
+from collections.abc import Callable
 
 from holdfast.errors import UsageError
 from holdfast.runtime.environment import read_settings
-from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.supervisor import Supervisor, shell_says_done
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
         command = command[1:]
     if not command:
         raise UsageError("there is no command to run", help="write: holdfast exec -- python train.py")
-    is_done = None
+    is_done: Callable[[float], bool] | None = None
     if arguments.done_file:
-        is_done = lambda: os.path.exists(arguments.done_file)  # noqa: E731
+        is_done = lambda _seconds: os.path.exists(arguments.done_file)  # noqa: E731
     elif arguments.done_check:
-        is_done = lambda: subprocess.run(arguments.done_check, shell=True, check=False).returncode == 0  # noqa: E731
+        is_done = lambda seconds: shell_says_done(arguments.done_check, seconds)  # noqa: E731
     return Supervisor(command, read_settings(), is_done=is_done).run()

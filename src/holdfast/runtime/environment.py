@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -136,7 +137,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         lease_lead_seconds=env.seconds("HOLDFAST_LEASE_LEAD_SECONDS", 120.0),
         notice_file=env.text("HOLDFAST_NOTICE_FILE"),
         metadata=env.choice("HOLDFAST_METADATA", ("auto", "on", "off")),
-        metadata_host=env.text("GCE_METADATA_HOST"),
+        metadata_host=env.host("GCE_METADATA_HOST"),
         outcome_dir=env.text("HOLDFAST_OUTCOME_DIR"),
         outcome_file=env.text("HOLDFAST_OUTCOME_FILE"),
         termination_log=env.values.get("HOLDFAST_TERMINATION_LOG", "/dev/termination-log"),
@@ -144,9 +145,9 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         checkpoint_seconds=env.seconds("HOLDFAST_CHECKPOINT_SECONDS"),
         machine=env.text("HOLDFAST_MACHINE") or env.text("HOSTNAME") or "",
         zone=env.text("HOLDFAST_ZONE") or "",
-        capacity=env.text("HOLDFAST_CAPACITY") or "",
+        capacity=env.choice("HOLDFAST_CAPACITY", ("", "spot", "flex-start", "on-demand", "reservation")),
         usd_per_hour=env.seconds("HOLDFAST_USD_PER_HOUR"),
-        completion_index=env.text("JOB_COMPLETION_INDEX"),
+        completion_index=env.index("JOB_COMPLETION_INDEX"),
         rank=env.integer("RANK", 0, lowest=0),
         world_size=env.integer("WORLD_SIZE", 1, lowest=1),
     )
@@ -200,7 +201,25 @@ class _Reader:
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
         text = self.text(name) or allowed[0]
         if text not in allowed:
-            raise SettingError(f"{name}={text!r} is not one of {', '.join(allowed)}", help=f"unset it for {allowed[0]}")
+            known = ", ".join(item for item in allowed if item)
+            raise SettingError(f"{name}={text!r} is not one of {known}", help="use one of these or unset it")
+        return text
+
+    def index(self, name: str) -> str | None:
+        text = self.text(name)
+        if text is not None and not (text.isascii() and text.isdigit()):
+            raise SettingError(f"{name}={text!r} is not a completion index", help="write it like 0")
+        return text
+
+    def host(self, name: str) -> str | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        match = re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?", text)
+        if match is None or int(match[2] or 0) > 65535:
+            raise SettingError(
+                f"{name}={text!r} is not a host", help="write it like metadata.google.internal or 127.0.0.1:8080"
+            )
         return text
 
     def signal(self, name: str) -> int | None:
@@ -219,7 +238,7 @@ class _Reader:
             return None
         try:
             return from_rfc3339(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise SettingError(
                 f"{name}={text!r} is not an RFC 3339 instant", help="write it like 2026-11-15T20:03:37Z"
             ) from None

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import Interrupted, SupersededError
+from holdfast.errors import Interrupted, RunError, SupersededError
 from holdfast.model.exits import FAILED, FINISHED, Outcome
 from holdfast.model.notice import Cause, Notice
 from holdfast.runtime.board import NoticeBoard, NoticeSource
@@ -41,8 +42,8 @@ _active_lock = threading.Lock()
 
 
 def active() -> Guard | None:
-    """The guard of this process, if one is open."""
-    return _active
+    """The guard of this process, if one is open; a forked child has none."""
+    return _active if _active is not None and _active._owner == os.getpid() else None
 
 
 class Guard:
@@ -60,6 +61,7 @@ class Guard:
         self._steps: list[DrainStep] = []
         self._results: list[DrainResult] = []
         self._told = False
+        self._owner = os.getpid()
         self._reported = threading.Lock()
         self._signals = SignalSource(self.board)
         self._sources: list[NoticeSource] = [
@@ -107,8 +109,11 @@ class Guard:
         """Begin to watch; ``with`` does the same."""
         global _active
         with _active_lock:
-            if _active is not None:
-                raise RuntimeError("a guard is open already in this process")
+            if _active is not None and _active._owner == os.getpid():
+                raise RunError(
+                    "a guard or run is open already in this process",
+                    help="end it before opening another, one after another is fine",
+                )
             _active = self
         try:
             self._watchdog = Watchdog(self.board, self._deadline_reached)
@@ -129,6 +134,8 @@ class Guard:
 
     def end(self, error: BaseException | None = None) -> None:
         """Close by the exit contract: returns when finished, raises ``Interrupted`` when not, re-raises nothing."""
+        if os.getpid() != self._owner:
+            return  # a forked child unwinds its copy of the block: the run is its parent's, so is its end
         if isinstance(error, Interrupted):
             self.leave(error)
         cause = self.interruption_in(error)
@@ -155,7 +162,8 @@ class Guard:
         if isinstance(error, SupersededError):
             return Cause.SUPERSEDED
         if self.settings.world_size > 1 and is_peer_loss(error):
-            return notice.cause if notice is not None else Cause.PEER_LOST
+            # The launcher's SIGTERM follows the loss of a rank within milliseconds and says less than the loss itself.
+            return notice.cause if notice is not None and notice.cause is not Cause.UNKNOWN else Cause.PEER_LOST
         return None
 
     # -- the last metres
@@ -175,8 +183,10 @@ class Guard:
         if self._chain:
             self._signals.call_previous()
         if self._watchdog is not None and self.board.notice is not None:
-            self._watchdog.stay_until_gone(interruption, self._signals.replaced)
-        self._close(keep_watchdog=self.board.notice is not None)
+            self._watchdog.stay_until_gone(interruption, self._signals.stop, self._signals.replaced)
+            self._close(keep_watchdog=True)
+        else:
+            self._close()
         raise interruption from cause_of
 
     def report(self, outcome: Outcome, code: int, *, cause: str | None = None, detail: str = "") -> None:
@@ -184,7 +194,6 @@ class Guard:
         if not self._reported.acquire(blocking=False):
             return
         notice = self.board.notice
-        extra = self.describe()
         report = Report(
             outcome=outcome,
             code=code,
@@ -194,9 +203,16 @@ class Guard:
             seconds_used=round(self.budget.spent_seconds, 3),
             seconds_allowed=None if notice is None else round(self.board.deadline - notice.received_at, 3),
             drain=[asdict(result) for result in self._results],
-            **extra,  # type: ignore[arg-type]
+            **self._described(),  # type: ignore[arg-type]
         )
         publish(report, self.settings)
+
+    def _described(self) -> dict[str, object]:
+        try:
+            return self.describe()
+        except Exception:
+            log.exception("the end could not be described in full")
+            return {}
 
     def _deadline_reached(self) -> None:
         self.report(

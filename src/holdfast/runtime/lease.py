@@ -26,6 +26,7 @@ class LeaseSource:
         self._board = board
         self._stopped = threading.Event()
         self._complained: str | None = None
+        self._believed: str | None = None
 
     def start(self) -> None:
         settings = self._board.settings
@@ -76,14 +77,24 @@ class LeaseSource:
         if not text:
             return None
         try:
-            return from_rfc3339(text)
-        except ValueError:
-            if text != self._complained:
-                self._complained = text
-                log.warning(
-                    "HOLDFAST_LEASE_FILE=%s holds %r, which is not an RFC 3339 instant; the lease end is not watched",
-                    path,
-                    text,
-                    extra={"action": "lease_unreadable"},
-                )
+            ends_at = from_rfc3339(text)
+        except (ValueError, OverflowError):
+            self._complain(path, text, "is not an RFC 3339 instant")
             return None
+        if text != self._believed and ends_at <= self._board.clock.wall():
+            self._complain(path, text, "is in the past")  # left over from an earlier lease: we still run
+            return None
+        self._believed = text
+        return ends_at
+
+    def _complain(self, path: str, text: str, why: str) -> None:
+        """Once per text."""
+        if text != self._complained:
+            self._complained = text
+            log.warning(
+                "HOLDFAST_LEASE_FILE=%s holds %r, which %s; the lease end is not watched until it changes",
+                path,
+                text,
+                why,
+                extra={"action": "lease_unreadable"},
+            )

@@ -66,7 +66,7 @@ class MetadataSource:
         self._stopped.set()  # the polls end by themselves; their threads are daemons
 
     def _watch(self, path: str, cause: Cause, judge: Callable[[str], str | None]) -> None:
-        etag, pause = "0", FIRST_PAUSE_SECONDS
+        etag, pause, last = "0", FIRST_PAUSE_SECONDS, None
         while not self._stopped.is_set():
             try:
                 value, new_etag = self._ask(path, etag)
@@ -81,16 +81,16 @@ class MetadataSource:
                     Notice(cause, self._board.clock.monotonic(), float("inf"), f"metadata server: {detail}")
                 )
                 return
-            if new_etag == etag:  # the server's wait ended without a change, or it does not know how to wait
+            if value == last:  # the server's wait ended without a change, or it does not know how to wait
                 self._board.clock.wait(self._stopped, FIRST_PAUSE_SECONDS)
-            etag, pause = new_etag, FIRST_PAUSE_SECONDS
+            etag, pause, last = new_etag, FIRST_PAUSE_SECONDS, value
 
     def _ask(self, path: str, etag: str) -> tuple[str, str]:
         import http.client  # 50 ms that only a VM on GCE needs to spend
         from urllib.parse import quote
 
         host = self._board.settings.metadata_host or DEFAULT_HOST
-        connection = http.client.HTTPConnection(host, timeout=WAIT_SECONDS + 10)
+        connection = http.client.HTTPConnection(host, timeout=WAIT_SECONDS + 10)  # the host was checked when read
         try:
             query = f"?wait_for_change=true&timeout_sec={WAIT_SECONDS}&last_etag={quote(etag, safe='')}"
             connection.request("GET", f"/computeMetadata/v1/{path}{query}", headers={"Metadata-Flavor": "Google"})

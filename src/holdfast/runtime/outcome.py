@@ -7,13 +7,15 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass, field
+import zlib
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.model.exits import Outcome
 from holdfast.runtime.environment import Settings
 
 TERMINATION_MESSAGE_BYTES = 4096
+STDERR_SECONDS = 0.2  # how long a stuck reader of standard error may keep us
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ def publish(report: Report, settings: Settings, *, quiet: bool = False) -> None:
     """Tell the files first, standard error last: a blocked pipe must not keep ``exec`` from the truth."""
     line = report.line()
     if settings.outcome_dir is not None:
-        _replace(os.path.join(settings.outcome_dir, f"rank-{report.rank}.json"), line)
-    write_termination_message(line, settings)
+        _replace(os.path.join(settings.outcome_dir, _file_name(report)), line)
+    write_termination_message(report, settings)
     if settings.outcome_file is not None:
         with contextlib.suppress(OSError), open(settings.outcome_file, "a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -52,12 +54,27 @@ def publish(report: Report, settings: Settings, *, quiet: bool = False) -> None:
         _say(line)
 
 
-def write_termination_message(line: str, settings: Settings) -> None:
+def write_termination_message(report: Report, settings: Settings) -> None:
     """``kubectl describe pod`` shows the last of these; the file exists only in a pod."""
     path = settings.termination_log
-    if path and os.path.exists(path):
-        with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:
-            file.write(line[:TERMINATION_MESSAGE_BYTES])
+    if not path or not os.path.exists(path):
+        return
+    line = report.line()
+    if len(line) > TERMINATION_MESSAGE_BYTES:  # cut short it would no longer be JSON
+        line = replace(report, drain=[], detail=report.detail[:300], run=report.run[-300:]).line()
+    with contextlib.suppress(OSError):
+        # Without O_NONBLOCK a pipe in that place, which nobody reads, would keep us here.
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+
+def _file_name(report: Report) -> str:
+    """One file per rank and piece of work: a launcher's second program must not hide how the first one ended."""
+    work = report.run or " ".join(sys.argv[:1])
+    return f"rank-{report.rank}-{zlib.crc32(work.encode('utf-8', 'replace')):08x}.json"
 
 
 def _replace(path: str, line: str) -> None:
@@ -74,14 +91,17 @@ def _say(line: str) -> None:
 
     def write() -> None:
         with contextlib.suppress(OSError, ValueError):
-            os.write(sys.stderr.fileno() if sys.stderr is not None else 2, (line + "\n").encode())
+            os.write(stream.fileno(), (line + "\n").encode())
 
+    stream = sys.stderr
+    if stream is None:  # closed from the start: whatever is number 2 now is somebody else's
+        return
     with contextlib.suppress(OSError, ValueError):
-        if sys.stderr is not None and threading.current_thread() is threading.main_thread():
-            sys.stderr.flush()
+        if threading.current_thread() is threading.main_thread():
+            stream.flush()
     writer = threading.Thread(target=write, daemon=True)
     try:
         writer.start()
     except RuntimeError:  # the interpreter is going down already
         return
-    writer.join(0.5)
+    writer.join(STDERR_SECONDS)

@@ -7,11 +7,12 @@ boundary when there is a reason to stop there: a notice, a checkpoint that is du
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.errors import Interrupted, RunError, SupersededError, UsageError
 from holdfast.model.exits import Outcome
@@ -19,6 +20,7 @@ from holdfast.model.notice import Cause, Notice
 from holdfast.runtime.books import Books
 from holdfast.runtime.budget import GraceBudget
 from holdfast.runtime.drain import DrainStep, SaveChoice, Saving, choose_saving
+from holdfast.runtime.gang import Gang
 from holdfast.runtime.guard import Guard, active
 from holdfast.runtime.options import RunOptions
 from holdfast.runtime.saver import Saver
@@ -26,6 +28,7 @@ from holdfast.runtime.saver import Saver
 log = logging.getLogger("holdfast")
 
 _NEVER, _NOW = float("inf"), float("-inf")
+_HEARD_WITHIN_POLLS = 6  # an announcement reaches every rank within this many of its looks
 _open_lock = threading.Lock()
 _open: Run | None = None
 
@@ -43,17 +46,22 @@ class Run:
         shared = active()
         self._owns_guard = shared is None
         self._guard = shared or Guard(chain=options.chain, settings=options.settings)
-        self._books = Books(url, total_steps, self._guard)
+        self._books = Books(url, total_steps, options, self._guard)
         self._saver = Saver(self._guard.clock, self._guard.durations)
         self._step = -1  # the step in progress, or the last one finished
+        self._reached = 0  # the step that the loop is in or would enter next
+        self._planned = -1  # the step at whose end rank 0 of a gang wants a checkpoint
+        self._last: int | None = None  # the step after which all ranks of a gang stop
         self._completed = -1
         self._started = False
         self._restored = False
         self._ended = False
         self._wants_save = False
         self._due = _NEVER  # monotonic seconds at which the next boundary has to be looked at
+        self._due_step = _NEVER  # the step at whose end it has to be looked at
         self._choice: SaveChoice | None = None
         self._interruption: Interrupted | None = None
+        self._owner = os.getpid()
 
     # -- what the program asks
 
@@ -92,6 +100,18 @@ class Run:
 
     # -- the loop
 
+    def track(self, **things: Any) -> None:
+        """Keep these: anything with ``state_dict`` and ``load_state_dict``, or a pair of functions (get, set).
+
+        Track before the first step; what was saved under these names is loaded there.
+        """
+        self._check_open()
+        if self._restored:
+            raise RunError(
+                "track() comes after the state was restored", help="call it before the first step or restore()"
+            )
+        self._books.state.track(things)
+
     def restore(self) -> int:
         """Load what the last attempt committed, once; returns the first step to run."""
         self._check_open()
@@ -103,9 +123,13 @@ class Run:
     def steps(self) -> Iterator[int]:
         """The steps still to do, from 0; at a notice the boundary saves and raises ``holdfast.Interrupted``."""
         step = self.restore()
+        if self._interruption is not None:
+            raise self._interruption  # the program swallowed it and came back: it stands all the same
         if self._books.is_finished:
             return
         self._begin()
+        if self._guard.notice is not None:
+            self._interrupt(step - 1)  # no time is left for a step that nobody may see the end of
         total = _NEVER if self._total is None else self._total
         add = self._guard.durations.series("step").append
         last = monotonic()
@@ -116,7 +140,8 @@ class Run:
             add(now - last)
             last = now
             self._completed = step
-            if now >= self._due:
+            self._reached = step + 1  # before the look at what is due: see _hold
+            if now >= self._due or step >= self._due_step:
                 self._boundary(step)
                 last = monotonic()
             step += 1
@@ -137,7 +162,7 @@ class Run:
             self._leave_superseded(self._saver.superseded)
         if self._guard.should_stop():
             return True
-        if step is not None and monotonic() >= self._due:
+        if step is not None and (monotonic() >= self._due or step >= self._due_step):
             self._save_if_due(step)
         return False
 
@@ -159,39 +184,80 @@ class Run:
         if self._started:
             return
         self._started = True
-        self._books.loop_starts()
-        self._due = self._next_due()
+        self._books.loop_starts(self._completed + 1)
+        self._due, self._due_step = self._books.next_look(self._completed)
+        self._reached = self._completed + 1
         self._guard.board.on_notice(self._look_now)
         if self._guard.notice is not None:
             self._due = _NOW
+        if self._books.gang is not None:
+            self._books.gang.world.watch(self._guard.board, self._hold, self._plan)
 
     def _look_now(self) -> None:
         self._due = _NOW
+
+    def _hold(self) -> int:
+        """Stop at the next boundary; the answer is the furthest step the loop can be in by then.
+
+        The loop writes ``_reached`` before it looks at ``_due``, this writes before it reads: one of the two sees the
+        other, so that the loop never enters a step beyond the one that is told here.
+        """
+        self._due = _NOW
+        return self._reached
+
+    def _plan(self, step: int) -> None:
+        """Rank 0 wants a checkpoint at the end of this step."""
+        self._planned = step
+        self._due_step = min(self._due_step, step)
+        if self._reached > step and self._books.gang is not None:
+            self._books.gang.fail(step, "the loop was past it already")
 
     def _boundary(self, step: int) -> None:
         """There is a reason to stop here; find out which."""
         if self._saver.superseded is not None:
             self._leave_superseded(self._saver.superseded)
-        if self._guard.notice is not None:
+        if self._guard.notice is not None and self._stops_after(step):
             self._interrupt(step)
         self._save_if_due(step)
 
+    def _stops_after(self, step: int) -> bool:
+        """With a notice: whether this is the boundary at which to leave; a gang agrees on one."""
+        gang = self._books.gang
+        if gang is None:
+            return True
+        if self._last is None:
+            gang.world.publish(self._reached)
+            self._last = gang.world.last_step(gang.until())
+            if self._last is None:  # somebody is gone: nothing can be committed any more
+                self._leave(Cause.PEER_LOST, "a rank stayed silent until the deadline")
+        return step >= self._last
+
     def _save_if_due(self, step: int) -> None:
-        if self._books.exists and not self._saver.busy:
+        if self._books.gang is not None:
+            self._save_with_gang(step, self._books.gang)
+        elif (self._wants_save or self._books.is_due(step)) and not self._saver.busy:
             self._wants_save = False
-            started = monotonic()
-            self._saver.submit(self._books.prepare(step))
-            self._books.stalled_seconds += monotonic() - started
-        if self._wants_save and self._books.exists:
+            if self._books.exists:
+                self._saver.submit(self._books.prepare(step))
+        self._due, self._due_step = self._books.next_look(step)
+        if self._planned > step:
+            self._due_step = min(self._due_step, self._planned)
+        if self._wants_save:
             self._due = _NOW  # a save is in flight: look again at the next boundary
-            return
-        self._wants_save = False
-        self._due = self._next_due()
         if self._guard.notice is not None or self._saver.superseded is not None:
             self._due = _NOW  # it arrived while we were busy here
 
-    def _next_due(self) -> float:
-        return monotonic() + self._books.interval_seconds() if self._books.exists else _NEVER
+    def _save_with_gang(self, step: int, gang: Gang) -> None:
+        """All ranks save at the same step: one they all asked for, or one that rank 0 has announced in time."""
+        if self._wants_save or step == self._planned:
+            self._wants_save, self._planned = False, -1
+            self._saver.wait(self._guard.budget.remaining_seconds)  # ranks must not skip what the others save
+            if not self._saver.busy:
+                self._saver.submit(self._books.prepare(step))
+        elif gang.world.leads and self._planned < step and self._books.is_due(step) and not self._saver.busy:
+            pace = max(1e-6, self._guard.durations.p95("step") or 1e-6)
+            self._planned = step + 2 + int(_HEARD_WITHIN_POLLS * gang.world.pause_seconds / pace)
+            gang.world.say("save-at", self._planned)
 
     def _commit_now(self, step: int, **final: Any) -> None:
         """Save and wait until it is committed; the saver's thread does it, so that a deadline can end the waiting."""
@@ -211,14 +277,15 @@ class Run:
         notice = self._guard.notice
         assert notice is not None
         self._drain(step, notice.cause)
-        code = self._guard.settings.interrupted_code
-        self._interruption = Interrupted(code, cause=notice.cause, detail=notice.detail)
-        raise self._interruption
+        self._leave(notice.cause, notice.detail)
 
     def _drain(self, step: int, cause: str) -> None:
         """Save what fits, then the program's own steps; numbers go to the log."""
         first = []
-        if self._books.exists:
+        if self._books.exists and step < self._books.next_step:  # nothing has happened since the last commit
+            self._saver.wait(self._guard.budget.remaining_seconds)
+            self._books.close(Outcome.INTERRUPTED, cause)
+        elif self._books.exists:
             self._choice = choose_saving(
                 self._guard.budget,
                 full_seconds=self._books.full_save_seconds(),
@@ -238,8 +305,13 @@ class Run:
         elif not self._saver.busy:
             self._books.close(Outcome.INTERRUPTED, cause)
 
-    def _leave_superseded(self, error: SupersededError) -> None:
-        raise Interrupted(self._guard.settings.interrupted_code, cause=Cause.SUPERSEDED, detail=str(error)) from error
+    def _leave(self, cause: Cause, detail: str) -> NoReturn:
+        """Out, without another word to the store."""
+        self._interruption = Interrupted(self._guard.settings.interrupted_code, cause=cause, detail=detail)
+        raise self._interruption
+
+    def _leave_superseded(self, error: SupersededError) -> NoReturn:
+        self._leave(Cause.SUPERSEDED, str(error))
 
     def _finish(self) -> None:
         """The block ended: all steps are done, or the program left its loop by itself, which counts the same."""
@@ -286,6 +358,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if os.getpid() != self._owner:
+            return  # a forked child unwinds its copy of the block: the run is its parent's, so is its end
         try:
             self._ended = True
             ending = error

@@ -1,9 +1,10 @@
 """Signals as notices: stamped by the kernel the moment they arrive, whatever the interpreter is doing.
 
-The Python-level handler does nothing. CPython's own C handler writes the signal's number to a wake-up socket, the
-kernel stamps that datagram, and a thread reads it; so even when C code holds the interpreter for seconds, the budget
-counts from the true arrival. The sender's process id travels with the datagram: a forked child (a data-loader worker)
-that is signalled shares the socket and must not look like us.
+CPython's own C handler writes the signal's number to a wake-up socket, the kernel stamps that datagram, and a thread
+reads it; so even when C code holds the interpreter for seconds, the budget counts from the true arrival. The
+Python-level handler only writes one more byte to the same socket: asyncio takes the wake-up descriptor for itself, and
+a profiler's timer can fill the socket, and neither may lose the notice. The sender's process id travels with the
+datagram: a forked child (a data-loader worker) that is signalled shares the socket and must not look like us.
 """
 
 from __future__ import annotations
@@ -28,11 +29,8 @@ log = logging.getLogger("holdfast")
 _SO_TIMESTAMPNS = 35  # Linux; the stdlib does not name it
 _SCM_CREDENTIALS = 2
 _SECOND_INTERRUPT_SECONDS = 1.0
+_LATE = 0x80  # marks the byte that the Python-level handler wrote: late, but certain
 _living: weakref.WeakSet[SignalSource] = weakref.WeakSet()
-
-
-def _do_nothing(_signum: int, _frame: FrameType | None) -> None:
-    """The whole handler: the wake-up byte has been written already, and nothing else is safe here."""
 
 
 class SignalSource:
@@ -45,6 +43,9 @@ class SignalSource:
         self._thread: threading.Thread | None = None
         self._sockets: tuple[socket.socket, socket.socket] | None = None
         self._first_interrupt: float | None = None
+        self._number: int = signal.SIGTERM  # the signal of the notice
+        self._missed: int | None = None  # what the Python-level handler saw, in case its byte found no room
+        self._owner = os.getpid()
         self.installed = False
 
     def start(self) -> None:
@@ -65,22 +66,24 @@ class SignalSource:
         self._thread.start()
         self._previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         for number in self._watched():
-            self._previous[number] = signal.signal(number, _do_nothing)
+            self._previous[number] = signal.signal(number, self._record)
             signal.siginterrupt(number, False)  # system calls of the program go on as if nothing had happened
         self.installed = True
         _living.add(self)
 
     def stop(self) -> None:
         """Put back what was there before."""
-        if not self.installed:
+        if not self.installed or os.getpid() != self._owner:
             return
-        self.installed = False
-        for number, handler in self._previous.items():
-            if handler is not None and signal.getsignal(number) is _do_nothing:
-                signal.signal(number, handler)
-        signal.set_wakeup_fd(self._previous_fd)
+        if threading.current_thread() is not threading.main_thread():
+            log.warning("only the main thread can put the signal handlers back", extra={"action": "signals_kept"})
+            return
+        self._put_back()
         if self._sockets is not None:
             receiver, sender = self._sockets
+            current = signal.set_wakeup_fd(self._previous_fd)
+            if current != sender.fileno():
+                signal.set_wakeup_fd(current)  # somebody (asyncio) has taken it over since
             with contextlib.suppress(OSError):
                 sender.send(b"\0")  # wakes the reader, which then sees that it is over
             if self._thread is not None:
@@ -89,12 +92,16 @@ class SignalSource:
             sender.close()
 
     def call_previous(self) -> None:
-        """``chain=True``: what the program had installed itself runs too, after the drain."""
-        notice = self._board.notice
-        number = signal.SIGINT if notice is not None and notice.cause is Cause.CANCELLATION else signal.SIGTERM
-        handler = self._previous.get(number)
-        if callable(handler):
-            handler(int(number), None)
+        """``chain=True``: what the program had installed itself runs too, after the drain.
+
+        Whatever it raises is told and dropped: the exit code is decided already.
+        """
+        handler = self._previous.get(self._number)
+        if callable(handler) and handler is not signal.default_int_handler:
+            try:
+                handler(self._number, None)
+            except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler must not change the exit code
+                log.warning("the chained signal handler raised %r", error, extra={"action": "chained_handler_failed"})
 
     @property
     def replaced(self) -> dict[int, Any]:
@@ -105,11 +112,25 @@ class SignalSource:
         """A forked child is not this run: it gets the handlers that were there before."""
         if not self.installed:
             return
+        if threading.current_thread() is threading.main_thread():
+            signal.set_wakeup_fd(-1)
+            self._put_back()
         self.installed = False
-        signal.set_wakeup_fd(-1)
+
+    def _put_back(self) -> None:
+        self.installed = False
         for number, handler in self._previous.items():
-            if handler is not None and signal.getsignal(number) is _do_nothing:
+            if handler is not None and signal.getsignal(number) == self._record:
                 signal.signal(number, handler)
+
+    def _record(self, number: int, _frame: FrameType | None) -> None:
+        """The whole handler: one byte, without waiting; anything more would not be safe here."""
+        if self._sockets is not None and os.getpid() == self._owner:
+            self._missed = number
+            try:
+                self._sockets[1].send(bytes((_LATE | number,)))
+            except OSError:
+                pass  # full: then the reader has plenty to wake up for, and looks at what was missed
 
     def _watched(self) -> list[int]:
         extra = self._board.settings.extra_signal
@@ -117,6 +138,7 @@ class SignalSource:
 
     def _read(self, receiver: socket.socket) -> None:
         room = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(12)
+        keep_signals_away()
         while True:
             try:
                 data, ancillary, _, _ = receiver.recvmsg(1, room)
@@ -127,7 +149,10 @@ class SignalSource:
             stamp, pid = _unpack(ancillary)
             if pid is not None and pid != os.getpid():
                 continue
-            self._arrived(data[0], stamp)
+            if not data[0] & _LATE:
+                self._arrived(data[0], stamp)
+            if self._missed is not None and self._board.notice is None:
+                self._arrived(self._missed, stamp)
 
     def _arrived(self, number: int, stamp: float | None) -> None:
         now = self._board.clock.monotonic()
@@ -143,9 +168,23 @@ class SignalSource:
         elif number in (signal.SIGTERM, self._board.settings.extra_signal):
             cause = Cause.UNKNOWN
         else:
-            return  # a signal the program itself watches; its handler runs as always
+            self._hand_on(number)  # a signal the program itself watches; its handler runs as always
+            return
+        if self._board.notice is None:
+            self._number = number
         name = signal.Signals(number).name
         self._board.post(Notice(cause, received, float("inf"), name))
+
+    def _hand_on(self, number: int) -> None:
+        """Whoever had the wake-up descriptor before us (an asyncio loop) still gets its own signals."""
+        if self._previous_fd >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._previous_fd, bytes((number,)))
+
+
+def keep_signals_away() -> None:
+    """Called on a thread of ours: signals go to the program's own threads, so that these can hold them back."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
 
 def _unpack(ancillary: list[tuple[int, int, bytes]]) -> tuple[float | None, int | None]:

@@ -7,23 +7,20 @@ rewrite exit codes (torchrun turns 75 into 1), so each rank also leaves its outc
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.model.exits import FAILED, FINISHED, Outcome
 from holdfast.runtime.environment import Settings
 from holdfast.runtime.outcome import Report, publish
+from holdfast.runtime.process_tree import become_subreaper, descendants, send_signal, signal_tree
 
-_PR_SET_CHILD_SUBREAPER = 36
 _NOTICES = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
 _LEFTOVERS_SECONDS = 2.0
@@ -53,7 +50,10 @@ class Supervised:
 class Supervisor:
     """Runs one command to its end."""
 
-    def __init__(self, command: Sequence[str], settings: Settings, *, is_done: Any = None) -> None:
+    def __init__(
+        self, command: Sequence[str], settings: Settings, *, is_done: Callable[[float], bool] | None = None
+    ) -> None:
+        """``is_done`` is asked, with the seconds it may take, when an interrupted program says that it is finished."""
         self._command = list(command)
         self._settings = settings
         self._is_done = is_done
@@ -63,31 +63,34 @@ class Supervisor:
 
     def run(self) -> int:
         """Start, watch, end, report; returns the exit code of the contract."""
-        made = None if self._settings.outcome_dir else tempfile.mkdtemp(prefix="holdfast-outcome-")
-        directory = self._settings.outcome_dir or made or ""
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)  # from here on nothing is lost, even as PID 1
+        wished = self._settings.outcome_dir
+        directory = _make_directory() if wished is None else _use_directory(wished)
         try:
-            _empty(directory)
             return self._run(directory)
         finally:
-            if made is not None:
-                shutil.rmtree(made, ignore_errors=True)
+            if wished is None and directory is not None:
+                _empty(directory)
+                os.rmdir(directory)
 
-    def _run(self, directory: str) -> int:
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
-        _become_subreaper()
-        environment = {**os.environ, "HOLDFAST_OUTCOME_DIR": directory}
+    def _run(self, directory: str | None) -> int:
+        become_subreaper()
+        environment = dict(os.environ)
+        environment.pop("HOLDFAST_OUTCOME_DIR", None)
+        if directory is not None:
+            environment["HOLDFAST_OUTCOME_DIR"] = directory
         environment.setdefault("PYTHONUNBUFFERED", "1")
         try:
             pid = os.posix_spawnp(
                 self._command[0], self._command, environment, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
         except OSError as error:
-            sys.stderr.write(f"holdfast exec: cannot start {self._command[0]!r}: {error.strerror}\n")
+            _complain(f"cannot start {self._command[0]!r}: {error.strerror}")
             return 127 if isinstance(error, FileNotFoundError) else 126
         child = Supervised(pid)
         self._watch(child)
         self._end_leftovers(child)
-        child.outcomes = _read_outcomes(directory)
+        child.outcomes = _read_outcomes(directory) if directory is not None else []
         return self._conclude(child)
 
     # -- while it runs
@@ -95,11 +98,13 @@ class Supervisor:
     def _watch(self, child: Supervised) -> None:
         while child.status is None:
             left = self._deadline(child) - time.monotonic()
-            if left <= 0:
-                if not child.killed:
-                    child.killed = True
-                    _signal_tree(signal.SIGKILL)
-                left = 1.0  # an uninterruptible process dies when its system call returns; nothing more can be done
+            if left <= 0 and not child.killed:
+                child.killed = True
+                signal_tree(signal.SIGKILL)
+            if child.killed:
+                left = self._window_end(child) - time.monotonic()
+                if left <= 0:
+                    return  # stuck in the kernel: it dies when its system call returns, and we cannot wait for that
             info = signal.sigtimedwait(self._signals, min(left, 3600.0))
             if info is not None:
                 self._handle(child, info)
@@ -117,13 +122,18 @@ class Supervisor:
                 return  # one notice, however often it is sent
         from_terminal = number == signal.SIGINT and info.si_code > 0
         if not from_terminal:  # the terminal has told the whole foreground group already
-            _kill(child.pid, number)
+            send_signal(child.pid, number)
 
     def _deadline(self, child: Supervised) -> float:
         if child.notice_at is None:
             return float("inf")
         window = self._settings.window_seconds - _RESERVE * self._settings.margin_seconds
         return child.notice_at + max(0.0, window)
+
+    def _window_end(self, child: Supervised) -> float:
+        """Half of what is kept back is for dying, the rest for the report."""
+        reserve = _RESERVE * self._settings.margin_seconds
+        return self._deadline(child) + max(0.05, reserve / 2)
 
     def _reap(self, child: Supervised) -> None:
         while True:
@@ -139,19 +149,26 @@ class Supervisor:
     # -- when it has ended
 
     def _end_leftovers(self, child: Supervised) -> None:
-        """What the child left running: asked once, then ended, inside the same deadline."""
-        if not _descendants():
+        """What the child left running: asked once, then ended, inside the same deadline.
+
+        After a notice they get all the time there is: a shell dies of the SIGTERM at once and leaves behind the trainer
+        that has yet to hear of it. Without one they are stray helpers of a program that is done.
+        """
+        if not descendants():
             return
-        _signal_tree(signal.SIGTERM)
-        until = min(time.monotonic() + _LEFTOVERS_SECONDS, self._deadline(child))
-        while _descendants() and time.monotonic() < until:
-            signal.sigtimedwait({signal.SIGCHLD}, max(0.0, min(0.1, until - time.monotonic())))
+        until = self._deadline(child)
+        if child.notice_at is None:
+            until = time.monotonic() + _LEFTOVERS_SECONDS
+        if not child.killed:
+            signal_tree(signal.SIGTERM)
+        while descendants() and time.monotonic() < until:
+            signal.sigtimedwait([signal.SIGCHLD], max(0.0, min(0.1, until - time.monotonic())))
             self._reap(child)
-        for _ in range(50):
-            if not _descendants():
+        for _ in range(10):
+            if not descendants():
                 return
-            _signal_tree(signal.SIGKILL)
-            time.sleep(0.01)
+            signal_tree(signal.SIGKILL)
+            signal.sigtimedwait([signal.SIGCHLD], 0.02)
             self._reap(child)
 
     def _conclude(self, child: Supervised) -> int:
@@ -181,9 +198,8 @@ class Supervisor:
             seconds_allowed=None if child.notice_at is None else self._settings.window_seconds,
             **_from_rank((stopped or failed or [{}])[0]),
         )
-        publish(
-            report, _without_directory(self._settings), quiet=child.notice_at is None and outcome is Outcome.FINISHED
-        )
+        quiet = child.notice_at is None and outcome is Outcome.FINISHED
+        publish(report, replace(self._settings, outcome_dir=None), quiet=quiet)
         return code
 
     def _finished(self, child: Supervised) -> bool:
@@ -192,57 +208,29 @@ class Supervisor:
             return False
         if any(item.get("outcome") == Outcome.FINISHED for item in child.outcomes):
             return True
-        return self._is_done is not None and bool(self._is_done())
+        left = self._deadline(child) - time.monotonic()
+        return self._is_done is not None and self._is_done(max(0.0, left))
 
 
 def _from_rank(item: dict[str, Any]) -> dict[str, Any]:
     return {key: item[key] for key in ("run", "attempt", "step", "saved") if key in item}
 
 
-def _without_directory(settings: Settings) -> Settings:
-    from dataclasses import replace
-
-    return replace(settings, outcome_dir=None)
-
-
-def _become_subreaper() -> None:
-    """Orphans come to us even when we are not PID 1; where the kernel refuses, only PID 1 reaps them."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass
-
-
-def _descendants() -> list[int]:
-    """Everything below this process, zombies left out."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if fields[0] not in (b"Z", b"X"):
-                parents.setdefault(int(fields[1]), []).append(int(name))
-    found, open_list = [], [os.getpid()]
-    while open_list:
-        below = parents.get(open_list.pop(), [])
-        found += below
-        open_list += below
-    return found
-
-
-def _signal_tree(number: int) -> None:
-    for pid in _descendants():
-        _kill(pid, number)
-
-
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
+def shell_says_done(command: str, seconds: float) -> bool:
+    """Whether a shell command exits 0 in time; one that takes longer is ended, and has not said yes."""
+    pid = os.posix_spawn("/bin/sh", ["sh", "-c", command], os.environ, setsigmask=[])
+    until = time.monotonic() + seconds
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status) == 0
+        left = until - time.monotonic()
+        if left <= 0:
+            _complain(f"--done-check {command!r} did not answer within {seconds:.1f} s: taken as not finished")
+            signal_tree(signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return False
+        signal.sigtimedwait([signal.SIGCHLD], min(left, 0.05))
 
 
 def _read_outcomes(directory: str) -> list[dict[str, Any]]:
@@ -259,9 +247,39 @@ def _read_outcomes(directory: str) -> list[dict[str, Any]]:
     return found
 
 
+def _make_directory() -> str | None:
+    """A place for outcomes; None where nothing is writable (a read-only container), then the exit code alone speaks."""
+    for parent in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm", "."):
+        if parent:
+            path = os.path.join(os.path.abspath(parent), f"holdfast-outcome-{os.getpid()}-{os.urandom(4).hex()}")
+            try:
+                os.mkdir(path, 0o700)
+            except OSError:
+                continue
+            return path
+    _complain("no directory is writable for the ranks' outcomes; set HOLDFAST_OUTCOME_DIR to one that is")
+    return None
+
+
+def _use_directory(path: str) -> str | None:
+    try:
+        os.makedirs(path, exist_ok=True)
+        _empty(path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(13, os.strerror(13))
+    except OSError as error:
+        _complain(f"HOLDFAST_OUTCOME_DIR={path!r} cannot be used ({error.strerror}); the exit code alone will speak")
+        return None
+    return path
+
+
 def _empty(directory: str) -> None:
     """Outcomes of an earlier attempt in the same container say nothing about this one."""
-    os.makedirs(directory, exist_ok=True)
     for name in os.listdir(directory):
         if name.startswith("rank-"):
             os.unlink(os.path.join(directory, name))
+
+
+def _complain(sentence: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"holdfast exec: {sentence}\n")

@@ -1,39 +1,33 @@
 """The way out that always works: a thread that leaves with the interrupted code just before the deadline.
 
-It stays armed after the run has ended by ``Interrupted``, through whatever the interpreter still joins and flushes, and
-stands down only when the program evidently caught the exception and lives on. It cannot run while C code holds the
-interpreter; ``holdfast exec`` enforces the same deadline from outside.
+It stays armed after the run has ended by ``Interrupted``, through whatever the interpreter still joins and flushes. A
+program that swallows the exception and ends is corrected on its way out: its code would claim that the work is done.
+The watchdog stands down only when the program evidently caught the exception and lives on. It cannot run while C code
+holds the interpreter; ``holdfast exec`` enforces the same deadline from outside.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from holdfast.errors import Interrupted
+from holdfast.model.notice import Cause
 from holdfast.runtime.board import NoticeBoard
+from holdfast.runtime.signals import keep_signals_away
 
 _LIVES_ON_SECONDS = 2.0
-_SIG_DFL, _SIG_IGN = 0, 1
+_SIG_IGN = 1
 _exiting = threading.Event()
-
-
-def _hook_shutdown() -> None:
-    """Learn that the interpreter is on its way out, before it waits for threads that may never end."""
-    register = getattr(threading, "_register_atexit", None)
-    if register is not None:
-        register(_exiting.set)
-    else:
-        import atexit
-
-        atexit.register(_exiting.set)
-
-
-_hook_shutdown()
+_leaving: tuple[int, int] | None = None
+"""Process id and exit code of a process that was told to leave and has not been seen living on."""
 
 
 class Watchdog:
@@ -44,7 +38,7 @@ class Watchdog:
         self._leave = leave
         self._stood_down = threading.Event()
         self._caught = threading.Event()
-        self._ignored: list[int] = []
+        self._ignored: dict[int, int | None] = {}
         board.on_notice(self._start)
 
     def stand_down(self) -> None:
@@ -52,15 +46,28 @@ class Watchdog:
         self._stood_down.set()
         self._board.shortened.set()  # wakes the thread
 
-    def stay_until_gone(self, interruption: Interrupted, previous: dict[int, object]) -> None:
+    def stay_until_gone(
+        self, interruption: Interrupted, put_back: Callable[[], None], previous: dict[int, Any]
+    ) -> None:
         """The run ends by ``interruption``: stay armed until the process is gone or the exception was caught.
 
-        Where the previous handler was the default one, further signals of a launcher that forwards twice would kill
-        the process on its last metres and hide its exit code: below Python's back they are ignored.
+        ``put_back`` restores the program's handlers. Where those are the default ones, the further signals of a
+        launcher that forwards twice would kill the process on its last metres and hide its exit code: below Python's
+        back they are ignored. Held back in between, none can slip through on this thread.
         """
-        self._ignored = [number for number, handler in previous.items() if handler == signal.SIG_DFL]
-        for number in self._ignored:
-            _set_disposition(number, _SIG_IGN)
+        global _leaving
+        numbers = [n for n, handler in previous.items() if handler in (signal.SIG_DFL, signal.default_int_handler)]
+        change = _dispositions() if numbers else None
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        try:
+            put_back()
+            if change is not None:
+                self._ignored = {number: change(number, _SIG_IGN) for number in numbers}
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        notice = self._board.notice
+        if notice is None or notice.cause is not Cause.REQUEST:  # who asked for it may well mean to go on afterwards
+            _leaving = (os.getpid(), self._board.settings.interrupted_code)
         weakref.finalize(interruption, self._caught.set).atexit = False
 
     def _start(self) -> None:
@@ -68,26 +75,67 @@ class Watchdog:
 
     def _wait(self) -> None:
         clock = self._board.clock
+        keep_signals_away()
         while not self._stood_down.is_set():
             left = self._board.deadline - clock.monotonic()
             if left <= 0:
-                self._leave()
-                os._exit(self._board.settings.interrupted_code)
+                self._go()
             if self._caught.is_set():
                 if not _exiting.wait(min(left, _LIVES_ON_SECONDS)) and not sys.is_finalizing():
-                    for number in self._ignored:
-                        _set_disposition(number, _SIG_DFL)
+                    self._let_live()
                     return
                 self._caught.clear()
             self._board.shortened.clear()
-            clock.wait(self._board.shortened, min(left, 0.5))
+            if not self._stood_down.is_set():
+                clock.wait(self._board.shortened, min(left, 0.5))
+
+    def _go(self) -> None:
+        try:
+            self._leave()
+        finally:
+            os._exit(self._board.settings.interrupted_code)
+
+    def _let_live(self) -> None:
+        global _leaving
+        _leaving = None
+        for number, disposition in self._ignored.items():
+            _dispositions()(number, disposition or 0)
 
 
-def _set_disposition(number: int, disposition: int) -> None:
+def _dispositions() -> Callable[[int, int], int | None]:
     """signal(2) itself: Python's own table keeps saying what the program had installed."""
     import ctypes
 
     libc = ctypes.CDLL(None)
     libc.signal.restype = ctypes.c_void_p
     libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    libc.signal(number, disposition)
+    change: Callable[[int, int], int | None] = libc.signal
+    return change
+
+
+def _shutdown_begins() -> None:
+    """The interpreter is on its way out, and has not yet waited for threads that may never end.
+
+    What is registered here and now runs before every other exit handler.
+    """
+    _exiting.set()
+    atexit.register(_leave_truthfully)
+
+
+def _leave_truthfully() -> None:
+    """Run all other exit handlers, then leave with the interrupted code, whatever the program made of the exception."""
+    atexit.unregister(_leave_truthfully)
+    if _leaving is None or _leaving[0] != os.getpid():
+        return
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(_leaving[1])
+
+
+_register = getattr(threading, "_register_atexit", None)
+if _register is not None:
+    _register(_shutdown_begins)
+else:
+    atexit.register(_shutdown_begins)

@@ -11,6 +11,7 @@ published, and will run that one too if any other rank has entered it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -31,6 +32,9 @@ POLL_SECONDS_PER_RANK = 0.001
 LONGEST_POLL_SECONDS = 1.0
 
 
+_runs = itertools.count()  # runs one after another in the same processes must not hear each other
+
+
 class KeyValue(Protocol):
     """What the ranks need to share: set, and a get that never waits."""
 
@@ -47,7 +51,7 @@ class World:
         self.size = settings.world_size
         self._kv = board
         self._clock = clock
-        self._prefix = "start"
+        self._prefix = f"start-{next(_runs)}"
         self._stopped = threading.Event()
         self._published = False
         self._lock = threading.Lock()
@@ -99,26 +103,38 @@ class World:
 
     # -- stopping together
 
-    def watch(self, board: NoticeBoard, hold: Callable[[], int]) -> None:
-        """Spread our notice, hear of others'; ``hold`` makes the loop stop at its next boundary and tells its step."""
+    def watch(self, board: NoticeBoard, hold: Callable[[], int], plan: Callable[[int], None]) -> None:
+        """Spread our notice, hear of others'; ``hold`` makes the loop stop at its next boundary and tells its step.
+
+        ``plan`` is told the step at whose end rank 0 wants a checkpoint, once for every such step.
+        """
+        planned = -1
 
         def look() -> None:
+            nonlocal planned
             while not self._stopped.is_set():
                 try:
                     if self._look(board, hold):
                         return
+                    wish = None if self.leads else self.heard("save-at")
+                    if wish is not None and wish != planned:
+                        planned = wish
+                        plan(wish)
                 except Exception as error:  # noqa: BLE001 - the board goes away when its host does
                     log.debug("world: %s", error)
                     if board.notice is not None:
-                        return
-                board.arrived.wait(self.pause_seconds) if board.notice is None else self._clock.sleep(0.01)
+                        return  # nobody left to talk to; the deadline does the rest
+                self._clock.wait(board.arrived, self.pause_seconds)
 
         threading.Thread(target=look, name="holdfast-world", daemon=True).start()
 
     def _look(self, board: NoticeBoard, hold: Callable[[], int]) -> bool:
         notice = board.notice
         if notice is not None:
-            self.say("stop", {"cause": notice.cause, "detail": notice.detail, "left": board.deadline - self._clock.monotonic()})
+            self.say(
+                "stop",
+                {"cause": notice.cause, "detail": notice.detail, "left": board.deadline - self._clock.monotonic()},
+            )
         else:
             word = self.heard("stop")
             if word is None:
