@@ -16,21 +16,8 @@ import os
 import secrets
 from collections.abc import Iterator
 
-<<<<<<< HEAD
-from holdfast.errors import (
-    AccessDeniedError,
-    ConflictError,
-    KeyMissingError,
-    OutcomeUnknownError,
-    StoreError,
-    StoreFullError,
-    StoreUnavailableError,
-    UrlError,
-)
-=======
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ConflictError, StoreError, StoreUnavailableError, UrlError
->>>>>>> main
 from holdfast.fs import FS, Buffer, SystemFS
 from holdfast.stores.base import ABSENT, TEMPORARY, Blob, Entry, check_key, check_prefix, is_key
 from holdfast.stores.file_errors import DirectWriteRefused, file_errors, last_chance
@@ -39,11 +26,7 @@ from holdfast.stores.file_tree import Tree
 DIRECT_ALIGNMENT = 4096
 DIRECT_FROM_BYTES = 1 << 20  # below this the page cache is as fast and needs no alignment
 LOCK_TIMEOUT_SECONDS = 10.0
-<<<<<<< HEAD
-_CANNOT_SYNC = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # somebody else's directory, high above ours
-=======
 PREPARE_TRIES = 5
->>>>>>> main
 
 
 class FileStore:
@@ -57,26 +40,14 @@ class FileStore:
         self.root = os.path.normpath(root)
         self.url = "file://" + self.root
         self._fs = fs or SystemFS()
-<<<<<<< HEAD
-        self._known_dirs: set[str] = set()
-        self._unsynced: set[str] = set()  # directories whose last fsync failed: what they show may not survive
-        self._dirs_lock = threading.Lock()
-=======
         self._clock = clock or SystemClock()
         self._tree = Tree(self.root, self._fs, self._clock)
->>>>>>> main
 
     # -- reading
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
         path = self._path(key)
-<<<<<<< HEAD
-        with self._errors(key, "read"):
-            if os.path.dirname(path) in self._unsynced:  # a commit reads itself back: it must not see what may vanish
-                self._sync_names(os.path.dirname(path))
-=======
         with file_errors(key, self.url, "read"):
->>>>>>> main
             fd = self._fs.open(path)
             try:
                 status = self._fs.fstat(fd)
@@ -113,27 +84,6 @@ class FileStore:
             current = self._generation(path)
             self._check(key, current, if_generation)
             try:
-<<<<<<< HEAD
-                self._name(temporary, path, key, if_generation, mtime_ns)
-            finally:
-                with contextlib.suppress(OSError):  # a leftover is no reason to call a finished write failed
-                    self._fs.unlink(temporary)
-            try:
-                self._sync_names(directory)
-            except OSError as error:
-                raise OutcomeUnknownError(
-                    f"{key} in {self.url} was written, but the disk did not confirm its name ({error.strerror})",
-                    help="read it back before deciding",
-                ) from error
-            return str(mtime_ns)
-
-    def _sync_names(self, directory: str) -> None:
-        self._unsynced.add(directory)
-        self._fs.fsync_dir(directory)
-        self._unsynced.discard(directory)
-
-    def _write_durably(self, temporary: str, data: Buffer, mtime_ns: int) -> None:
-=======
                 temporary, generation = self._prepare(path, view, current, direct=_can_be_direct(view))
             except DirectWriteRefused:
                 temporary, generation = self._prepare(path, view, current, direct=False)
@@ -162,27 +112,19 @@ class FileStore:
         raise StoreUnavailableError(f"{path} cannot be written: its directory keeps disappearing")
 
     def _write_durably(self, fd: int, temporary: str, view: memoryview, current: str, *, direct: bool) -> int:
->>>>>>> main
         """Content first. A failed write or fsync kills this file for good: it is removed, never synced again."""
         try:
-<<<<<<< HEAD
-            try:
-                self._fs.write(fd, view, 0)
-                self._fs.set_mtime(fd, mtime_ns)
-                self._fs.fsync(fd)
-            finally:
-                self._fs.close(fd)
-=======
             with DirectWriteRefused.instead(direct=direct):
                 self._fs.write(fd, view, 0)
             generation = self._stamp(fd, current)
             self._fs.fsync(fd)
             return generation
->>>>>>> main
         except BaseException:
             with contextlib.suppress(OSError):
                 self._fs.unlink(temporary)
             raise
+        finally:
+            self._fs.close(fd)
 
     def _stamp(self, fd: int, current: str) -> int:
         """Now, or just after the current generation where the clock went back or the disk keeps whole seconds only."""
@@ -254,70 +196,9 @@ class FileStore:
         if if_generation is not None and current != if_generation:
             raise ConflictError(f"{key} in {self.url} is at generation {current}, not {if_generation}")
 
-<<<<<<< HEAD
-    def _ensure_directory(self, directory: str) -> str:
-        """Make the directory and the whole way down to it durable, once per store.
-
-        That it exists does not mean that its name is durable: whoever made it may have been killed before the fsync.
-        """
-        with self._dirs_lock:
-            if directory in self._known_dirs and self._fs.stat(directory) is not None:
-                return directory
-            unsure = []
-            step = directory
-            while step != "/" and (step not in self._known_dirs or self._fs.stat(step) is None):
-                unsure.append(step)
-                step = os.path.dirname(step)
-            for path in reversed(unsure):
-                existed = self._fs.stat(path) is not None
-                if not existed:
-                    self._fs.mkdir(path)
-                try:
-                    self._fs.fsync_dir(os.path.dirname(path))
-                except OSError as error:
-                    if not existed or error.errno not in _CANNOT_SYNC:
-                        raise
-                self._known_dirs.add(path)
-        return directory
-
-    def _remove_empty(self, directory: str) -> None:
-        """A checkpoint's directory goes with its last part; a race with a writer leaves it, harmlessly."""
-        while directory.startswith(self.root + "/"):
-            try:
-                self._fs.rmdir(directory)
-            except OSError:
-                return
-            with self._dirs_lock:
-                self._known_dirs.discard(directory)
-            directory = os.path.dirname(directory)
-
-    @contextlib.contextmanager
-    def _errors(self, key: str, verb: str) -> Iterator[None]:
-        """System errors as ours: each says what, where, and what to do."""
-        try:
-            yield
-        except (FileNotFoundError, IsADirectoryError) as error:
-            raise KeyMissingError(f"there is no {key} in {self.url}") from error
-        except OSError as error:
-            raise self._translate(error, key, verb) from error
-
-    def _translate(self, error: OSError, key: str, verb: str) -> StoreError:
-        place = f"{key} in {self.url}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StoreFullError(
-                f"cannot {verb} {place}: no space left on the disk", help="free space or use another URL"
-            )
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return AccessDeniedError(
-                f"cannot {verb} {place}: {os.strerror(error.errno).lower()}",
-                help="make the directory writable or use another URL",
-            )
-        return StoreUnavailableError(f"cannot {verb} {place}: {error.strerror or error}")
-=======
     def _discard(self, temporary: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._fs.unlink(temporary)
->>>>>>> main
 
 
 def _can_be_direct(view: memoryview) -> bool:
