@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from memory_fs import Crash, MemoryFS, Op, RecordingFS
 from subject import State
 from tiers import Lost
 
+from holdfast.clock import ManualClock
 from holdfast.errors import HoldfastError
 from holdfast.fs import FS
 from holdfast.stores.base import Store
@@ -30,7 +30,7 @@ MakeStore = Callable[[FS], Store]
 
 def plain_store(fs: FS) -> Store:
     """The product's own store."""
-    return FileStore(ROOT, fs=fs)
+    return FileStore(ROOT, fs=fs, clock=ManualClock())
 
 
 @dataclass
@@ -47,11 +47,10 @@ class Report:
 
 @contextlib.contextmanager
 def deterministic(seed: int) -> Iterator[None]:
-    """Temporary names and generations from the seed, so that a seed replays to the byte."""
-    names, ticks = random.Random(seed), itertools.count(1_700_000_000_000_000_000, 1_000)
+    """Temporary names and tokens from the seed, so that a seed replays to the byte."""
+    names = random.Random(seed)
     with (
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
-        mock.patch("time.time_ns", side_effect=ticks),
         mock.patch("holdfast.checkpoint.arena.HUGE_PAGE", 4096),  # 2 MiB of zeros per state would be most of the time
     ):
         yield

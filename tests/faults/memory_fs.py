@@ -44,7 +44,7 @@ class MemoryFS:
             self._parent(path)
             if path in self.names:
                 raise FileExistsError(errno.EEXIST, "File exists", path)
-            node = self.names[path] = Node(bytearray())
+            node = self.names[path] = Node(bytearray(), 1 << 61)  # new: no sweep may take it for a leftover
             return self._handle(node)
 
     def open(self, path: str, *, direct: bool = False) -> int:
