@@ -51,7 +51,7 @@ def test_sigterm_mid_step_drains_and_leaves_with_75_and_the_next_attempt_ends_wi
 
 def test_a_sigkill_loses_only_what_was_not_committed(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/run"
-    child = python(COUNTER, url, "6", "0.2", HOLDFAST_CHECKPOINT_SECONDS="0")
+    child = python(COUNTER, url, "6", "0.2", HOLDFAST_CHECKPOINT_SECONDS="0.01")
     child.wait_for("step 3")
     child.send(signal.SIGKILL)
     child.end()
@@ -492,7 +492,8 @@ def test_as_pid_1_of_a_fresh_namespace() -> None:
         with holdfast.run() as run:
             for step in run.steps():
                 if step == 20:
-                    zombies = [p for p in os.listdir("/proc") if p.isdigit() and b") Z" in open(f"/proc/{p}/stat", "rb").read()]
+                    states = [open(f"/proc/{p}/stat").read() for p in os.listdir("/proc") if p.isdigit()]
+                    zombies = [state for state in states if ") Z" in state]
                     print("zombies", len(zombies), "pid", os.getpid(), "parent", os.getppid(), flush=True)
                 time.sleep(0.02)
         """

@@ -54,6 +54,7 @@ class Run:
         self._last: int | None = None  # the step after which all ranks of a gang stop
         self._completed = -1
         self._started = False
+        self._warm = False
         self._restored = False
         self._ended = False
         self._wants_save = False
@@ -186,6 +187,7 @@ class Run:
         self._started = True
         self._books.loop_starts(self._completed + 1)
         self._due, self._due_step = self._books.next_look(self._completed)
+        self._due_step = min(self._due_step, self._completed + 1)  # after one step the state has its full size
         self._reached = self._completed + 1
         self._guard.board.on_notice(self._look_now)
         if self._guard.notice is not None:
@@ -218,6 +220,9 @@ class Run:
             self._leave_superseded(self._saver.superseded)
         if self._guard.notice is not None and self._stops_after(step):
             self._interrupt(step)
+        if not self._warm:
+            self._warm = True
+            self._books.state.warm_up()
         self._save_if_due(step)
 
     def _stops_after(self, step: int) -> bool:
@@ -302,8 +307,8 @@ class Run:
             self._saver.wait(remaining)
         if self._choice.saving is Saving.FULL and not self._saver.busy:
             self._commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
-        elif not self._saver.busy:
-            self._books.close(Outcome.INTERRUPTED, cause)
+        elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
+            self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
 
     def _leave(self, cause: Cause, detail: str) -> NoReturn:
         """Out, without another word to the store."""
@@ -375,6 +380,8 @@ class Run:
         finally:
             self._saver.close()
             self._release()
+            self._interruption = ending = None
+            del error, trace  # the watchdog sees that the interruption was caught by its going away
 
     def _end_of_block(self) -> BaseException | None:
         """Finish or drain; returns the interruption or failure that this turned out to be."""

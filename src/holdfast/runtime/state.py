@@ -6,6 +6,8 @@ The engine is loaded when the first thing is tracked; a run that tracks nothing 
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +65,17 @@ class State:
         if self._options.rng:
             self._tracked[RNG] = track(RNG, GlobalRng())
         self._engine = Engine(store, buffers=self._options.buffers, rank=self._rank)
+        for item in self._tracked.values():
+            self._engine.watch(item.thing)
+
+    def warm_up(self) -> None:
+        """Get the memory for snapshots ahead of the first one, off the loop's time; called once, after a step."""
+        if self._engine is None:
+            return
+        from holdfast.checkpoint.tracked import collect
+
+        state = collect(self._tracked)
+        threading.Thread(target=self._engine.prepare, args=(state,), name="holdfast-memory", daemon=True).start()
 
     def restore(self, head: Head, reread: Callable[[], Head | None]) -> Committed | None:
         """Load the newest checkpoint that verifies; returns which, None when there is none."""
@@ -71,7 +84,7 @@ class State:
         if self._engine is None:
             self._nothing_tracked(head.newest)
             return head.newest
-        found = self._engine.restore_newest(head, reread=reread)
+        found = self._engine.restore_newest(head, reread=reread, into=self._present())
         if found is None:
             return None
         committed, state = found
@@ -99,7 +112,7 @@ class State:
                     help="start as many ranks, or save sharded state through holdfast.integrations.dcp",
                 )
             try:
-                states[committed.name] = self._engine.restore(committed.ranks[gang.world.rank])
+                states[committed.name] = self._engine.restore(committed.ranks[gang.world.rank], into=self._present())
             except CorruptError as error:
                 return str(error)
             return None
@@ -110,6 +123,14 @@ class State:
         elif head.checkpoints:
             raise CorruptError("none of the committed checkpoints can be restored by every rank")
         return committed
+
+    def _present(self) -> dict[str, Any] | None:
+        """What is there now: tensors are filled in place where they fit, without a second copy on the way."""
+        if "torch" not in sys.modules:
+            return None
+        from holdfast.checkpoint.tracked import collect
+
+        return collect(self._tracked)
 
     def _load(self, state: dict[str, Any], committed: Committed) -> None:
         from holdfast.checkpoint.tracked import load
