@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from memory_fs import MemoryFS, Node, Op
+from faults.memory_fs import MemoryFS, Node, Op
 
 SECTOR = 512
 TEMPORARY = "/.tmp-"
@@ -177,6 +177,4 @@ def _apply_name(names: dict[str, Node], nodes: dict[int, Node], op: Op) -> None:
 
 def fingerprint(fs: MemoryFS) -> frozenset[tuple[str, int, object]]:
     """Two states of one trace with the same fingerprint are the same; names that no reader looks at are left out."""
-    return frozenset(
-        (path, node.number, node.version) for path, node in fs.names.items() if TEMPORARY not in path
-    )
+    return frozenset((path, node.number, node.version) for path, node in fs.names.items() if TEMPORARY not in path)

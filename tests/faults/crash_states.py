@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from unittest import mock
 
-import subject
-from crash_model import cut_at, fingerprint, states
-from memory_fs import Crash, MemoryFS, Op, RecordingFS
-from subject import State
-from tiers import Lost
-
+from faults import planted, subject
+from faults.crash_model import cut_at, fingerprint, states
+from faults.memory_fs import Crash, MemoryFS, Op, RecordingFS
+from faults.subject import State
+from faults.tiers import Lost
 from holdfast.clock import ManualClock
 from holdfast.errors import HoldfastError
 from holdfast.fs import FS
@@ -23,13 +22,11 @@ from holdfast.stores.file import FileStore
 
 ROOT = "/data/runs/one"
 KEEP = 2
-
-WrapFS = Callable[[RecordingFS], FS]
-MakeStore = Callable[[FS], Store]
+PER_CUT = 32
 
 
-def plain_store(fs: FS) -> Store:
-    """The product's own store."""
+def open_store(fs: FS) -> Store:
+    """The product's own store, on a disk of ours."""
     return FileStore(ROOT, fs=fs, clock=ManualClock())
 
 
@@ -56,7 +53,7 @@ def deterministic(seed: int) -> Iterator[None]:
         yield
 
 
-def record_trace(rng: random.Random, wrap: WrapFS, make: MakeStore, report: Report) -> list[Op]:
+def record_trace(rng: random.Random, bug: str | None, report: Report) -> list[Op]:
     """One to three lives of a run: killed at a random operation, or told by an fsync that the disk failed."""
     log: list[Op] = [Op("mkdir", "/data"), Op("fsync_dir", "/")]
     fs = RecordingFS(log=log)
@@ -64,14 +61,14 @@ def record_trace(rng: random.Random, wrap: WrapFS, make: MakeStore, report: Repo
     lives = rng.randint(1, 3)
     for life in range(lives):
         fs = RecordingFS(fs.copy().names, log)
-        fault = rng.random()
-        if life < lives - 1 and fault < 0.6:
-            fs.die_at = len(log) + rng.randint(1, 110)
+        fault, early = rng.random(), rng.random() < 0.25  # early: while the directories are being made
+        if life < lives - 1 and fault < 0.5:
+            fs.die_at = len(log) + rng.randint(1, 8 if early else 110)
             report.deaths += 1
         elif fault < 0.8:
-            fs.fail_sync_at = rng.randint(0, 40)
+            fs.fail_sync_at = rng.randint(0, 4 if early else 26)
         with contextlib.suppress(Crash):
-            _live(rng, fs, make(wrap(fs)))
+            _live(rng, fs, planted.wrap_store(bug, open_store(planted.wrap_fs(bug, fs))))
         report.failed_syncs += any(op.kind.startswith("bad") for op in log)
     return log
 
@@ -124,9 +121,9 @@ def expected_at(log: list[Op], length: int) -> Expected:
     return expected
 
 
-def check(fs: MemoryFS, make: MakeStore, expected: Expected) -> None:
+def check(fs: MemoryFS, expected: Expected) -> None:
     """Recover with the product's code; anything but the promise is ``Lost``."""
-    store = make(fs)
+    store = open_store(fs)
     try:
         found = subject.restore_all(store)
     except HoldfastError as error:
@@ -166,29 +163,21 @@ def _name(item: tuple[int, State] | None) -> str:
     return f"step {item[0]}"
 
 
-def run(
-    seed: int,
-    count: int,
-    *,
-    wrap: WrapFS = lambda fs: fs,
-    make: MakeStore = plain_store,
-    per_cut: int = 48,
-    deadline_seconds: float | None = None,
-) -> Report:
+def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float | None = None) -> Report:
     """At least ``count`` crash states, unless the deadline comes first; raises ``Lost`` with how to replay it."""
     report = Report()
     began = time.monotonic()
-    with deterministic(seed):
+    with deterministic(seed), planted.switched_on(bug):
         while report.states < count:
             if deadline_seconds is not None and time.monotonic() - began > deadline_seconds:
                 break
-            _one_trace(seed, report, wrap, make, per_cut)
+            _one_trace(seed, report, bug)
     return report
 
 
-def _one_trace(seed: int, report: Report, wrap: WrapFS, make: MakeStore, per_cut: int) -> None:
+def _one_trace(seed: int, report: Report, bug: str | None) -> None:
     rng = random.Random(f"{seed}/{report.traces}")
-    log = record_trace(rng, wrap, make, report)
+    log = record_trace(rng, bug, report)
     seen: set[object] = set()
     for length in range(2, len(log) + 1):
         if log[length - 1].mark and log[length - 1].mark[0] == "begin":
@@ -196,7 +185,7 @@ def _one_trace(seed: int, report: Report, wrap: WrapFS, make: MakeStore, per_cut
         expected = expected_at(log, length)
         cut = cut_at(log, length)
         report.cuts += 1
-        for number, fs in enumerate(states(cut, per_cut, rng)):
+        for number, fs in enumerate(states(cut, PER_CUT, rng)):
             report.states += 1
             key = (fingerprint(fs), expected.acked and expected.acked[0], len(expected.unacked))
             if key in seen:
@@ -204,7 +193,7 @@ def _one_trace(seed: int, report: Report, wrap: WrapFS, make: MakeStore, per_cut
             seen.add(key)
             report.distinct += 1
             try:
-                check(fs.copy(), make, expected)
+                check(fs.copy(), expected)
             except Lost as error:
                 raise Lost(f"seed {seed}, trace {report.traces}, cut {length}, state {number}: {error}") from None
     report.traces += 1

@@ -20,12 +20,9 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import planted
-import subject
-import trainer
-from hooked_fs import HookedFS, SignalAt
-from tiers import Lost
-
+from faults import planted, subject, trainer
+from faults.hooked_fs import HookedFS, SignalAt
+from faults.tiers import Lost
 from holdfast.errors import HoldfastError
 
 EXEC_SHARE = 0.05
@@ -117,9 +114,7 @@ def _check(root: str, states: list[subject.State], acked: int, begun: int) -> in
     return newest
 
 
-def _one_life(
-    rng: random.Random, root: str, seed: int, total: int, report: Report, bug: str | None
-) -> Life:
+def _one_life(rng: random.Random, root: str, seed: int, total: int, report: Report, bug: str | None) -> Life:
     reader, sender = os.pipe()
     kind = rng.random()
     point, seconds = -1, LONGEST_LIFE_SECONDS

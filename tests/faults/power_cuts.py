@@ -10,12 +10,10 @@ import signal
 import time
 from collections.abc import Callable
 
-import powercut
-import subject
-from hooked_fs import HookedFS, SignalAt
-from subject import State
-from tiers import Lost
-
+from faults import powercut, subject
+from faults.hooked_fs import HookedFS, SignalAt
+from faults.subject import State
+from faults.tiers import Lost
 from holdfast.clock import SystemClock
 from holdfast.errors import HoldfastError
 from holdfast.fs import FS
@@ -75,7 +73,7 @@ def check(path: str, seed: int, lines: list[bytes], before: tuple[int, int] | No
 
 def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float | None = None) -> dict[str, int]:
     """Cut the power ``count`` times; call inside private mounts."""
-    import planted
+    from faults import planted
 
     rng = random.Random(seed)
     acked = finished = 0

@@ -144,7 +144,9 @@ class Disk:
         self._mount()
         self.cuts += 1
 
-    def run_and_cut(self, writer: Writer, *, after_seconds: float | None = None, limit_seconds: float = 20.0) -> Outcome:
+    def run_and_cut(
+        self, writer: Writer, *, after_seconds: float | None = None, limit_seconds: float = 20.0
+    ) -> Outcome:
         """Run the writer, cut when it stops itself (SIGSTOP), ends, or the time is over; then kill it."""
         reader, sender = os.pipe()
         pid = os.fork()

@@ -20,11 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import planted
-import subject
-from subject import State
-from tiers import Lost
-
+from faults import planted, subject
+from faults.subject import State
+from faults.tiers import Lost
 from holdfast.errors import HoldfastError
 from holdfast.fs import SystemFS
 from holdfast.stores.file import FileStore
@@ -139,9 +137,7 @@ def run_case(case: Case | None, operation: str, root: str, bug: str | None) -> O
     return Outcome(lines, os.WIFSIGNALED(status), trace)  # type: ignore[arg-type]
 
 
-def _child(
-    operation: str, root: str, bug: str | None, gate: int, sender: int, patch: Callable[[], None]
-) -> None:
+def _child(operation: str, root: str, bug: str | None, gate: int, sender: int, patch: Callable[[], None]) -> None:
     code = 1
     try:
         os.read(gate, 1)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
-import crash_model
-import crash_states
 import pytest
-from memory_fs import MemoryFS, RecordingFS
-from tiers import account, goal, seed_for
+
+from faults import crash_states
+from faults.tiers import account, goal, seed_for
 
 pytestmark = pytest.mark.faults
 

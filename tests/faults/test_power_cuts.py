@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import power_cuts
-import powercut
 import pytest
-from tiers import account, goal, seed_for
+
+from faults import power_cuts, powercut
+from faults.tiers import account, goal, seed_for
 
 pytestmark = pytest.mark.faults
 

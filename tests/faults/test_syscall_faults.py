@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import syscall_faults
-from tiers import account, goal, seed_for
+
+from faults import syscall_faults
+from faults.tiers import account, goal, seed_for
 
 pytestmark = pytest.mark.faults
 

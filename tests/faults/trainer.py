@@ -12,9 +12,8 @@ import random
 import sys
 from collections.abc import Callable
 
-import subject
-from subject import State
-
+from faults import planted, subject
+from faults.subject import State
 from holdfast.clock import SystemClock
 from holdfast.fs import FS
 from holdfast.stores.base import Store
@@ -76,6 +75,8 @@ def attempt(store: Store, seed: int, total: int, say: Say) -> None:
         state = advance(state, step)
         if step % 2 == 0 or step == total - 1:
             say("begin", step)
+            if planted.is_on("acknowledged before commit"):
+                say("ack", step)
             life.save(step, state)
             say("ack", step)
             if step % 3 == 0:

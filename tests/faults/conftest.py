@@ -1,1 +1,0 @@
-"""Fault suites share plain modules in this folder; pytest puts it on the path."""
