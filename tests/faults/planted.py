@@ -15,7 +15,14 @@ from holdfast.checkpoint import garbage, protocol, restore
 from holdfast.checkpoint.head import HEAD_KEY, Committed
 from holdfast.checkpoint.ledger import RunLedger
 from holdfast.checkpoint.protocol import Held
-from holdfast.errors import ConflictError, HoldfastError, OutcomeUnknownError, StoreUnavailableError
+from holdfast.errors import (
+    ConflictError,
+    CorruptError,
+    HoldfastError,
+    KeyMissingError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
 from holdfast.fs import FS
 from holdfast.stores.base import ABSENT, Store
 
@@ -64,6 +71,7 @@ class PlantedFS:
         self._inner = inner
         self._bug = bug
         self._paths: dict[int, str] = {}
+        self._just_made_in = ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -92,15 +100,15 @@ class PlantedFS:
         ):
             return
         if self._bug == "parents of the root trusted" and not below and not path.endswith("/one"):
-            if self._inner.stat(path) is not None and path in getattr(self, "_made", ()):
+            if path == self._just_made_in:
+                self._just_made_in = ""
                 self._inner.fsync_dir(path)
             return
         self._inner.fsync_dir(path)
 
     def mkdir(self, path: str) -> None:
         self._inner.mkdir(path)
-        parent = path.rpartition("/")[0] or "/"
-        self._made = {*getattr(self, "_made", ()), parent}
+        self._just_made_in = path.rpartition("/")[0] or "/"
 
     def replace(self, source: str, target: str) -> None:
         exists = self._inner.stat(target) is not None
@@ -255,7 +263,10 @@ def _unfenced(attempt: int | None, in_flight: Any = (), *, dry_run: bool = False
 
 
 def _read_unverified(store: Any, inventory: Any, part: Any, number: int, target: memoryview) -> None:
-    store.read_into(part.key, target, offset=number * inventory.chunk_bytes)
+    try:
+        store.read_into(part.key, target, offset=number * inventory.chunk_bytes)
+    except KeyMissingError as error:
+        raise CorruptError(f"{part.key} is missing") from error
 
 
 def _patches(bug: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What is put under fault: one attempt that claims, saves and prunes, and a restore, all of it the product's own code."""
+"""What is put under fault: an attempt that claims, saves and prunes, and a restore, all of it the product's own."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def check(case: Case, root: str, outcome: Outcome) -> None:
         if line.startswith("restored") and line != f"restored {steps[0]}":
             raise Lost(f"{line}, newest is {steps[0]}")
     _check_syncs(outcome)
-    leftovers = [path for path in Path(root).rglob(".tmp-*")]
+    leftovers = list(Path(root).rglob(".tmp-*"))
     if leftovers and not outcome.killed and case.call not in ("unlink", "unlinkat"):
         raise Lost(f"{len(leftovers)} temporary files were left behind by a process that lived on")
     after = subject.Attempt(store, inline=True)
