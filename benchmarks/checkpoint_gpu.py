@@ -92,10 +92,10 @@ class Floors:
 
 
 class Holdfast:
-    def __init__(self, folder: str, training: Training, buffers: int = 2) -> None:
+    def __init__(self, folder: str, training: Training, options: dict[str, Any]) -> None:
         self.training = training
         self.store = FileStore(folder)
-        self.engine = Engine(self.store, buffers=buffers)
+        self.engine = Engine(self.store, **options)
         self.engine.watch(training.optimizer)
         self.clock = SystemClock()
         self.token = iter(range(10**9))
@@ -128,23 +128,29 @@ class Holdfast:
 
 
 def overlapped(training: Training, ours: Holdfast, repeats: int) -> dict[str, float]:
-    """Time of a few steps with and without a snapshot among them, interleaved; the loop runs on as training does."""
-    steps, before = 5, 2
+    """Time of a few steps with and without a snapshot among them, interleaved; the host runs ahead, as it does."""
+    steps = 4
     plain, with_save, calls = [], [], []
-    for _ in range(repeats):
-        plain.append(seconds(lambda: [training.step() for _ in range(steps)]))
+
+    def run(save: bool) -> float:
         torch.cuda.synchronize()
         start = time.perf_counter()
-        for _ in range(before):
-            training.step()
-        called = time.perf_counter()
-        snapshot = ours.snapshot()
-        calls.append(time.perf_counter() - called)
-        for _ in range(steps - before):
+        training.step()
+        if save:
+            called = time.perf_counter()
+            snapshot = ours.snapshot()
+            calls.append(time.perf_counter() - called)
+        for _ in range(steps - 1):
             training.step()
         torch.cuda.synchronize()
-        with_save.append(time.perf_counter() - start)
-        snapshot.release()
+        total = time.perf_counter() - start
+        if save:
+            snapshot.release()
+        return total
+
+    for _ in range(2 * repeats):
+        plain.append(run(save=False))
+        with_save.append(run(save=True))
     return {
         "step_seconds": median(plain) / steps,
         "added_seconds": median([b - a for a, b in zip(plain, with_save, strict=True)]),
@@ -152,9 +158,9 @@ def overlapped(training: Training, ours: Holdfast, repeats: int) -> dict[str, fl
     }
 
 
-def ours(training: Training, folder: str, floors: Floors, repeats: int) -> dict[str, Any]:
+def ours(training: Training, folder: str, floors: Floors, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    subject = Holdfast(folder, training)
+    subject = Holdfast(folder, training, options)
     stall: list[float] = []
     durable: list[float] = []
 
@@ -199,12 +205,15 @@ def lora(training: Training, subject: Holdfast, repeats: int) -> dict[str, Any]:
         if size < total * 3 / 100:
             victims.append(tensor)
             size += tensor.numel()
-    for _ in range(repeats):
+    for turn in range(repeats + 3):  # two saves to recognise what is frozen, one to take fingerprints of it
         with torch.no_grad():
             for tensor in victims:
                 tensor.add_(1e-3)
         times.append(seconds(lambda: subject.finish(subject.snapshot())))
         written.append(subject.written)
+        if turn < 3:
+            times.pop()
+            written.pop()
     return {"lora_durable_seconds": median(times), "lora_written_bytes": int(median([float(w) for w in written]))}
 
 
@@ -282,7 +291,9 @@ def main() -> int:
     parser.add_argument("--dir", required=True, help="a folder on the disk to measure; about three states must fit")
     parser.add_argument("--json", help="write the report here")
     parser.add_argument("--gigabytes", type=float, default=7.0)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64, help="sequences of 512; a step should outlast the copy")
+    parser.add_argument("--threads", type=int, help="of the engine; default: its own choice")
+    parser.add_argument("--part-mebibytes", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-peers", action="store_true")
     args = parser.parse_args()
@@ -294,7 +305,8 @@ def main() -> int:
     training = Training(args.gigabytes, args.batch)
     size = sum(tensor.numel() * tensor.element_size() for tensor in training.tensors())
     floors = Floors(size, folder, 8)
-    us = ours(training, os.path.join(folder, "ours"), floors, args.repeats)
+    options = {"threads": args.threads, "part_bytes": args.part_mebibytes << 20}
+    us = ours(training, os.path.join(folder, "ours"), floors, args.repeats, options)
     shutil.rmtree(os.path.join(folder, "ours"), ignore_errors=True)
     floors.close()
     floor = {

@@ -6,7 +6,7 @@ import collections
 import random
 from collections.abc import Iterator
 
-from holdfast.errors import ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
+from holdfast.errors import ConflictError, OutcomeUnknownError, StoreUnavailableError
 from holdfast.fs import Buffer
 from holdfast.stores.base import Blob, Entry, Store
 
@@ -96,13 +96,3 @@ class FaultStore:
 
     def close(self) -> None:
         self.inner.close()
-
-
-def patiently(act: object, tries: int = 40) -> object:
-    """Call until it works: for what a test must know for certain."""
-    for _ in range(tries):
-        try:
-            return act()  # type: ignore[operator]
-        except StoreError:
-            continue
-    raise AssertionError("the store never answered")

@@ -11,6 +11,7 @@ import pytest
 
 from faults.counts import record
 from faults.fault_store import FaultStore
+from faults.noisy_server import NoisyServer
 from faults.two_writers import Bucket, World, Writer, part_of
 from holdfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep, drive, perform
 from holdfast.checkpoint.head import HEAD_KEY, Head, decode
@@ -20,12 +21,12 @@ from holdfast.errors import ConflictError, OutcomeUnknownError, StoreError, Stor
 from holdfast.stores.base import ABSENT, Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.memory import MemoryStore
-from servers.bucket_server import BucketServer
 
 pytestmark = pytest.mark.faults
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
-LEAST_FAULTS = 5_000
-LEAST_SOCKET_FAULTS = 300
+SCALE = int(os.environ.get("HOLDFAST_FAULT_SCALE", "1"))  # 200 for a night, 4,000 for a release
+LEAST_FAULTS = 5_000 * SCALE
+LEAST_SOCKET_FAULTS = 300 * SCALE
 
 
 class Watched:
@@ -126,42 +127,11 @@ def test_five_thousand_seeded_faults() -> None:
 
 # -- over real sockets
 
-APPLIED = ("drop", "reset", "503", "stall")
-KINDS = {
-    "put": (
-        "lose_request",
-        "reset",
-        "apply_drop",
-        "apply_reset",
-        "apply_503",
-        "stall",
-        "apply_stall",
-        "409",
-        "429",
-        "503",
-    ),
-    "get": ("lose_request", "reset", "torn", "stall", "429", "500", "503"),
-    "look": ("lose_request", "503"),
-    "list": ("stale_list", "503", "reset"),
-    "delete": ("apply_drop", "503", "lose_request"),
-}
-
 
 @pytest.fixture
-def noisy() -> Iterator[tuple[BucketServer, random.Random]]:
-    """A server at which a quarter of all requests goes wrong."""
-    rng = random.Random(SEED)
-
-    class Noisy(BucketServer):
-        noise = 0.25
-
-        def pick(self, op: str, name: str) -> Any:
-            if rng.random() < self.noise:
-                self.arm(rng.choice(KINDS[op]), op=op, seconds=0.01)
-            return super().pick(op, name)
-
-    with Noisy() as server:
-        yield server, rng
+def noisy() -> Iterator[NoisyServer]:
+    with NoisyServer(SEED) as server:
+        yield server
 
 
 def tidy(store: Store) -> None:
@@ -176,9 +146,9 @@ def tidy(store: Store) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_faults_over_real_sockets(noisy: Any, cloud_environment: Any, scheme: str) -> None:
+def test_faults_over_real_sockets(noisy: NoisyServer, cloud_environment: Any, scheme: str) -> None:
     print(f"seed {SEED}")
-    server, rng = noisy
+    server, rng = noisy, random.Random(SEED)
     cloud_environment(scheme, server.url)
     runs = 0
     while sum(server.injected.values()) < LEAST_SOCKET_FAULTS:

@@ -1,7 +1,6 @@
 """A storm of SIGKILLs on real workers, forked from a process that has imported everything already.
 
-``python kill_campaign.py '{"queue": URL, "sink": URL, "kills": N, "seed": S, ...}'`` prints one JSON object. At every kill
-the total-queue check runs: whatever the queue calls done must be in the sink. In the end, without kills, the rest is
+``python kill_campaign.py '{"queue": URL, "sink": URL, "kills": N, "seed": S}'`` prints one JSON object. At every kill the total-queue check runs: whatever the queue calls done must be in the sink. In the end, without kills, the rest is
 drained and every payload compared.
 """
 

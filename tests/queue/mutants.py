@@ -1,4 +1,4 @@
-"""Planted bugs: each is what somebody might write one day, and some suite must find it. Applied in test processes only."""
+"""Planted bugs: what somebody might write one day, each to be found by some suite. Applied in test processes only."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def _no_fence() -> None:
     """Whoever comes last is believed: neither owner nor generation is asked."""
     for name in ("COMPLETE", "RELEASE"):
         statement = getattr(sqlite_schema, name)
-        setattr(sqlite_schema, name, statement.replace("AND generation=? AND holder=?", "AND ? IS NOT NULL AND ? IS NOT 0"))
+        setattr(
+            sqlite_schema, name, statement.replace("AND generation=? AND holder=?", "AND ? IS NOT NULL AND ? IS NOT 0")
+        )
         statement = getattr(postgres_schema, name)
         loose = "AND (item.generation=mine.generation OR true) AND (item.holder=%s OR true)"
         setattr(

@@ -49,7 +49,9 @@ class PostgresServer:
         return f"postgresql://tester@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.root} -c max_connections=60"
+        options = (
+            f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.root} -c max_connections=60"
+        )
         self._run("pg_ctl", "-D", str(self.data), "-w", "-l", str(self.root / "log"), "-o", options, "start")
 
     def stop(self, mode: str = "fast") -> None:
@@ -72,7 +74,14 @@ class PostgresServer:
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.root), "LC_ALL": "C"}
         with open(self.root / "tool.log", "ab") as log:
             subprocess.run(
-                command, check=True, timeout=60, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", env=environment
+                command,
+                check=True,
+                timeout=60,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd="/",
+                env=environment,
             )
 
 

@@ -56,11 +56,18 @@ for _ in range(options["rounds"]):
 def freeze_and_overtake(place, rounds: int, *, fused: bool, mutant: str | None = None) -> list[dict]:
     """Freeze an owner past its lease, let another finish its items, wake it; what did it get away with?"""
     sink_url = place.sink if fused else place.other_sink
-    lease = 0.3
+    lease = 0.15
     fresh = open_queue(place.queue)
     fresh.enqueue(pairs(3))
     sink = open_sink(sink_url)
-    options = {"queue": place.queue, "sink": sink_url, "lease": lease, "rounds": rounds, "fused": fused, "mutant": mutant}
+    options = {
+        "queue": place.queue,
+        "sink": sink_url,
+        "lease": lease,
+        "rounds": rounds,
+        "fused": fused,
+        "mutant": mutant,
+    }
     script = FROZEN.format(here=str(Path(__file__).resolve().parent))
     process = subprocess.Popen([sys.executable, "-c", script, json.dumps(options)], stdout=subprocess.PIPE, text=True)
     told = []
@@ -123,7 +130,10 @@ def test_a_stopped_worker_of_the_real_command_is_overtaken_and_fenced(make_place
     queue = SqliteQueue(place.queue[len("sqlite://") :].split("?")[0], place.queue.split("=")[1])
     queue.enqueue(pairs(2))
     flag = tmp_path / "pid"
-    body = f"def work(batch):\n    open({str(flag)!r}, 'w').write(str(os.getpid()))\n    time.sleep(1)\n    return ['old'] * len(batch)"
+    body = (
+        f"def work(batch):\n    open({str(flag)!r}, 'w').write(str(os.getpid()))\n    time.sleep(1)\n"
+        "    return ['old'] * len(batch)"
+    )
     process = start_work(tmp_path, write_task(tmp_path, body), place.queue, place.sink)
     worker = int(until(lambda: flag.exists() and flag.read_text()))
     os.kill(worker, signal.SIGSTOP)

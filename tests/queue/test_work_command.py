@@ -151,7 +151,11 @@ def test_a_wrong_task_is_one_sentence_exit_1_and_the_items_stay(place, filled, t
 def test_a_missing_task_is_one_sentence(place, filled, tmp_path):
     filled(1)
     write_task(tmp_path, "def other(batch): ...")
-    for task, sentence in (("job:work", "has no 'work'"), ("nojob:work", "cannot be imported"), ("job:os", "not a task")):
+    for task, sentence in (
+        ("job:work", "has no 'work'"),
+        ("nojob:work", "cannot be imported"),
+        ("job:os", "not a task"),
+    ):
         code, _, err = finish(start_work(tmp_path, task, place.queue, place.sink))
         assert code == 1
         assert sentence in err

@@ -16,7 +16,11 @@ CAMPAIGN = Path(__file__).resolve().parent / "kill_campaign.py"
 
 def campaign(**options):
     done = subprocess.run(
-        [sys.executable, str(CAMPAIGN), json.dumps(options)], capture_output=True, text=True, timeout=240, env=os.environ
+        [sys.executable, str(CAMPAIGN), json.dumps(options)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ,
     )
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-500:]
     return json.loads(done.stdout)

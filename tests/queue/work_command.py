@@ -21,7 +21,13 @@ def command(*arguments: str) -> list[str]:
 
 def holdfast(*arguments: str, cwd: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*arguments), cwd=cwd, input=stdin, capture_output=True, text=True, timeout=90, env={**os.environ, **QUIET}
+        command(*arguments),
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env={**os.environ, **QUIET},
     )
 
 

@@ -34,7 +34,7 @@ from holdfast.checkpoint.restore import Damage, assemble, find_damage, read_all,
 from holdfast.checkpoint.snapshot import Snapshot, copy_host, take_apart
 from holdfast.checkpoint.stream import read_into
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import CorruptError
+from holdfast.errors import CheckpointError, CorruptError
 from holdfast.stores.base import Store
 
 log = logging.getLogger("holdfast")
@@ -73,6 +73,7 @@ class Engine:
         self._base: Inventory | None = None
         self._in_flight: set[str] = set()
         self._device: DeviceCopier | None = None
+        self._last: Persisted | None = None
 
     # -- saving
 
@@ -92,7 +93,10 @@ class Engine:
         self._rates.snapshot_took(layout.total, seconds)
         snapshot = Snapshot(step, layout, leaves, arena, self._pool, seconds)
         if arrival is not None:
-            snapshot.wait = arrival.wait
+            snapshot.wait, snapshot.settle, snapshot.prints = arrival.wait, arrival.settle, arrival.prints
+            base = self._base
+            assert base is not None or not arrival.same
+            snapshot.same = {number: base.parts[number] for number in arrival.same} if base is not None else {}
         else:
             snapshot.forget()
         return snapshot
@@ -102,7 +106,11 @@ class Engine:
             return None
         torch = sys.modules["torch"]
         arena.pin(register_host(torch))
-        return self._copier(torch).copy(leaves, layout, arena)
+        with self._lock:
+            last = self._last
+        same_shape = last is not None and last.layout is layout and last.inventory is self._base
+        cold = dict(last.unchanged) if last is not None and same_shape else {}
+        return self._copier(torch).copy(leaves, layout, arena, cold)
 
     def _copier(self, torch: Any) -> DeviceCopier:
         with self._lock:
@@ -133,10 +141,15 @@ class Engine:
         """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
         folder = folder_of(snapshot.step, attempt, self._rank)
         with self._persisting:
+            known = self._known()
+            if any(known.get(part.content) != part.key for part in snapshot.same.values()):
+                raise CheckpointError(
+                    "a newer save replaced what this snapshot builds on", help="take another snapshot"
+                )
             with self._lock:
                 self._in_flight.add(folder)
             try:
-                writer = Writer(self._store, self._clock, self._algorithm, self._known(), CHUNK_BYTES, self._rank)
+                writer = Writer(self._store, self._clock, self._algorithm, known, CHUNK_BYTES, self._rank)
                 persisted = writer.write(snapshot, attempt, self._executor)
             except BaseException:
                 with self._lock:
@@ -150,6 +163,7 @@ class Engine:
         """The caller's commit succeeded: later saves may reference these parts."""
         with self._lock:
             self._base = persisted.inventory
+            self._last = persisted
             self._in_flight.discard(folder_of(persisted.step, persisted.attempt, self._rank))
 
     @property

@@ -140,6 +140,8 @@ def read_into(
     starts = part_starts(inventory)
     order = sorted((starts[e.part] + e.offset, n, e.length) for n, e in enumerate(inventory.entries) if e.length)
     pieces = [(number, start, start + length) for start, number, length in order]
+    if torch is not None:
+        torch.cuda.synchronize()  # whatever was queued on these tensors comes before what we write into them
     slots = Slots(min(threads, READERS), inventory.chunk_bytes, executor, torch)
     streams: dict[int, Any] = {}
 

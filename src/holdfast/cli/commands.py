@@ -18,6 +18,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: tuple[Command, ...] = (
+    Command("demo", "holdfast.cli.demo", "First", "the whole story on this machine, in under a minute"),
     Command("work", "holdfast.cli.work", "Batch", "run workers: lease, compute, record, acknowledge"),
     Command("enqueue", "holdfast.cli.enqueue", "Batch", "put items into a queue, once per key"),
     Command("queue", "holdfast.cli.queue", "Batch", "what is left, what died and why, another try"),

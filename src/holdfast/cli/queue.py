@@ -10,6 +10,7 @@ from dataclasses import asdict
 from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.queue.base import Queue
 from holdfast.queue.open import open_queue
+from holdfast.sink.open import open_sink
 
 
 def add_queue_option(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,9 @@ def add_queue_option(parser: argparse.ArgumentParser) -> None:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of ``holdfast queue``."""
     parser.add_argument("action", choices=("status", "dead", "retry"))
-    parser.add_argument("keys", nargs="*", metavar="KEY", help="retry: these only (default: every dead item)")
+    parser.add_argument(
+        "--only", action="append", metavar="KEY", help="retry this one; may be given often (default: every dead item)"
+    )
     add_queue_option(parser)
     parser.add_argument("--sink", metavar="URL", help="where results go; pubsub:// keeps its ledger there")
     add_output(parser)
@@ -32,6 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do one of the three."""
     queue = open_queue(args.queue, sink=args.sink, create=False)
+    if args.sink is not None:
+        queue.missing = open_sink(args.sink).missing
     try:
         return {"status": _status, "dead": _dead, "retry": _retry}[args.action](queue, args)
     finally:
@@ -62,9 +67,9 @@ def _dead(queue: Queue, args: argparse.Namespace) -> int:
 
 
 def _retry(queue: Queue, args: argparse.Namespace) -> int:
-    count = queue.retry(args.keys or None)
+    count = queue.retry(args.only)
     if args.output == "json":
         print(json.dumps({"retried": count}))
     else:
         print(f"{count} items are ready again")
-    return FINDINGS if args.keys and count < len(set(args.keys)) else OK
+    return FINDINGS if args.only and count < len(set(args.only)) else OK

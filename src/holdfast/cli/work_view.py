@@ -8,6 +8,7 @@ from holdfast.errors import HoldfastError
 from holdfast.queue.base import Depth
 from holdfast.queue.open import open_queue
 from holdfast.runtime.pool import Pool, PoolOptions
+from holdfast.sink.open import open_sink
 
 _REFRESH_SECONDS = 0.5
 _COUNT_SHARE = 20.0  # counting a deep queue takes time: at most a twentieth of ours
@@ -31,6 +32,7 @@ class _View:
         assert isinstance(status, Status)
         self.status = status
         self._queue = open_queue(options.queue, sink=options.sink)
+        self._queue.missing = open_sink(options.sink).missing
         self._depth: Depth | None = None
         self._next_depth = self._next_show = 0.0
         self._started = time.monotonic()

@@ -12,7 +12,7 @@ import itertools
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import LeaseLostError, QueueError, QueueUnavailableError, UrlError
@@ -52,6 +52,7 @@ class SqliteQueue:
         self.name = check_name(name)
         self.url = f"sqlite://{path}?queue={name}"
         self.lease_seconds = lease_seconds
+        self.missing: Callable[[Sequence[str]], list[str]] | None = None
         self._clock = clock or SystemClock()
         self._policy = policy or Policy()
         self._lock = threading.RLock()

@@ -11,9 +11,8 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from holdfast.clock import from_rfc3339
 from holdfast.errors import SettingError
 from holdfast.model.exits import INTERRUPTED
 
@@ -21,8 +20,7 @@ GKE_SHUTDOWN_SECONDS = 30.0
 GKE_CRITICAL_SECONDS = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """One documented variable."""
 
     name: str
@@ -81,9 +79,8 @@ VARIABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the environment says, parsed."""
+class Settings(NamedTuple):
+    """What the environment says, parsed; a tuple, since `dataclasses` would cost `exec` a tenth of its start-up."""
 
     grace_seconds: float | None = None
     termination_grace_seconds: float | None = None
@@ -236,6 +233,8 @@ class _Reader:
         text = self.text(name)
         if text is None:
             return None
+        from holdfast.clock import from_rfc3339  # dates are slow to import, and few pods have a lease
+
         try:
             return from_rfc3339(text)
         except (ValueError, OverflowError):

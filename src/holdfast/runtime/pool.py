@@ -171,7 +171,7 @@ class Pool:
         os.close(child.life)
         _add(self._ended, child.progress)
         interrupted = self._guard.settings.interrupted_code
-        if child.fatal is not None or not child.started:
+        if child.fatal is not None or not (child.started or self._guard.notice is not None):
             self.fatal = child.fatal or f"a worker left with {code} before it had started"
         elif code in (FINISHED, interrupted) or self._guard.notice is not None:
             self._codes.append(code)

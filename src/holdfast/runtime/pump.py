@@ -70,6 +70,7 @@ class Pump:
     def __init__(self, queue: Queue, sink: Sink, task: Task, clock: Clock, options: PumpOptions) -> None:
         self._queue, self._sink, self._task, self._clock = queue, sink, task, clock
         self.options = options
+        queue.missing = sink.missing
         self.tally = Tally()
         self.on_leases: Callable[[list[str]], None] = lambda _: None
         """Told the renewal handles whenever they change, for the heartbeat."""

@@ -82,6 +82,11 @@ class Run:
         return self._guard.notice
 
     @property
+    def overhead(self) -> float:
+        """The share of the loop's time that checkpoints have cost it so far."""
+        return self._books.overhead()
+
+    @property
     def budget(self) -> GraceBudget:
         """How much time is left once there is a notice."""
         return self._guard.budget
@@ -327,6 +332,7 @@ class Run:
             self._books.close(Outcome.FINISHED)
         elif self._completed >= self._books.next_step:
             self._commit_now(self._completed, finished=True, outcome=Outcome.FINISHED)
+            log.info("checkpoints cost %.2g %% of the time", 100 * self.overhead, extra={"action": "overhead"})
         else:
             self._books.close(Outcome.FINISHED, finished=True)
 

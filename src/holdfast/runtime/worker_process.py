@@ -12,9 +12,10 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError, Interrupted
+from holdfast.errors import HoldfastError, Interrupted, QueueUnavailableError, SinkUnavailableError
 from holdfast.model.exits import FAILED, FINISHED
 from holdfast.model.notice import Cause
 from holdfast.queue.base import Policy
@@ -26,6 +27,8 @@ from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.sink.open import open_sink
 
 _PROGRESS_SECONDS = 0.5
+_PATIENCE_SECONDS = 60.0
+Opened = TypeVar("Opened")
 
 
 class Line:
@@ -65,9 +68,11 @@ def main() -> int:
 
 def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
     task = load_task(options["task"])
-    queue = open_queue(options["queue"], sink=options["sink"], policy=Policy(*options["policy"]))
+    queue = _patiently(
+        lambda: open_queue(options["queue"], sink=options["sink"], policy=Policy(*options["policy"])), guard
+    )
     try:
-        sink = open_sink(options["sink"])
+        sink = _patiently(lambda: open_sink(options["sink"]), guard)
         worker = Worker(task, queue, sink, guard, WorkerOptions(**options["worker"]))
         worker.on_leases = lambda handles: line.tell(handles=handles)
         line.tell(started=True)
@@ -83,6 +88,19 @@ def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
         queue.close()
         line.tell(handles=[])
     return FINISHED
+
+
+def _patiently(opening: Callable[[], Opened], guard: Guard) -> Opened:
+    """A database that is just restarting must not cost an attempt: a minute is given before that is a failure."""
+    pause, until = 0.1, guard.clock.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return opening()
+        except (QueueUnavailableError, SinkUnavailableError):
+            if guard.clock.monotonic() > until or guard.should_stop():
+                raise
+        guard.wait(pause)
+        pause = min(2.0, pause * 2)
 
 
 def _tell_progress(line: Line, tally: Tally, over: threading.Event) -> None:

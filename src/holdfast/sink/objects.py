@@ -1,7 +1,7 @@
 """Results as one object per key in any store: a directory or a bucket.
 
 The object's name is the key, with every byte that names may not hold written as ``=XX``; a key too long for a name is
-stored under its digest. The object is one line of JSON (key, generation, recorded_at, kind) and then the payload.
+stored under its digest. The object is one line of JSON (key, generation, recorded_at, kind, token) and then the payload.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -141,6 +142,7 @@ class ObjectSink:
             "generation": generation,
             "recorded_at": to_rfc3339(self._clock.wall()),
             "kind": "json" if isinstance(payload, str) else "bytes",
+            "token": secrets.token_hex(8),  # tells our own write from an equal one of somebody else
         }
         body = payload.encode() if isinstance(payload, str) else payload
         return json.dumps(header).encode() + b"\n" + body

@@ -82,6 +82,8 @@ class PostgresSink:
             self._write(cursor, results, replace)
 
     def _write(self, cursor: Any, results: Sequence[Result], replace: bool) -> int:
+        if replace:  # one statement cannot update a row twice: the highest generation of each key counts
+            results = list({row[0]: row for row in sorted(results, key=lambda row: row[2])}.values())
         texts = [payload if isinstance(payload, str) else None for _, payload, _ in results]
         raw = [payload if isinstance(payload, bytes) else None for _, payload, _ in results]
         values = ([row[0] for row in results], texts, raw, [row[2] for row in results])

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import HoldfastError, MissingExtraError, UrlError
 from holdfast.stores.sqlite import parse_options
@@ -22,7 +22,7 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
     options = parse_options(url, parts.query, (*_OURS, *_PASSED_ON))
     ours = {name: options.pop(name) for name in _OURS if name in options}
     options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
-    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options), "")), ours
+    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options, quote_via=quote), "")), ours
 
 
 def shown(url: str) -> str:
