@@ -87,8 +87,10 @@ class Attempt:
         snapshot = self.engine.snapshot(step, state)
         try:
             persisted = self.engine.persist(snapshot, self.number)
-        except BaseException:
+        except BaseException as error:
             snapshot.release()
+            if isinstance(error, Exception):
+                self.ledger.check_owner()
             raise
         row = Committed(step, self.number, self.ledger.now(), persisted.size, persisted.inventory_sha256)
         self.ledger.commit(row, keep=lambda rows: retained(self.keep, rows))
