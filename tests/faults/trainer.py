@@ -1,6 +1,6 @@
 """A small deterministic trainer: shuffled samples, an RNG, weights that depend on every step before. No framework.
 
-Run as a program it is one attempt: ``trainer.py ROOT SEED TOTAL ACK_FD``.
+Run as a program it is one attempt: ``trainer.py URL SEED TOTAL ACK_FD``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import random
 import sys
 from collections.abc import Callable
 
+import holdfast
 from faults import planted, subject
 from faults.subject import State
-from holdfast.clock import SystemClock
-from holdfast.fs import FS
-from holdfast.stores.base import Store
-from holdfast.stores.file import FileStore
 
 Say = Callable[[str, int], None]
 
@@ -65,24 +62,38 @@ def digest(state: State) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def attempt(store: Store, seed: int, total: int, say: Say) -> None:
-    """One process life of the run."""
-    life = subject.Attempt(store, clock=SystemClock())
-    found = life.restore()
-    state = first_state(seed) if found is None else found[1]
-    say("resumed", int(state["step"]))
-    for step in range(int(state["step"]) + 1, total):
-        state = advance(state, step)
-        if step % 2 == 0 or step == total - 1:
-            say("begin", step)
+class Model:
+    """Something with a state, as ``run.track`` wants it."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = first_state(seed)
+
+    def state_dict(self) -> State:
+        return self.state
+
+    def load_state_dict(self, state: State) -> None:
+        self.state = state
+
+
+def attempt(url: str, seed: int, total: int, say: Say) -> None:
+    """One process life of the run, through the front door."""
+    model = Model(seed)
+    with holdfast.run(url, total_steps=total) as run:
+        run.track(model=model)
+        say("resumed", run.restore() - 1)
+        for step in run.steps():
+            model.state = advance(model.state, step)
+            if step % 2 == 0 or step == total - 1:
+                say("begin", step)
             if planted.is_on("acknowledged before commit"):
                 say("ack", step)
-            life.save(step, state)
-            say("ack", step)
-            if step % 3 == 0:
-                life.prune()
+            if step % 4 == 0:
+                run.save(now=True)
+                say("ack", step)
+            elif step % 2 == 0:
+                run.save()  # beside the loop: nobody is told when
+    say("ack", total - 1)
     say("done", total - 1)
-    life.close()
 
 
 def talk(fd: int) -> Say:
@@ -90,9 +101,5 @@ def talk(fd: int) -> Say:
     return lambda kind, step: os.write(fd, f"{kind} {step}\n".encode()) and None
 
 
-def open_store(root: str, fs: FS | None = None) -> Store:
-    return FileStore(root, fs=fs)
-
-
 if __name__ == "__main__":
-    attempt(open_store(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), talk(int(sys.argv[4])))
+    attempt(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), talk(int(sys.argv[4])))
