@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from faults.counts import record
 from postgres_server import PostgresServer
 from work_command import QUIET, command, holdfast, write_task
 
+from faults.counts import record
 from holdfast.queue.open import open_queue
 from holdfast.sink.open import open_sink
 
