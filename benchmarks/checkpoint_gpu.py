@@ -35,6 +35,7 @@ from holdfast.clock import SystemClock
 from holdfast.stores.file import FileStore
 
 BLOCK = 32 << 20
+PEERS = (("torch.save", "safetensors", "dcp", "dcp async thread"), ("dcp async process",))
 
 
 # -- floors
@@ -371,7 +372,16 @@ def main() -> int:
         "write_seconds": us["floor_write_seconds"],
         "warm_read_seconds": us["floor_warm_read_seconds"],
     }
-    peer = {} if args.no_peers else peers(training, folder, max(1, args.repeats // 2))
+    peer: dict[str, Any] = {}
+    for names in [()] if args.no_peers else [(), *PEERS]:  # a peer that hangs must not cost what was measured before it
+        peer |= peers(training, folder, max(1, args.repeats // 2), names) if names else {}
+        tell(args.json, training, size, floor, us, peer)
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def tell(path: str | None, training: Training, size: int, floor: Any, us: Any, peer: dict[str, Any]) -> None:
+    """Print and keep what is known so far."""
     report = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "gpu": torch.cuda.get_device_name(),
@@ -386,12 +396,10 @@ def main() -> int:
         "peers": peer,
         "verdicts": verdicts(us, floor, peer),
     }
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
     show(report)
-    shutil.rmtree(folder, ignore_errors=True)
-    return 0
 
 
 if __name__ == "__main__":

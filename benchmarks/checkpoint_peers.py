@@ -7,7 +7,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -195,7 +195,7 @@ def peer_dcp_async(training: Training, path: str, kind: str, stagers: dict[str, 
     return {"stall_seconds": stall, "durable_seconds": time.perf_counter() - start}
 
 
-def peers(training: Training, folder: str, repeats: int) -> dict[str, Any]:
+def peers(training: Training, folder: str, repeats: int, names: Sequence[str]) -> dict[str, Any]:
     import torch.distributed as dist
 
     if not dist.is_initialized():
@@ -210,6 +210,7 @@ def peers(training: Training, folder: str, repeats: int) -> dict[str, Any]:
         "dcp async thread": lambda path: peer_dcp_async(training, path, "thread", stagers),
         "dcp async process": lambda path: peer_dcp_async(training, path, "process", stagers),
     }
+    table = {name: measure for name, measure in table.items() if name in names}
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in table}
     failures: dict[str, str] = {}
     for turn in range(repeats + 1):  # the first turn warms caches and starts processes
@@ -226,7 +227,6 @@ def peers(training: Training, folder: str, repeats: int) -> dict[str, Any]:
                 shutil.rmtree(path, ignore_errors=True)
             if turn:
                 rows[name].append(row)
-    dist.destroy_process_group()
     result: dict[str, Any] = {}
     for name, found in rows.items():
         keys = found[0] if found else {}
