@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help venv test lint types contracts check format demo bench clean
+.PHONY: help venv test lint types contracts check format demo bench clean faults
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,6 +18,9 @@ venv: $(VENV)/.installed  ## create .venv with everything the tests need
 
 test: venv  ## run the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+faults: venv  ## the fault suites alone; TIER=night or TIER=release injects 10 to 500 times as much
+	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults $(PYTEST_ARGS)
 
 lint: venv  ## style
 	$(BIN)/ruff check src tests benchmarks

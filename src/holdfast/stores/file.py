@@ -113,17 +113,18 @@ class FileStore:
     def _write_durably(self, fd: int, temporary: str, view: memoryview, current: str, *, direct: bool) -> int:
         """Content first. A failed write or fsync kills this file for good: it is removed, never synced again."""
         try:
-            with DirectWriteRefused.instead(direct=direct):
-                self._fs.write(fd, view, 0)
-            generation = self._stamp(fd, current)
-            self._fs.fsync(fd)
-            return generation
+            try:
+                with DirectWriteRefused.instead(direct=direct):
+                    self._fs.write(fd, view, 0)
+                generation = self._stamp(fd, current)
+                self._fs.fsync(fd)
+            finally:
+                self._fs.close(fd)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._fs.unlink(temporary)
             raise
-        finally:
-            self._fs.close(fd)
+        return generation
 
     def _stamp(self, fd: int, current: str) -> int:
         """Now, or just after the current generation where the clock went back or the disk keeps whole seconds only."""
