@@ -19,7 +19,7 @@ from holdfast.checkpoint.effects import Delete, Get, Keys, Protocol
 from holdfast.checkpoint.head import Committed, Head
 from holdfast.checkpoint.inventory import FOLDER, INVENTORY_KEY, PART_KEY
 from holdfast.checkpoint.protocol import read_head
-from holdfast.checkpoint.restore import OTHER_NAMES, matches
+from holdfast.checkpoint.restore import matches
 from holdfast.errors import CorruptError, FormatError, KeyMissingError
 from holdfast.stores.base import Blob, Entry
 
@@ -46,11 +46,11 @@ def collect(attempt: int | None, in_flight: Collection[str] = (), *, dry_run: bo
     head = held.head
     if attempt is not None and head.attempt != attempt:
         return Collected(refused=f"attempt {head.attempt} owns the run, not {attempt}")
+    entries: list[Entry] = yield Keys(f"{FOLDER}/")
     try:
-        needed = yield from _needed(head)
+        needed = yield from _needed(head, entries)
     except (CorruptError, FormatError) as error:
         return Collected(refused=f"what is needed cannot be told: {error}")
-    entries: list[Entry] = yield Keys(f"{FOLDER}/")
     doomed = [entry for entry in entries if _may_go(entry.key, head, attempt, needed, in_flight)]
     doomed.sort(key=lambda entry: (entry.key.endswith(".bin"), entry.key))  # an inventory goes before its parts
     if not dry_run:
@@ -73,26 +73,26 @@ def _may_go(key: str, head: Head, attempt: int | None, needed: set[str], in_flig
     return True
 
 
-def _needed(head: Head) -> Protocol[set[str]]:
+def _needed(head: Head, entries: list[Entry]) -> Protocol[set[str]]:
     """Every key that a committed checkpoint needs, its inventory included."""
     needed: set[str] = set()
     for committed in head.checkpoints:
         for row in committed.ranks:
             if row.inventory_sha256 is not None:
-                key, found = yield from _inventory(row)
+                key, found = yield from _inventory(row, entries)
                 needed.add(key)
                 needed.update(part.key for part in found.parts)
     return needed
 
 
-def _inventory(committed: Committed) -> Protocol[tuple[str, inventory_format.Inventory]]:
-    first = f"{FOLDER}/{committed.folder}/inventory.json"
-    for fresh in range(OTHER_NAMES):
-        key = first if not fresh else f"{FOLDER}/{committed.folder}/inventory.{fresh}.json"
+def _inventory(committed: Committed, entries: list[Entry]) -> Protocol[tuple[str, inventory_format.Inventory]]:
+    """The one inventory under the folder that the commit record means."""
+    folder = f"{FOLDER}/{committed.folder}/"
+    for key in [entry.key for entry in entries if entry.key.startswith(folder) and INVENTORY_KEY.match(entry.key)]:
         try:
             blob: Blob = yield Get(key)
         except KeyMissingError:
             continue
         if matches(blob.data, committed):
             return key, inventory_format.decode(blob.data, where=key)
-    raise CorruptError(f"{first} is missing or does not match the commit record")
+    raise CorruptError(f"{folder}inventory.json is missing or does not match the commit record")

@@ -12,7 +12,7 @@ from holdfast.checkpoint.checksum import digest_named
 from holdfast.checkpoint.inventory import FOLDER, Inventory, Part, check, encode
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.clock import Clock
-from holdfast.errors import CheckpointError, ConflictError, OutcomeUnknownError, StoreUnavailableError
+from holdfast.errors import CheckpointError, ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
 from holdfast.fs import Buffer
 from holdfast.stores.base import ABSENT, Store
 
@@ -63,9 +63,18 @@ class Writer:
         numbers = range(len(snapshot.layout.parts))
         futures = [executor.submit(self._part, snapshot, number, folder, failed) for number in numbers]
         errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise next((error for error in errors if not isinstance(error, _Stopped)), errors[0])
-        rows = [future.result() for future in futures]
+        rows = [future.result() for future in futures if future.exception() is None]
+        try:
+            if errors:
+                raise next((error for error in errors if not isinstance(error, _Stopped)), errors[0])
+            return self._inventory(snapshot, attempt, folder, rows, started)
+        except BaseException:
+            self._discard([part.key for part, written in rows if written])
+            raise
+
+    def _inventory(
+        self, snapshot: Snapshot, attempt: int, folder: str, rows: list[tuple[Part, int]], started: float
+    ) -> Persisted:
         inventory = Inventory(
             step=snapshot.step,
             attempt=attempt,
@@ -86,6 +95,17 @@ class Writer:
             seconds=self.clock.monotonic() - started,
             inventory=inventory,
         )
+
+    def _discard(self, keys: list[str]) -> None:
+        """A failed save leaves no garbage: a disk that is full must not be filled again by every next try.
+
+        These parts were written by this very save and no inventory that mentions them was ever handed out.
+        """
+        for key in keys:
+            try:
+                self.store.delete(key)
+            except StoreError:
+                return  # garbage collection comes back to it
 
     def _part(self, snapshot: Snapshot, number: int, folder: str, failed: threading.Event) -> tuple[Part, int]:
         if failed.is_set():

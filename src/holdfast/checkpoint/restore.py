@@ -12,14 +12,13 @@ from holdfast.checkpoint import inventory as inventory_format
 from holdfast.checkpoint.arena import map_pages
 from holdfast.checkpoint.checksum import digest_named
 from holdfast.checkpoint.head import Committed
-from holdfast.checkpoint.inventory import FOLDER, MAX_INVENTORY_BYTES, Inventory, InventoryEntry, Part
+from holdfast.checkpoint.inventory import FOLDER, INVENTORY_KEY, MAX_INVENTORY_BYTES, Inventory, InventoryEntry, Part
 from holdfast.checkpoint.leaf import build
 from holdfast.checkpoint.tree import decode
 from holdfast.errors import CorruptError, KeyMissingError, StoreUnavailableError
 from holdfast.stores.base import Store
 
 TRIES = 3
-OTHER_NAMES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +37,36 @@ def read_inventory(store: Store, committed: Committed) -> tuple[str, Inventory]:
     """
     if committed.inventory_sha256 is None:
         raise CorruptError(f"checkpoint {committed.name} holds only the step counter: there is nothing to read")
-    first_error: CorruptError | None = None
-    for fresh in range(OTHER_NAMES):
-        suffix = f".{fresh}" if fresh else ""
-        key = f"{FOLDER}/{committed.folder}/inventory{suffix}.json"
-        try:
-            data = store.get(key, length=MAX_INVENTORY_BYTES + 1).data
-        except KeyMissingError:
-            first_error = first_error or CorruptError(f"{key} is missing")
-            if fresh:
+    first = f"{FOLDER}/{committed.folder}/inventory.json"
+    data = _get(store, first)
+    key = first
+    if data is None or not matches(data, committed):
+        others = [entry.key for entry in store.keys(f"{FOLDER}/{committed.folder}/inventory")]
+        for key in others:
+            other = _get(store, key) if INVENTORY_KEY.match(key) else None
+            if other is not None and matches(other, committed):
+                data = other
                 break
-            continue
-        if not matches(data, committed):
-            first_error = first_error or CorruptError(f"{key} does not match the sha256 in the commit record")
-            continue
-        found = inventory_format.decode(data, where=key)
-        if (found.step, found.attempt) != (committed.step, committed.attempt) or found.size != committed.size:
-            raise CorruptError(f"{key} belongs to another checkpoint")
-        return key, found
-    assert first_error is not None
-    raise first_error
+        else:
+            what = "is missing" if data is None else "does not match the sha256 in the commit record"
+            raise CorruptError(f"{first} {what}")
+    found = inventory_format.decode(data, where=key)
+    if (found.step, found.attempt) != (committed.step, committed.attempt) or found.size != committed.size:
+        raise CorruptError(f"{key} belongs to another checkpoint")
+    return key, found
+
+
+def _get(store: Store, key: str) -> bytes | None:
+    """The bytes under a key, None when there is nothing; an outage is tried again."""
+    for attempt in range(TRIES):
+        try:
+            return store.get(key, length=MAX_INVENTORY_BYTES + 1).data
+        except KeyMissingError:
+            return None
+        except StoreUnavailableError:
+            if attempt == TRIES - 1:
+                raise
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def matches(data: bytes, committed: Committed) -> bool:
