@@ -69,3 +69,41 @@ def end(pids: list[int]) -> list[int]:
 def say(**words: object) -> None:
     """One line of JSON for the test to read."""
     print(json.dumps(words), flush=True)
+
+
+def child(work: Callable[[], object]) -> int:
+    """Fork one process that runs ``work`` and leaves by its exit code; returns its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    except SystemExit as error:
+        code = int(error.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def lines(path: str) -> list[str]:
+    """What is in a file by now."""
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return file.read().split()
+
+
+def signal_after(pid: int, path: str, count: int, number: int) -> int:
+    """Wait until the file has so many lines, send the signal, and return the exit code."""
+    deadline = time.monotonic() + 60
+    while len(lines(path)) < count and time.monotonic() < deadline:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(pid, number)
+    return end([pid])[0]
