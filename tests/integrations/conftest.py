@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,21 @@ from typing import Any
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
+
+
+@pytest.fixture
+def guide(tmp_path: Path) -> Callable[[str], list[Path]]:
+    """The Python snippets of a guide, as files."""
+
+    def extract(name: str) -> list[Path]:
+        found = re.findall(r"^```python\n(.*?)^```", (GUIDES / name).read_text(), re.M | re.S)
+        paths = [tmp_path / f"snippet-{number}.py" for number in range(len(found))]
+        for path, text in zip(paths, found, strict=True):
+            path.write_text(text)
+        return paths
+
+    return extract
 
 
 @pytest.fixture
@@ -28,6 +44,6 @@ def program() -> Callable[..., list[dict[str, Any]]]:
             timeout=timeout_seconds,
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
 
     return run

@@ -1,5 +1,6 @@
 """The DCP writer and reader in one process: what is stored, what is read, and what damage leads to."""
 
+# ruff: noqa: E402 - torch comes first: without it these tests are skipped
 from __future__ import annotations
 
 import hashlib
@@ -235,7 +236,7 @@ def test_tampered_metadata_is_refused_before_anything_is_unpickled(
     (path,) = parts(tmp_path, "*-000001/part-00000.bin")
     size = path.stat().st_size
     path.write_bytes(evil_pickle().ljust(size, b"\0"))
-    with unpickled, pytest.raises(CorruptError, match="000000000001-000001/part-00000.bin does not match"):
+    with unpickled, pytest.raises(CorruptError, match=r"000000000001-000001/part-00000.bin does not match"):
         HoldfastReader(url).load(blank())
     assert unpickled.seen == []
     assert not (tmp_path / "owned").exists()
@@ -256,7 +257,7 @@ def test_a_forged_inventory_does_not_help(
     del body["checksum"]
     body["checksum"] = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     listing.write_text(json.dumps(body, sort_keys=True, separators=(",", ":")))
-    with unpickled, pytest.raises(CorruptError, match="inventory.json does not match the sha256 in the commit record"):
+    with unpickled, pytest.raises(CorruptError, match=r"inventory.json does not match the sha256 in the commit record"):
         HoldfastReader(url).load(blank())
     assert unpickled.seen == []
     assert not (tmp_path / "owned").exists()

@@ -259,7 +259,9 @@ def _threads() -> ThreadPoolExecutor:
 def _step(checkpoint_id: str | os.PathLike[str]) -> int:
     text = os.fspath(checkpoint_id)
     if not text.isdecimal():
-        raise UsageError(f"the checkpoint_id {text!r} is not a step", help="give the step as digits; the URL says where")
+        raise UsageError(
+            f"the checkpoint_id {text!r} is not a step", help="give the step as digits; the URL says where"
+        )
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""From saved ranks to the tensors that DCP's load planner asks for; read by both ways in, ``sharded`` and the reader."""
+"""From saved ranks to the tensors that DCP's load planner asks for: for ``sharded`` and for the reader."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def _fill(planner: LoadPlanner, item: Any, value: Any) -> None:
     part = narrow_tensor_by_index(value, item.storage_offsets, item.lengths)
     target = planner.resolve_tensor(item).detach()
     if target.size() != part.size():
-        raise CorruptError(f"{item.storage_index.fqn}: {list(part.size())} is stored where {list(target.size())} belongs")
+        raise CorruptError(
+            f"{item.storage_index.fqn}: {list(part.size())} is stored where {list(target.size())} belongs"
+        )
     target.copy_(part)
     planner.commit_tensor(item, target)
 

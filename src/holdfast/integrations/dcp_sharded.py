@@ -105,9 +105,7 @@ class Sharded:
     def _set(self, tensors: dict[str, Any], values: dict[str, Any], untouched: set[str]) -> None:
         both = {**tensors, **values}
         prefix = f"{MODEL}:"
-        set_model_state_dict(
-            self._model, {k.removeprefix(prefix): v for k, v in both.items() if k.startswith(prefix)}
-        )
+        set_model_state_dict(self._model, {k.removeprefix(prefix): v for k, v in both.items() if k.startswith(prefix)})
         for number, optimizer in enumerate(self._optimizers):
             prefix = f"{OPTIMIZER}{number}:"
             state: dict[str, dict[str, Any]] = {}
@@ -159,7 +157,9 @@ def _merge(
     values: dict[str, Any] = {}
     for rank, outline in enumerate(outlines):
         if not isinstance(outline, Mapping) or outline.get("format") != FORMAT:
-            raise FormatError(f"{keys[rank]} was not saved by sharded()", help="track what was tracked when it was saved")
+            raise FormatError(
+                f"{keys[rank]} was not saved by sharded()", help="track what was tracked when it was saved"
+            )
         for name, size, offsets, leaf in outline["shards"]:
             if not isinstance(leaf, LeafRef) or len(offsets) != len(size) or len(leaf.shape) != len(size):
                 raise CorruptError(f"{keys[rank]} holds a shard of {str(name)[:80]} that is none")

@@ -34,7 +34,7 @@ _FINISHED = "_iterator_finished"
 class HoldfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no types when it is not installed
     """Opens a run around ``trainer.fit``; options are those of ``holdfast.run``.
 
-    A ``Checkpoint`` by kind, so that Lightning calls it after all other callbacks and their changes are in what is saved.
+    A ``Checkpoint`` by kind: Lightning calls it after all other callbacks, so that their changes are in what is saved.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -63,7 +63,7 @@ class HoldfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         settings = replace(read_settings(), rank=trainer.global_rank, world_size=trainer.world_size)
         opened = run(self._url, settings=settings, rng=False, **self._options)
         opened.__enter__()
-        self._run, self._trainer, self._loaded = opened, trainer, None
+        self._run, self._trainer = opened, trainer
         opened.track(lightning=(self._dump, self._take))
         self._step = opened.restore()
         if self._loaded is not None:
@@ -144,7 +144,7 @@ class HoldfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
             try:
                 opened.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
             finally:
-                self._trainer = None
+                self._trainer = self._loaded = self._before_validation = None
 
     def _dump(self) -> dict[str, Any]:
         trainer = self._trainer

@@ -106,7 +106,7 @@ class State:
         return committed
 
     def _read(self, committed: Committed, *, rank: int, size: int) -> dict[str, Any]:
-        """This rank's state. Sharded things load themselves here, from all ranks that saved: their number may change."""
+        """This rank's state. Sharded things load themselves here, from all ranks that saved, however many."""
         assert self._engine is not None
         rows = committed.ranks
         sharded = {name: item.thing for name, item in self._tracked.items() if hasattr(item.thing, "load_ranks")}

@@ -1,4 +1,4 @@
-"""Ranks as forked children of one process that has imported torch: the import is paid once per program, not per rank."""
+"""Ranks as forked children of one process that has imported torch: the import is paid once, not per rank."""
 
 import json
 import os

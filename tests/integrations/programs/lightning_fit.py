@@ -1,24 +1,23 @@
-"""A Lightning training with dropout, AdamW, a schedule, accumulation, validation and shuffled data, taken away often."""
+"""A Lightning training with dropout, a schedule, accumulation, validation and shuffled data, taken away often."""
 
 import logging
 import os
+import runpy
 import signal
 import sys
 import time
 import warnings
 
+import lightning as L
 import torch
 from fork_ranks import child, end, lines, say, signal_after
-
-warnings.simplefilter("ignore")
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-
-import lightning as L
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from holdfast.checkpoint.cadence import EverySteps
 from holdfast.integrations.lightning import HoldfastCallback
 
+warnings.simplefilter("ignore")
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 folder = sys.argv[1]
 EPOCHS, SAMPLES, BATCH = 3, 40, 4
 TOTAL = EPOCHS * SAMPLES // BATCH
@@ -97,8 +96,9 @@ for count in (8, 19):
     pid = child(lambda: fit("kill", every=3))
     codes.append(signal_after(pid, f"{folder}/kill.order", count, signal.SIGKILL))
 codes.append(end([child(lambda: fit("kill", every=3))])[0])
-seen = list(dict.fromkeys(lines(f"{folder}/kill.order")))
 say(kill=codes, same=same("kill"), repeated=len(lines(f"{folder}/kill.order")) - TOTAL)
 
 say(again=end([child(lambda: fit("term"))]), batches=len(lines(f"{folder}/term.order")) - TOTAL)
-assert os.path.exists(f"{folder}/term.pt")
+
+os.environ["RUN_URL"] = f"file://{folder}/guide"
+say(guide=end([child(lambda: runpy.run_path(sys.argv[2]))]))

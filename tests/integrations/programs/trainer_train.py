@@ -1,5 +1,7 @@
 """A Hugging Face Trainer on a tiny random model with dropout, random masking and evaluations, taken away often."""
 
+import os
+import runpy
 import signal
 import sys
 import time
@@ -7,14 +9,13 @@ import warnings
 
 import torch
 from fork_ranks import child, end, lines, say, signal_after
-
-warnings.simplefilter("ignore")
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
 from holdfast.checkpoint.cadence import EverySteps
 from holdfast.integrations.transformers import HoldfastCallback
 
+warnings.simplefilter("ignore")
 logging.set_verbosity_error()
 folder = sys.argv[1]
 SAMPLES, BATCH, ACCUMULATE, EPOCHS = 30, 3, 2, 3
@@ -109,7 +110,9 @@ for count in (1, 4, 5, 8, 10, 14):  # 5 and 10 end an epoch, before its evaluati
     codes.append(signal_after(child(lambda: train("term")), f"{folder}/term.steps", count, signal.SIGTERM))
 codes.append(end([child(lambda: train("term"))])[0])
 batches = lines(f"{folder}/term.batches") == lines(f"{folder}/base.batches")
-say(term=codes, same=same("term"), steps=lines(f"{folder}/term.steps") == lines(f"{folder}/base.steps"), batches=batches)
+say(
+    term=codes, same=same("term"), steps=lines(f"{folder}/term.steps") == lines(f"{folder}/base.steps"), batches=batches
+)
 
 codes = []
 for count in (4, 10):
@@ -117,3 +120,6 @@ for count in (4, 10):
 codes.append(end([child(lambda: train("kill", 2))])[0])
 say(kill=codes, same=same("kill"), repeated=len(lines(f"{folder}/kill.steps")) - TOTAL)
 say(again=end([child(lambda: train("term"))]), steps=len(lines(f"{folder}/term.steps")) - TOTAL)
+
+os.environ["RUN_URL"] = f"file://{folder}/guide"
+say(guide=end([child(lambda: runpy.run_path(sys.argv[2]))]))
