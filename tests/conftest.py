@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,10 +11,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from faults.counts import counts_file
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 from servers.bucket_server import BucketServer
 from servers.public_servers import gcs_emulator, moto_server
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Counts are those of this run: what an earlier one injected must not fill up this one's."""
+    if not hasattr(session.config, "workerinput") and "HOLDFAST_COUNTS_FILE" not in os.environ:
+        counts_file().unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

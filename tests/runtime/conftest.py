@@ -1,4 +1,4 @@
-"""The runtime's tests run real child processes; ``runtime_children`` starts them and ``faults.counts`` counts faults."""
+"""The runtime's tests run real child processes, which ``runtime_children`` starts."""
 
 from __future__ import annotations
 

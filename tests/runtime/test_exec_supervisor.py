@@ -64,7 +64,7 @@ def test_a_finished_program_is_silent_and_a_failed_one_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "shell", ["bash -c 'python T 999 0.8'", "bash -c 'python T 999 0.8; true'", "sh -c 'python T 999 0.8 | cat'"]
+    "shell", ["bash -c 'python T 999 0.8'", "bash -c 'python T 999 2.5; true'", "sh -c 'python T 999 0.8 | cat'"]
 )
 def test_sigterm_to_a_shell_tree_gives_the_trainer_its_whole_grace(trainer: Path, shell: str) -> None:
     """A shell that dies at once, or never forwards, costs nothing: the trainer drains and its word counts."""
@@ -119,7 +119,8 @@ def test_a_program_that_ignores_the_notice_is_killed_inside_the_window() -> None
 
 def test_a_program_stuck_in_c_is_ended_from_outside() -> None:
     """The watchdog inside cannot run while C holds the interpreter; exec does not need it to."""
-    program = "import holdfast\nwith holdfast.run() as run:\n for step in run.steps():\n  print('in', flush=True); sum(range(1<<40))"
+    loop = "for step in run.steps():\n  print('in', flush=True)\n  sum(range(1 << 40))"
+    program = f"import holdfast\nwith holdfast.run() as run:\n {loop}"
     child = held("exec", "--", sys.executable, "-c", program, HOLDFAST_GRACE_SECONDS="2")
     child.wait_for("in")
     time.sleep(0.1)
@@ -144,8 +145,9 @@ def test_double_forked_daemons_and_new_sessions_end_with_the_program(tmp_path: P
 
 def test_it_signals_its_direct_child_alone(tmp_path: Path) -> None:
     script = """
-        sh -c 'trap "echo grandchild heard" TERM; echo ready; for i in 1 2 3 4 5 6; do sleep 0.1; done; echo grandchild done' &
         trap 'echo child heard; wait; exit 0' TERM
+        sh -c 'trap "echo grandchild heard" TERM; echo ready; for i in 1 2 3 4 5; do sleep 0.1; done
+               echo grandchild done' &
         wait; wait
     """
     child = held("exec", "--", "sh", "-c", script)
@@ -187,10 +189,10 @@ def test_ranks_speak_louder_than_their_launcher(tmp_path: Path) -> None:
         (["finished"], 0, 0),
     ]
     for outcomes, launcher_code, expected in cases:
-        script = "".join(
-            f"""echo '{{"outcome":"{outcome}","rank":{rank},"cause":"peer-lost"}}' > $HOLDFAST_OUTCOME_DIR/rank-{rank}-x.json\n"""
-            for rank, outcome in enumerate(outcomes)
-        )
+        script = ""
+        for rank, outcome in enumerate(outcomes):
+            word = json.dumps({"outcome": outcome, "rank": rank, "cause": "peer-lost"})
+            script += f"echo '{word}' > $HOLDFAST_OUTCOME_DIR/rank-{rank}-x.json\n"
         ended = held("exec", "--", "sh", "-c", f"{script} exit {launcher_code}").end()
         assert ended.code == expected, outcomes
         if expected == 75:
@@ -256,7 +258,10 @@ def test_a_stuck_reader_of_standard_error_does_not_keep_it(who: str, tmp_path: P
     program = [
         sys.executable,
         "-c",
-        "import time, holdfast\nwith holdfast.run() as run:\n for s in run.steps():\n  print('step', flush=True); time.sleep(0.02)",
+        (
+            "import time, holdfast\nwith holdfast.run() as run:\n"
+            " for s in run.steps():\n  print('step', flush=True)\n  time.sleep(0.02)"
+        ),
     ]
     if who == "exec":
         program = [*HOLDFAST, "exec", "--", "sh", "-c", "trap 'exit 0' TERM; echo step; while :; do sleep 0.05; done"]
@@ -291,7 +296,8 @@ from holdfast.runtime import supervisor
 from holdfast.runtime.environment import read_settings
 supervisor.signal_tree = lambda number: None
 supervisor.descendants = lambda: []
-sys.exit(supervisor.Supervisor(["sh", "-c", "trap '' TERM; echo ready $$; while :; do sleep 0.05; done"], read_settings()).run())
+command = ["sh", "-c", "trap '' TERM; echo ready $$; while :; do sleep 0.05; done"]
+sys.exit(supervisor.Supervisor(command, read_settings()).run())
 """
     child = Child([sys.executable, "-c", program], environment(HOLDFAST_GRACE_SECONDS="2"))
     pid = int(child.wait_for("ready").split()[1])

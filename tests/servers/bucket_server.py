@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Stored:
-    data: bytes
+    data: bytes | bytearray
     generation: int
 
     @property
@@ -79,6 +79,7 @@ class BucketServer(ThreadingHTTPServer):
         self.weak_etags = weak_etags  # S3 ETags that are not the MD5 of the content, as under KMS
         self.buckets: dict[str, dict[str, Stored]] = {"bucket": {}}
         self.before: dict[str, dict[str, Stored]] = {"bucket": {}}
+        self.heads: list[tuple[str, bytes]] = []
         self.faults: list[Fault] = []
         self.injected: collections.Counter[str] = collections.Counter()
         self.requests: collections.Counter[str] = collections.Counter()
@@ -142,9 +143,15 @@ class BucketServer(ThreadingHTTPServer):
         with self.lock:
             return sorted(self.buckets[bucket])
 
+    def wipe(self) -> None:
+        """Empty every bucket."""
+        with self.lock:
+            for objects in (*self.buckets.values(), *self.before.values()):
+                objects.clear()
+
     # -- the bucket itself
 
-    def write(self, bucket: str, name: str, data: bytes, wants: Any) -> tuple[int, Stored | None]:
+    def write(self, bucket: str, name: str, data: bytes | bytearray, wants: Any) -> tuple[int, Stored | None]:
         """HTTP status and what is stored now; ``wants(current)`` is the precondition."""
         with self.lock:
             objects = self.buckets.get(bucket)
@@ -155,7 +162,14 @@ class BucketServer(ThreadingHTTPServer):
             self.before[bucket] = dict(objects) if len(objects) < 2000 else {}
             self.counter += 1
             objects[name] = Stored(data, self.counter)
+            if name.endswith("HEAD.json"):
+                self.heads.append((name, bytes(data)))
             return 200, objects[name]
+
+    def heads_of(self, prefix: str) -> list[bytes]:
+        """Everything that a run's HEAD ever was, oldest first."""
+        with self.lock:
+            return [data for name, data in self.heads if name.startswith(prefix)]
 
     def remove(self, bucket: str, name: str) -> bool:
         with self.lock:
@@ -215,6 +229,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return  # the client died in the middle: not a request
             count += got
         try:
+            if parts.path == "/-/wipe":  # for benchmarks: start over
+                self.server.wipe()
+                self._answer(200, b"")
+                return
             found = re.match(r"(/upload)?/storage/v1/b/([^/]+)/o(?:/(.+))?\Z", parts.path)
             if found:
                 self.json_style = True
@@ -251,7 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
             def wants(now: Stored | None) -> bool:
                 return match is None or int(match) == (now.generation if now else 0)
 
-            status, stored = self.server.write(bucket, name, bytes(body), wants)
+            status, stored = self.server.write(bucket, name, body, wants)
             self._applied(fault)
             if stored is None:
                 self._refuse(status, "conditionNotMet" if status == 412 else "bucket does not exist")
@@ -289,7 +307,7 @@ class _Handler(BaseHTTPRequestHandler):
                 fits = match is None or (now is not None and self._etag(now) == match)
                 return fits and (none_match is None or now is None)
 
-            status, stored = self.server.write(bucket, name, bytes(body), wants)
+            status, stored = self.server.write(bucket, name, body, wants)
             self._applied(fault)
             if stored is None:
                 self._refuse(status, "PreconditionFailed" if status == 412 else "NoSuchBucket")
@@ -412,7 +430,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(status, f"<Error><Code>{word}</Code></Error>".encode())
 
-    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None, cut: int | None = None) -> None:
+    def _answer(
+        self, status: int, body: bytes | bytearray, headers: dict[str, str] | None = None, cut: int | None = None
+    ) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)

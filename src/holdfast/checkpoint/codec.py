@@ -54,9 +54,17 @@ class _Encoder:
     leaves: list[Leaf] = field(default_factory=list)
     seen: dict[Any, int] = field(default_factory=dict)
     group: str = ""
+    torch: Any = None
+    tensor: Any = None
 
     def encode(self, value: Any, path: Path, depth: int) -> Any:
-        handler = _HANDLERS.get(type(value))
+        kind = type(value)
+        if kind is self.tensor:  # most of what a training state holds
+            try:
+                return self.add(*torch_leaf(self.torch, value), path)
+            except EncodingError as error:
+                raise _located(error, path) from None
+        handler = _HANDLERS.get(kind)
         if handler is not None:
             if depth > MAX_DEPTH:
                 raise EncodingError(f"{render(path)[:200]}: nested more than {MAX_DEPTH} deep, or contains itself")
@@ -77,7 +85,7 @@ class _Encoder:
             if torch is not None and (plain := torch_value(torch, value)) is not None:
                 return plain
         except EncodingError as error:
-            raise EncodingError(f"{render(path)}: {error.message}", help=error.help) from None
+            raise _located(error, path) from None
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
         raise EncodingError(f"{render(path)}: cannot store a {kind}", help=_HELP)
 
@@ -155,6 +163,10 @@ class _Encoder:
         return {"deque": {"maxlen": value.maxlen, "items": self.list_(list(value), path, depth)}}
 
 
+def _located(error: EncodingError, path: Path) -> EncodingError:
+    return EncodingError(f"{render(path)}: {error.message}", help=error.help)
+
+
 def _same(_encoder: _Encoder, value: Any, _path: Path, _depth: int) -> Any:
     return value
 
@@ -184,6 +196,8 @@ _HANDLERS: dict[type, Handler] = {
 def encode(state: Mapping[str, Any]) -> Encoded:
     """Take a state apart; ``EncodingError`` names the path of the first value that cannot be stored."""
     encoder = _Encoder()
+    if (torch := sys.modules.get("torch")) is not None:
+        encoder.torch, encoder.tensor = torch, getattr(torch, "Tensor", None)
     body = {}
     for key, value in state.items():
         encoder.group = str(key)

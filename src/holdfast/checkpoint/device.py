@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.checkpoint.arena import Arena
+from holdfast.checkpoint.fingerprint import Fingerprints
 from holdfast.checkpoint.layout import Layout
 from holdfast.checkpoint.leaf import Leaf
 
@@ -25,6 +26,9 @@ GROUP_BYTES = 256 << 20
 
 Mark = tuple[int, int, Any]
 """From which place on, on which device, and the event after which it has landed."""
+
+Cold = dict[int, bytes | None]
+"""Parts that did not change in the last save, with their fingerprints where they were taken."""
 
 
 def register_host(torch: Any) -> Callable[[int, int], Callable[[], None] | None]:
@@ -42,7 +46,9 @@ def register_host(torch: Any) -> Callable[[int, int], Callable[[], None] | None]
 class Arrival:
     """One snapshot's copies on their way; what it holds is kept alive until they have landed."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, prints: dict[int, bytes], same: set[int]) -> None:
+        self.prints, self.same = prints, same
+        self.landed = False
         self._layout = layout
         self._issued = threading.Event()
         self._marks: list[Mark] = []
@@ -75,9 +81,17 @@ class Arrival:
             if start < end:
                 event.synchronize()
         if part == len(self._layout.parts) - 1:
-            for leaf in self._keep:
-                leaf.value = None
-            self._keep = ()
+            self.settle()
+
+    def settle(self) -> None:
+        """Block until no copy is under way any more, whatever became of it, and let go of the tensors."""
+        self._issued.wait()
+        for _, _, event in self._marks:
+            event.synchronize()
+        self.landed = True
+        for leaf in self._keep:
+            leaf.value = None
+        self._keep = ()
 
     def hold_back(self, torch: Any) -> None:
         """Make the current stream of every device wait for the copies; the host goes on."""
@@ -89,14 +103,15 @@ class Arrival:
 
 
 class DeviceCopier:
-    """Side streams, hooked optimizers, and the copies of the newest snapshot."""
+    """Side streams, hooked optimizers, and the snapshots that the next step has to wait for."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._streams: dict[int, Any] = {}
         self._optimizers: list[Any] = []
         self._handles: list[Any] = []
-        self._newest: Arrival | None = None
+        self._pending: list[Arrival] = []
+        self._fingerprints: dict[int, Fingerprints] = {}
 
     def hook(self, optimizer: Any) -> None:
         """From now on this optimizer's step waits, on the device, for copies of what it will overwrite."""
@@ -112,9 +127,8 @@ class DeviceCopier:
         self._handles, self._optimizers = [], []
 
     def _before_step(self, *_: Any) -> None:
-        if self._newest is not None:
-            arrival, self._newest = self._newest, None
-            arrival.hold_back(self._torch)
+        while self._pending:
+            self._pending.pop().hold_back(self._torch)
 
     def _owned(self) -> set[int]:
         """Addresses of tensors that change only in a hooked, uncaptured ``step()``."""
@@ -127,15 +141,22 @@ class DeviceCopier:
                 found.update(value.data_ptr() for value in row.values() if isinstance(value, self._torch.Tensor))
         return found
 
-    def copy(self, leaves: Sequence[Leaf], layout: Layout, arena: Arena) -> Arrival:
-        """Start copying every device leaf to its place in the arena; returns at once."""
+    def copy(self, leaves: Sequence[Leaf], layout: Layout, arena: Arena, cold: Cold) -> Arrival:
+        """Start copying every device leaf to its place in the arena; returns at once.
+
+        Parts that did not change in the last save are asked on the device whether they changed now. That question
+        waits for the device; it is asked only in runs that have frozen parts, and spares them the copy.
+        """
         torch = self._torch
         host = torch.frombuffer(arena.view, dtype=torch.uint8)
         numbers = [number for number, leaf in enumerate(leaves) if leaf.address is None and leaf.length]
-        numbers.sort(key=lambda number: layout.places[number])
         devices = sorted({leaves[number].value.device.index for number in numbers})
         for device in devices:
             self._stream(device).wait_stream(torch.cuda.current_stream(device))
+        prints = self._prints(leaves, layout, set(cold)) if cold else {}
+        same = {part for part, found in prints.items() if found == cold.get(part)}
+        numbers = [number for number in numbers if not same.issuperset(layout.parts_of(number, leaves[number].length))]
+        numbers.sort(key=lambda number: layout.places[number])
         owned = self._owned()
         at_once = [number for number in numbers if leaves[number].value.data_ptr() not in owned]
         later = [number for number in numbers if leaves[number].value.data_ptr() in owned]
@@ -146,13 +167,15 @@ class DeviceCopier:
                 event = self._issue(mine, leaves, layout, host, device)
                 torch.cuda.current_stream(device).wait_event(event)
                 first.append((0, device, event))
-        arrival = Arrival(layout)
+        arrival = Arrival(layout, prints, same)
         copies = []
         for device in devices:
             mine = [number for number in later if leaves[number].value.device.index == device]
             copies += [self._later(group, leaves, layout, host, device) for group in _grouped(mine, leaves)]
         arrival.begin(first, copies, leaves)
-        self._newest = arrival
+        self._pending = [item for item in self._pending if not item.landed]
+        if self._optimizers:
+            self._pending.append(arrival)
         return arrival
 
     def _later(
@@ -171,9 +194,40 @@ class DeviceCopier:
                 leaf.value = leaf.value.detach().contiguous()  # a view with gaps is made whole on the device
                 source = leaf.value.reshape(-1).view(torch.uint8)
                 host[place : place + leaf.length].copy_(source, non_blocking=True)
-            event = torch.cuda.Event()
+            event = torch.cuda.Event(blocking=True)  # many writer threads wait: they must not spin
             event.record(stream)
         return event
+
+    def _prints(self, leaves: Sequence[Leaf], layout: Layout, parts: set[int]) -> dict[int, bytes]:
+        """Fingerprints of those of the parts that lie wholly on devices."""
+        torch = self._torch
+        pieces: dict[int, list[tuple[int, int, int]]] = {}
+        for number, leaf in enumerate(leaves):
+            for part in layout.parts_of(number, leaf.length) if leaf.length else ():
+                if leaf.address is not None:
+                    parts.discard(part)
+                place = layout.parts[part]
+                low = max(place.start - layout.places[number], 0)
+                pieces.setdefault(part, []).append((number, low, place.start + place.length - layout.places[number]))
+        found: dict[int, list[tuple[int, Any]]] = {}
+        for part in sorted(parts):
+            for number, low, high in pieces.get(part, []):
+                value = leaves[number].value.detach()
+                device = value.device.index
+                if device not in self._fingerprints:
+                    self._fingerprints[device] = Fingerprints(torch, value.device)
+                with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(self._stream(device)):
+                    flat = value.contiguous().reshape(-1).view(torch.uint8)[low:high]
+                    found.setdefault(device, []).append((part, self._fingerprints[device].of(flat)))
+        result: dict[int, bytes] = {}
+        for device, rows in found.items():
+            with torch.cuda.device(device), torch.cuda.stream(self._stream(device)):
+                everything = torch.cat([row for _, row in rows]).cpu().numpy()  # one answer per device, not per tensor
+            at = 0
+            for part, row in rows:
+                result[part] = result.get(part, b"") + everything[at : at + len(row)].tobytes()
+                at += len(row)
+        return result
 
     def _stream(self, device: int) -> Any:
         if device not in self._streams:

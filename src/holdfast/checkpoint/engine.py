@@ -35,7 +35,7 @@ from holdfast.checkpoint.restore import Damage, assemble, find_damage, read_all,
 from holdfast.checkpoint.snapshot import Snapshot, copy_host, take_apart
 from holdfast.checkpoint.stream import read_into
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import CorruptError
+from holdfast.errors import CheckpointError, CorruptError
 from holdfast.stores.base import Store
 
 log = logging.getLogger("holdfast")
@@ -43,7 +43,11 @@ log = logging.getLogger("holdfast")
 
 def default_threads() -> int:
     """Enough to keep a disk or a bucket busy, few enough to leave the cores to the training loop."""
-    return max(4, min(16, len(os.sched_getaffinity(0))))
+    return max(4, min(16, _cores()))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 class Engine:
@@ -64,7 +68,9 @@ class Engine:
         self._clock = clock or SystemClock()
         self._threads = threads or default_threads()
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="holdfast-engine")
-        self._pool = Pool(buffers, self._executor)
+        # Copies have threads of their own: queued behind the writes of the last save they would stall the loop.
+        self._copiers = ThreadPoolExecutor(min(self._threads, _cores()), thread_name_prefix="holdfast-copy")
+        self._pool = Pool(buffers, self._copiers)
         self._planner = Planner(part_bytes)
         self._algorithm = algorithm or default_algorithm()
         self._rank = rank
@@ -74,6 +80,7 @@ class Engine:
         self._base: Inventory | None = None
         self._in_flight: set[str] = set()
         self._device: DeviceCopier | None = None
+        self._last: Persisted | None = None
 
     # -- saving
 
@@ -85,7 +92,7 @@ class Engine:
         try:
             arena.reserve(layout.total)
             arrival = self._copy_device(leaves, layout, arena)
-            copy_host(leaves, layout, arena, self._executor)
+            copy_host(leaves, layout, arena, self._copiers)
         except BaseException:
             self._pool.release(arena)
             raise
@@ -93,7 +100,10 @@ class Engine:
         self._rates.snapshot_took(layout.total, seconds)
         snapshot = Snapshot(step, layout, leaves, arena, self._pool, seconds)
         if arrival is not None:
-            snapshot.wait = arrival.wait
+            snapshot.wait, snapshot.settle, snapshot.prints = arrival.wait, arrival.settle, arrival.prints
+            base = self._base
+            assert base is not None or not arrival.same
+            snapshot.same = {number: base.parts[number] for number in arrival.same} if base is not None else {}
         else:
             snapshot.forget()
         return snapshot
@@ -103,7 +113,11 @@ class Engine:
             return None
         torch = sys.modules["torch"]
         arena.pin(register_host(torch))
-        return self._copier(torch).copy(leaves, layout, arena)
+        with self._lock:
+            last = self._last
+        same_shape = last is not None and last.layout is layout and last.inventory is self._base
+        cold = dict(last.unchanged) if last is not None and same_shape else {}
+        return self._copier(torch).copy(leaves, layout, arena, cold)
 
     def _copier(self, torch: Any) -> DeviceCopier:
         with self._lock:
@@ -134,10 +148,15 @@ class Engine:
         """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
         folder = folder_of(snapshot.step, attempt, self._rank)
         with self._persisting:
+            known = self._known()
+            if any(known.get(part.content) != part.key for part in snapshot.same.values()):
+                raise CheckpointError(
+                    "a newer save replaced what this snapshot builds on", help="take another snapshot"
+                )
             with self._lock:
                 self._in_flight.add(folder)
             try:
-                writer = Writer(self._store, self._clock, self._algorithm, self._known(), CHUNK_BYTES, self._rank)
+                writer = Writer(self._store, self._clock, self._algorithm, known, CHUNK_BYTES, self._rank)
                 persisted = writer.write(snapshot, attempt, self._executor)
             except BaseException:
                 with self._lock:
@@ -151,6 +170,7 @@ class Engine:
         """The caller's commit succeeded: later saves may reference these parts."""
         with self._lock:
             self._base = persisted.inventory
+            self._last = persisted
             self._in_flight.discard(folder_of(persisted.step, persisted.attempt, self._rank))
 
     @property
@@ -248,6 +268,7 @@ class Engine:
         if self._device is not None:
             self._device.unhook()
         self._executor.shutdown(wait=True)
+        self._copiers.shutdown(wait=True)
         self._pool.drop()
 
 

@@ -38,6 +38,14 @@ class Layout:
     pads: list[tuple[int, int]] = field(default_factory=list)
     """Start and length of every gap; they are written and checksummed as zeros."""
 
+    def parts_of(self, number: int, length: int) -> range:
+        """The parts that a leaf of this length lies in."""
+        first = last = self.in_part[number]
+        end = self.places[number] + length
+        while self.parts[last].start + self.parts[last].length < end:
+            last += 1
+        return range(first, last + 1)
+
     @property
     def total(self) -> int:
         return self.parts[-1].start + self.parts[-1].length if self.parts else 0

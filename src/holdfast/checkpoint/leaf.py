@@ -82,7 +82,10 @@ def numpy_scalar(numpy: Any, value: Any) -> list[str]:
 
 
 def torch_leaf(torch: Any, tensor: Any) -> tuple[str, Leaf, Any]:
-    """A tensor: how the tree refers to it, the leaf, and what identifies its memory."""
+    """A tensor: how the tree refers to it, the leaf, and what identifies its memory.
+
+    Called for every tensor of every save while the training loop waits: no attribute is asked for twice.
+    """
     kind = type(tensor)
     if kind is torch.Tensor:
         tag = "tensor"
@@ -93,33 +96,33 @@ def torch_leaf(torch: Any, tensor: Any) -> tuple[str, Leaf, Any]:
             f"cannot store a {kind.__module__}.{kind.__qualname__}",
             help="for sharded tensors use holdfast.integrations.dcp; otherwise store a plain tensor",
         )
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+    device = tensor.device
+    where = device.type
+    name, plain = _torch_dtype_facts(tensor.dtype)
+    if tensor.layout is not torch.strided or where == "meta" or tensor.is_quantized:
         raise EncodingError(
             f"cannot store a tensor with layout {tensor.layout}, dtype {tensor.dtype} on {tensor.device}",
             help="store a dense one (to_dense, dequantize) on a real device",
         )
     flat = tensor
-    if tensor.is_complex() or tensor.is_neg():
+    if not plain or tensor.is_neg():
         flat = tensor.detach().resolve_conj().resolve_neg()
-    device = tensor.device
-    on_host = device.type == "cpu"
-    if on_host and not flat.is_contiguous():
-        flat = flat.detach().contiguous()
-    length = flat.numel() * flat.element_size()
-    name = _dtype_name(tensor.dtype)
-    shape = tuple(tensor.shape)
     address = tensor.data_ptr()
-    identity = (
-        (device.type, device.index, address, name, tag, shape, tensor.stride(), flat is tensor) if length else None
-    )
-    leaf = Leaf(f"torch:{name}", shape, length, flat, flat.data_ptr() if on_host else None)
-    leaf.device = "" if on_host else str(device)
-    return tag, leaf, identity
+    shape = tuple(tensor.shape)
+    length = tensor.nbytes
+    identity = (address, name, tag, shape, tensor.stride(), flat is tensor) if length else None
+    if where != "cpu":
+        return tag, Leaf(name, shape, length, flat, None, device=str(device)), identity
+    if flat is not tensor or not flat.is_contiguous():
+        flat = flat.detach().contiguous()
+        address = flat.data_ptr()
+    return tag, Leaf(name, shape, length, flat, address), identity
 
 
 @functools.cache
-def _dtype_name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+def _torch_dtype_facts(dtype: Any) -> tuple[str, bool]:
+    """How the inventory spells it, and that its tensors never stand for a conjugate."""
+    return f"torch:{str(dtype).removeprefix('torch.')}", not dtype.is_complex
 
 
 def torch_value(torch: Any, value: Any) -> dict[str, Any] | None:

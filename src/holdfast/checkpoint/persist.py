@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.checkpoint.checksum import digest_named
 from holdfast.checkpoint.inventory import FOLDER, Inventory, Part, check, encode
+from holdfast.checkpoint.layout import Layout
 from holdfast.checkpoint.snapshot import Snapshot
 from holdfast.clock import Clock
 from holdfast.errors import CheckpointError, ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
@@ -41,6 +42,9 @@ class Persisted:
     """Less than ``size`` when unchanged parts were referenced instead of written."""
     seconds: float
     inventory: Inventory
+    layout: Layout
+    unchanged: Mapping[int, bytes | None]
+    """Parts that were not written, with their fingerprints where they were taken on a device."""
 
 
 @dataclass(slots=True)
@@ -94,6 +98,8 @@ class Writer:
             written_bytes=sum(written for _, written in rows) + len(data),
             seconds=self.clock.monotonic() - started,
             inventory=inventory,
+            layout=snapshot.layout,
+            unchanged={number: snapshot.prints.get(number) for number, row in enumerate(rows) if not row[1]},
         )
 
     def _discard(self, keys: list[str]) -> None:
@@ -111,6 +117,8 @@ class Writer:
         if failed.is_set():
             raise _Stopped("another part of this save failed first")
         try:
+            if (same := snapshot.same.get(number)) is not None:
+                return same, 0
             snapshot.wait(number)
             view = snapshot.part(number)
             digest = digest_named(self.algorithm)

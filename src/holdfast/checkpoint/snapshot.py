@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.checkpoint.arena import Arena, Pool
 from holdfast.checkpoint.codec import encode, name_leaves
-from holdfast.checkpoint.inventory import TREE, InventoryEntry
+from holdfast.checkpoint.inventory import TREE, InventoryEntry, Part
 from holdfast.checkpoint.layout import Layout, Planner
 from holdfast.checkpoint.leaf import Leaf, bytes_leaf
 
@@ -21,6 +21,10 @@ Wait = Callable[[int], None]
 
 def _at_once(_part: int) -> None:
     """Host memory: the copy was finished before the snapshot was handed out."""
+
+
+def _nothing_pending() -> None:
+    """Host memory: no copy outlives the call that took the snapshot."""
 
 
 @dataclass(slots=True)
@@ -35,6 +39,11 @@ class Snapshot:
     seconds: float = 0.0
     wait: Wait = _at_once
     """Blocks until the given part has arrived from the device."""
+    settle: Callable[[], None] = _nothing_pending
+    """Blocks until no copy is under way any more, whatever became of it."""
+    same: dict[int, Part] = field(default_factory=dict)
+    """Parts that were found unchanged on the device and not copied: the stored ones that they equal."""
+    prints: dict[int, bytes] = field(default_factory=dict)
     _released: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -69,8 +78,7 @@ class Snapshot:
             if self._released:
                 return
             self._released = True
-        for number in range(len(self.layout.parts)):
-            self.wait(number)  # no copy may still be landing when somebody else writes there
+        self.settle()  # no copy may still be landing when somebody else writes there
         self.pool.release(self.arena)
 
 

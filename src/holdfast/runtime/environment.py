@@ -11,9 +11,8 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from holdfast.clock import from_rfc3339
 from holdfast.errors import SettingError
 from holdfast.model.exits import INTERRUPTED
 
@@ -21,8 +20,7 @@ GKE_SHUTDOWN_SECONDS = 30.0
 GKE_CRITICAL_SECONDS = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """One documented variable."""
 
     name: str
@@ -75,15 +73,16 @@ VARIABLES = (
     Variable("HOLDFAST_ZONE", "none", "the machine's zone in the run's ledger"),
     Variable("HOLDFAST_CAPACITY", "none", "spot, flex-start, on-demand or reservation, for the run's ledger"),
     Variable("HOLDFAST_USD_PER_HOUR", "none", "what the machine costs, for the run's ledger and `holdfast bill`"),
+    Variable("HOLDFAST_QUEUE", "none", "URL of the work queue, where `--queue` is not given"),
+    Variable("HOLDFAST_SINK", "none", "URL of the sink, where `--sink` is not given"),
     Variable("JOB_COMPLETION_INDEX", "none", "replaces {index} in the run's URL; Kubernetes sets it for Indexed Jobs"),
     Variable("RANK", "0", "this process's rank; torchrun sets it"),
     Variable("WORLD_SIZE", "1", "how many ranks there are; torchrun sets it"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the environment says, parsed."""
+class Settings(NamedTuple):
+    """What the environment says, parsed; a tuple, since `dataclasses` would cost `exec` a tenth of its start-up."""
 
     grace_seconds: float | None = None
     termination_grace_seconds: float | None = None
@@ -236,6 +235,8 @@ class _Reader:
         text = self.text(name)
         if text is None:
             return None
+        from holdfast.clock import from_rfc3339  # dates are slow to import, and few pods have a lease
+
         try:
             return from_rfc3339(text)
         except (ValueError, OverflowError):

@@ -130,14 +130,26 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end(error)
+        try:
+            self.end(error)
+        finally:
+            del error, trace  # see leave()
 
     def end(self, error: BaseException | None = None) -> None:
         """Close by the exit contract: returns when finished, raises ``Interrupted`` when not, re-raises nothing."""
         if os.getpid() != self._owner:
             return  # a forked child unwinds its copy of the block: the run is its parent's, so is its end
+        try:
+            self._end(error)
+        finally:
+            del error  # see leave()
+
+    def _end(self, error: BaseException | None) -> None:
         if isinstance(error, Interrupted):
-            self.leave(error)
+            try:
+                self.leave(error)
+            finally:
+                del error
         cause = self.interruption_in(error)
         if cause is not None:
             self.drain()
@@ -176,18 +188,27 @@ class Guard:
         return self._results
 
     def leave(self, interruption: Interrupted, *, cause_of: BaseException | None = None) -> NoReturn:
-        """Report, put the handlers back, and raise; the watchdog stays until the process is gone."""
+        """Report, put the handlers back, and raise; the watchdog stays until the process is gone.
+
+        No frame that the exception passes may keep it: the watchdog sees that it was caught by its going away.
+        """
         self.report(
             Outcome.INTERRUPTED, self.settings.interrupted_code, cause=interruption.cause, detail=interruption.detail
         )
         if self._chain:
             self._signals.call_previous()
-        if self._watchdog is not None and self.board.notice is not None:
-            self._watchdog.stay_until_gone(interruption, self._signals.stop, self._signals.replaced)
+        notice = self.board.notice
+        # Nobody takes the machine away from a program that asked for the end itself: it may well go on afterwards.
+        if self._watchdog is not None and notice is not None and notice.cause is not Cause.REQUEST:
+            self._watchdog.stay_until_gone(interruption, self._signals.forgive)
+            self._signals.stop(leaving=True)
             self._close(keep_watchdog=True)
         else:
             self._close()
-        raise interruption from cause_of
+        try:
+            raise interruption from cause_of
+        finally:
+            del interruption
 
     def report(self, outcome: Outcome, code: int, *, cause: str | None = None, detail: str = "") -> None:
         """Tell how it ended; the first to tell wins, so that the watchdog and the main thread never both speak."""

@@ -6,10 +6,9 @@ import contextlib
 import json
 import os
 import sys
-import threading
 import zlib
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from holdfast.model.exits import Outcome
 from holdfast.runtime.environment import Settings
@@ -18,8 +17,7 @@ TERMINATION_MESSAGE_BYTES = 4096
 STDERR_SECONDS = 0.2  # how long a stuck reader of standard error may keep us
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """Everything worth knowing about the end of an attempt."""
 
     outcome: Outcome
@@ -34,11 +32,11 @@ class Report:
     saved: str = ""
     seconds_used: float = 0.0
     seconds_allowed: float | None = None
-    drain: list[dict[str, Any]] = field(default_factory=list)
+    drain: Sequence[dict[str, Any]] = ()
 
     def line(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps(self._asdict(), separators=(",", ":"))
 
 
 def publish(report: Report, settings: Settings, *, quiet: bool = False) -> None:
@@ -61,7 +59,7 @@ def write_termination_message(report: Report, settings: Settings) -> None:
         return
     line = report.line()
     if len(line) > TERMINATION_MESSAGE_BYTES:  # cut short it would no longer be JSON
-        line = replace(report, drain=[], detail=report.detail[:300], run=report.run[-300:]).line()
+        line = report._replace(drain=(), detail=report.detail[:300], run=report.run[-300:]).line()
     with contextlib.suppress(OSError):
         # Without O_NONBLOCK a pipe in that place, which nobody reads, would keep us here.
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -88,6 +86,8 @@ def _replace(path: str, line: str) -> None:
 
 def _say(line: str) -> None:
     """Write to standard error without ever waiting long: its reader may be gone or stuck."""
+
+    import threading
 
     def write() -> None:
         with contextlib.suppress(OSError, ValueError):

@@ -54,6 +54,7 @@ class Run:
         self._last: int | None = None  # the step after which all ranks of a gang stop
         self._completed = -1
         self._started = False
+        self._warm = False
         self._restored = False
         self._ended = False
         self._wants_save = False
@@ -79,6 +80,11 @@ class Run:
     def notice(self) -> Notice | None:
         """The notice, or None while nothing threatens."""
         return self._guard.notice
+
+    @property
+    def overhead(self) -> float:
+        """The share of the loop's time that checkpoints have cost it so far."""
+        return self._books.overhead()
 
     @property
     def budget(self) -> GraceBudget:
@@ -187,6 +193,7 @@ class Run:
         self._started = True
         self._books.loop_starts(self._completed + 1)
         self._due, self._due_step = self._books.next_look(self._completed)
+        self._due_step = min(self._due_step, self._completed + 1)  # after one step the state has its full size
         self._reached = self._completed + 1
         self._guard.board.on_notice(self._look_now)
         if self._guard.notice is not None:
@@ -219,6 +226,9 @@ class Run:
             self._leave_superseded(self._saver.superseded)
         if self._guard.notice is not None and self._stops_after(step):
             self._interrupt(step)
+        if not self._warm:
+            self._warm = True
+            self._books.state.warm_up()
         self._save_if_due(step)
 
     def _stops_after(self, step: int) -> bool:
@@ -303,8 +313,8 @@ class Run:
             self._saver.wait(remaining)
         if self._choice.saving is Saving.FULL and not self._saver.busy:
             self._commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
-        elif not self._saver.busy:
-            self._books.close(Outcome.INTERRUPTED, cause)
+        elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
+            self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
 
     def _leave(self, cause: Cause, detail: str) -> NoReturn:
         """Out, without another word to the store."""
@@ -323,6 +333,7 @@ class Run:
             self._books.close(Outcome.FINISHED)
         elif self._completed >= self._books.next_step:
             self._commit_now(self._completed, finished=True, outcome=Outcome.FINISHED)
+            log.info("checkpoints cost %.2g %% of the time", 100 * self.overhead, extra={"action": "overhead"})
         else:
             self._books.close(Outcome.FINISHED, finished=True)
 
@@ -376,6 +387,8 @@ class Run:
         finally:
             self._saver.close()
             self._release()
+            self._interruption = ending = None
+            del error, trace  # the watchdog sees that the interruption was caught by its going away
 
     def _end_of_block(self) -> BaseException | None:
         """Finish or drain; returns the interruption or failure that this turned out to be."""

@@ -29,6 +29,7 @@ log = logging.getLogger("holdfast")
 _SO_TIMESTAMPNS = 35  # Linux; the stdlib does not name it
 _SCM_CREDENTIALS = 2
 _SECOND_INTERRUPT_SECONDS = 1.0
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 _LATE = 0x80  # marks the byte that the Python-level handler wrote: late, but certain
 _living: weakref.WeakSet[SignalSource] = weakref.WeakSet()
 
@@ -71,14 +72,18 @@ class SignalSource:
         self.installed = True
         _living.add(self)
 
-    def stop(self) -> None:
-        """Put back what was there before."""
+    def stop(self, *, leaving: bool = False) -> None:
+        """Put back what was there before.
+
+        While ``leaving``, a default handler is not put back but the signal ignored: launchers forward twice, and the
+        second signal would kill the process on its last metres and hide its exit code. ``forgive`` puts it back.
+        """
         if not self.installed or os.getpid() != self._owner:
             return
         if threading.current_thread() is not threading.main_thread():
             log.warning("only the main thread can put the signal handlers back", extra={"action": "signals_kept"})
             return
-        self._put_back()
+        self._put_back(leaving)
         if self._sockets is not None:
             receiver, sender = self._sockets
             current = signal.set_wakeup_fd(self._previous_fd)
@@ -103,10 +108,19 @@ class SignalSource:
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler must not change the exit code
                 log.warning("the chained signal handler raised %r", error, extra={"action": "chained_handler_failed"})
 
-    @property
-    def replaced(self) -> dict[int, Any]:
-        """The handlers that were there before ours, by signal; empty where none could be installed."""
-        return dict(self._previous)
+    def forgive(self) -> None:
+        """The program lives on after all: its default handlers are put back, by the main thread as soon as it can."""
+        import ctypes
+
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+        self._pending = kind(self._put_back_ignored)
+        ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+
+    def _put_back_ignored(self, _argument: object) -> int:
+        for number, handler in self._previous.items():
+            if handler in _DEFAULTS and signal.getsignal(number) == signal.SIG_IGN:
+                signal.signal(number, handler)
+        return 0
 
     def forget_in_child(self) -> None:
         """A forked child is not this run: it gets the handlers that were there before."""
@@ -117,11 +131,11 @@ class SignalSource:
             self._put_back()
         self.installed = False
 
-    def _put_back(self) -> None:
+    def _put_back(self, leaving: bool = False) -> None:
         self.installed = False
         for number, handler in self._previous.items():
             if handler is not None and signal.getsignal(number) == self._record:
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if leaving and handler in _DEFAULTS else handler)
 
     def _record(self, number: int, _frame: FrameType | None) -> None:
         """The whole handler: one byte, without waiting; anything more would not be safe here."""

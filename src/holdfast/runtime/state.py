@@ -6,6 +6,8 @@ The engine is loaded when the first thing is tracked; a run that tracks nothing 
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +65,17 @@ class State:
         if self._options.rng:
             self._tracked[RNG] = track(RNG, GlobalRng())
         self._engine = Engine(store, buffers=self._options.buffers, rank=self._rank)
+        for item in self._tracked.values():
+            self._engine.watch(item.thing)
+
+    def warm_up(self) -> None:
+        """Get the memory for snapshots ahead of the first one, off the loop's time; called once, after a step."""
+        if self._engine is None:
+            return
+        from holdfast.checkpoint.tracked import collect
+
+        state = collect(self._tracked)
+        threading.Thread(target=self._engine.prepare, args=(state,), name="holdfast-memory", daemon=True).start()
 
     def restore(self, head: Head, reread: Callable[[], Head | None]) -> Committed | None:
         """Load the newest checkpoint that verifies; returns which, None when there is none."""
@@ -116,7 +129,7 @@ class State:
                 help="start as many ranks, or track sharded state through holdfast.integrations.dcp.sharded",
             )
         if not sharded:
-            return self._engine.restore(rows[rank])
+            return self._engine.restore(rows[rank], into=self._present())
         ranks = [self._engine.open_rank(row) for row in rows]
         own = ranks[min(rank, len(ranks) - 1)]
         state = {name: own.whole(name) for name in own.names if name not in sharded}
@@ -127,6 +140,17 @@ class State:
         if len(ranks) == size:
             self._engine.continue_from(own)
         return state
+
+    def _present(self) -> dict[str, Any] | None:
+        """What is there now: tensors are filled in place where they fit, without a second copy on the way.
+
+        Pairs of functions are not asked: they may have nothing to give before they were given a state.
+        """
+        if "torch" not in sys.modules:
+            return None
+        from holdfast.checkpoint.tracked import collect
+
+        return collect({name: item for name, item in self._tracked.items() if item.thing is not None})
 
     def _load(self, state: dict[str, Any], committed: Committed) -> None:
         from holdfast.checkpoint.tracked import load

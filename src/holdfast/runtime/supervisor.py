@@ -13,7 +13,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.model.exits import FAILED, FINISHED, Outcome
@@ -27,16 +26,16 @@ _LEFTOVERS_SECONDS = 2.0
 _RESERVE = 0.5  # of the margin: a child that is ours leaves by itself a margin before the window ends
 
 
-@dataclass(slots=True)
 class Supervised:
     """What is known about the program that is being run."""
 
-    pid: int
-    status: int | None = None
-    notice_at: float | None = None
-    notice_signal: str = ""
-    killed: bool = False
-    outcomes: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.status: int | None = None
+        self.notice_at: float | None = None
+        self.notice_signal = ""
+        self.killed = False
+        self.outcomes: list[dict[str, Any]] = []
 
     @property
     def code(self) -> int:
@@ -199,7 +198,7 @@ class Supervisor:
             **_from_rank((stopped or failed or [{}])[0]),
         )
         quiet = child.notice_at is None and outcome is Outcome.FINISHED
-        publish(report, replace(self._settings, outcome_dir=None), quiet=quiet)
+        publish(report, self._settings._replace(outcome_dir=None), quiet=quiet)
         return code
 
     def _finished(self, child: Supervised) -> bool:

@@ -11,20 +11,16 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 from holdfast.errors import Interrupted
-from holdfast.model.notice import Cause
 from holdfast.runtime.board import NoticeBoard
 from holdfast.runtime.signals import keep_signals_away
 
 _LIVES_ON_SECONDS = 2.0
-_SIG_IGN = 1
 _exiting = threading.Event()
 _leaving: tuple[int, int] | None = None
 """Process id and exit code of a process that was told to leave and has not been seen living on."""
@@ -38,7 +34,7 @@ class Watchdog:
         self._leave = leave
         self._stood_down = threading.Event()
         self._caught = threading.Event()
-        self._ignored: dict[int, int | None] = {}
+        self._lives_on: Callable[[], None] = lambda: None
         board.on_notice(self._start)
 
     def stand_down(self) -> None:
@@ -46,28 +42,14 @@ class Watchdog:
         self._stood_down.set()
         self._board.shortened.set()  # wakes the thread
 
-    def stay_until_gone(
-        self, interruption: Interrupted, put_back: Callable[[], None], previous: dict[int, Any]
-    ) -> None:
+    def stay_until_gone(self, interruption: Interrupted, lives_on: Callable[[], None]) -> None:
         """The run ends by ``interruption``: stay armed until the process is gone or the exception was caught.
 
-        ``put_back`` restores the program's handlers. Where those are the default ones, the further signals of a
-        launcher that forwards twice would kill the process on its last metres and hide its exit code: below Python's
-        back they are ignored. Held back in between, none can slip through on this thread.
+        ``lives_on`` is called when it was caught and the process shows no sign of ending.
         """
         global _leaving
-        numbers = [n for n, handler in previous.items() if handler in (signal.SIG_DFL, signal.default_int_handler)]
-        change = _dispositions() if numbers else None
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-        try:
-            put_back()
-            if change is not None:
-                self._ignored = {number: change(number, _SIG_IGN) for number in numbers}
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        notice = self._board.notice
-        if notice is None or notice.cause is not Cause.REQUEST:  # who asked for it may well mean to go on afterwards
-            _leaving = (os.getpid(), self._board.settings.interrupted_code)
+        self._lives_on = lives_on
+        _leaving = (os.getpid(), self._board.settings.interrupted_code)
         weakref.finalize(interruption, self._caught.set).atexit = False
 
     def _start(self) -> None:
@@ -98,19 +80,7 @@ class Watchdog:
     def _let_live(self) -> None:
         global _leaving
         _leaving = None
-        for number, disposition in self._ignored.items():
-            _dispositions()(number, disposition or 0)
-
-
-def _dispositions() -> Callable[[int, int], int | None]:
-    """signal(2) itself: Python's own table keeps saying what the program had installed."""
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    libc.signal.restype = ctypes.c_void_p
-    libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    change: Callable[[int, int], int | None] = libc.signal
-    return change
+        self._lives_on()
 
 
 def _shutdown_begins() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -37,7 +38,12 @@ TRIES = 6
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0
 COMPARE_BYTES = 8 << 20
-ENDPOINTS = {"gs": "STORAGE_EMULATOR_HOST", "s3": "AWS_ENDPOINT_URL"}
+ENDPOINTS = {
+    "gs": ("STORAGE_EMULATOR_HOST",),
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
+}
+"""What sends requests to a server that is not the cloud's own."""
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,221}")
 T = TypeVar("T")
 
 
@@ -64,12 +70,12 @@ class BucketStore:
     ) -> None:
         if prefix:
             check_key(prefix)
-        if not bucket or any(character in bucket for character in "/?#%@: \\"):
+        if not _BUCKET.fullmatch(bucket):
             raise UrlError(f"the bucket name {bucket!r} is not one", help=f"write {scheme}://bucket/prefix")
         self.url = f"{scheme}://{bucket}/{prefix}" if prefix else f"{scheme}://{bucket}"
         self._prefix = prefix + "/" if prefix else ""
         self._client = client or open_client(scheme, bucket)
-        self.genuine = client is None and not os.environ.get(ENDPOINTS[scheme])
+        self.genuine = client is None and not any(os.environ.get(name) for name in ENDPOINTS[scheme])
         self._clock = clock or SystemClock()
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:

@@ -166,11 +166,10 @@ class FileStore:
         with file_errors(key, self.url, "delete"):
             try:
                 self._fs.unlink(path)
-            except (FileNotFoundError, NotADirectoryError):
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):  # no such object
                 return
-            except IsADirectoryError:  # not an object
-                return
-            self._fs.fsync_dir(os.path.dirname(path))
+            with contextlib.suppress(FileNotFoundError):  # somebody else deleted the last object beside it
+                self._fs.fsync_dir(os.path.dirname(path))
             self._tree.remove_empty(os.path.dirname(path))
 
     def sweep(self) -> int:

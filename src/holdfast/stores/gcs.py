@@ -12,7 +12,7 @@ import os
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from holdfast.errors import OutcomeUnknownError, StoreError, StoreUnavailableError
+from holdfast.errors import OutcomeUnknownError, SettingError, StoreError, StoreUnavailableError
 from holdfast.fs import Buffer
 from holdfast.stores.base import ABSENT, Blob, Entry
 from holdfast.stores.client import Refusal, Seen
@@ -33,7 +33,10 @@ class GcsClient:
         if emulator and "://" not in emulator:
             emulator = "http://" + emulator
         self._tokens: TokenSource | None = None if emulator else find_credentials(os.environ)
-        self._wire = Wire(emulator or HOST)
+        try:
+            self._wire = Wire(emulator or HOST)
+        except ValueError as error:
+            raise SettingError(f"STORAGE_EMULATOR_HOST cannot be used: {error}", help="set it to host:port") from None
         self._objects = f"/storage/v1/b/{quote(bucket, safe='')}/o"
         self._upload = f"/upload/storage/v1/b/{quote(bucket, safe='')}/o"
 

@@ -127,7 +127,7 @@ def _from_google_auth(path: str) -> Callable[[], Fetched]:
             help="run: pip install 'holdfast[gcs]'",
         ) from error
     try:
-        credentials, _ = google.auth.load_credentials_from_file(path, scopes=[SCOPE])
+        credentials, _ = google.auth.default(scopes=[SCOPE])  # finds the same file
     except (google.auth.exceptions.GoogleAuthError, ValueError) as error:
         raise AccessDeniedError(f"the credentials file {path} is of no use ({error})", help=HELP) from error
 

@@ -13,7 +13,8 @@ import os
 import secrets
 from collections.abc import Callable
 
-from holdfast.errors import ConflictError, OutcomeUnknownError, StoreError, UrlError
+from holdfast.clock import SystemClock
+from holdfast.errors import ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError, UrlError
 from holdfast.fs import unsafe_filesystem
 from holdfast.stores.base import ABSENT, Store
 
@@ -53,15 +54,21 @@ def _check_preconditions(store: Store, never: str) -> None:
 
 def _is_written(store: Store, key: str, if_generation: str) -> bool:
     """Whether the store took the write. The content differs each time, so that no two writes look the same."""
-    try:
-        store.put(key, secrets.token_bytes(16), if_generation=if_generation)
-    except ConflictError:
-        return False
-    except OutcomeUnknownError:
-        if if_generation == ABSENT:
-            raise
-        return any(entry.key == key for entry in store.keys(key))
-    return True
+    for pause_seconds in (0.1, 0.4, 1.6, None):
+        try:
+            store.put(key, secrets.token_bytes(16), if_generation=if_generation)
+            return True
+        except ConflictError:
+            return False
+        except OutcomeUnknownError:  # a create-only put has been read back by the store already
+            if if_generation == ABSENT:
+                raise
+            return any(entry.key == key for entry in store.keys(key))
+        except StoreUnavailableError:
+            if pause_seconds is None:
+                raise
+            SystemClock().sleep(pause_seconds)
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _refusal(store: Store, what: str) -> StoreError:

@@ -15,11 +15,19 @@ import obstore
 from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import S3Store
 
-from holdfast.errors import AccessDeniedError, OutcomeUnknownError, StoreError, StoreUnavailableError
+from holdfast.errors import (
+    AccessDeniedError,
+    OutcomeUnknownError,
+    SettingError,
+    StoreError,
+    StoreUnavailableError,
+)
 from holdfast.fs import Buffer
 from holdfast.stores.base import ABSENT, Blob, Entry
 from holdfast.stores.client import Refusal, Seen
+from holdfast.stores.wire import split_address
 
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 PAGE_ROWS = 1000
 BULK_FROM_BYTES = 1 << 20
 LARGEST_PUT_BYTES = 5 << 30  # S3's limit for one request
@@ -27,6 +35,7 @@ HELP = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or run wit
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
+_NEVER_SENT = re.compile(r"kind: Connect\b")  # and not "kind: ConnectionReset", which comes after sending
 _CREDENTIALS = re.compile(r"latest/(api/token|meta-data)|169\.254\.170\.|AssumeRole|sts\.", re.IGNORECASE)
 
 
@@ -36,6 +45,7 @@ class S3Client:
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
         config = _profile(os.environ)
+        _check_settings(os.environ)
         self._small = self._open(config, "15s")
         self._bulk = self._open({**config, "unsigned_payload": True}, "300s")  # parts carry their own checksums
 
@@ -137,7 +147,7 @@ class S3Client:
             if status == 404 and isinstance(error, PreconditionError) and (code is None or code[1] != "NoSuchBucket"):
                 status = 412  # an if-generation put on an object that is gone
             return Refusal("s3", self._bucket, name, verb, status, code[1] if code else "").error()
-        if "kind: Connect" in text:  # never sent
+        if _NEVER_SENT.search(text):
             return StoreUnavailableError(f"cannot {verb} {place}: cannot connect ({_first_line(error)})")
         if verb == "write":
             return OutcomeUnknownError(f"the answer to the write of {place} was lost ({_first_line(error)})")
@@ -151,6 +161,19 @@ def _status(error: Exception) -> int:
 
 def _first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0][:200]
+
+
+def _check_settings(environment: os._Environ[str]) -> None:
+    """obstore panics on an address that is none, and reports other nonsense as a lost answer."""
+    for name in ENDPOINTS:
+        try:
+            if environment.get(name):
+                split_address(environment[name])
+        except ValueError as error:
+            raise SettingError(f"{name} cannot be used: {error}", help="set it to http://host:port") from None
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if not re.fullmatch(r"[A-Za-z0-9-]*", environment.get(name, "")):
+            raise SettingError(f"{name}={environment[name]!r} is not a region", help="set it like us-east-1")
 
 
 def _profile(environment: os._Environ[str]) -> dict[str, Any]:

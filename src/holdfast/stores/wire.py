@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import select
 import socket
 import threading
@@ -46,14 +47,20 @@ class Answer:
     """Whether the body was read to its end, so that the connection can be used again."""
 
 
+def split_address(url: str) -> tuple[bool, str, int]:
+    """Whether to use TLS, host and port; ``ValueError`` with a sentence when it is no such address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9._:-]+", parts.hostname or ""):
+        raise ValueError(f"{url!r} is not an address like http://host:port")
+    secure = parts.scheme == "https"
+    return secure, parts.hostname or "", parts.port or (443 if secure else 80)
+
+
 class Wire:
     """Requests to one host; safe to call from many threads."""
 
     def __init__(self, base_url: str, *, silence_seconds: float = 20.0) -> None:
-        parts = urlsplit(base_url)
-        self._secure = parts.scheme == "https"
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._secure else 80)
+        self._secure, self._host, self._port = split_address(base_url)
         self._silence_seconds = silence_seconds
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._lock = threading.Lock()

@@ -14,6 +14,8 @@ import torch.distributed.checkpoint
 import torch.distributed.fsdp
 import torch.distributed.tensor
 
+from holdfast.errors import UsageError
+
 torch.set_num_threads(1)
 
 
@@ -87,6 +89,14 @@ def child(work: Callable[[], object]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def refusal(work: Callable[[], object]) -> None:
+    """Say what it was refused with."""
+    try:
+        work()
+    except UsageError as error:
+        say(refusal=str(error))
 
 
 def lines(path: str) -> list[str]:

@@ -10,7 +10,7 @@ import warnings
 
 import lightning as L
 import torch
-from fork_ranks import child, end, lines, say, signal_after
+from fork_ranks import child, end, lines, refusal, say, signal_after
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from holdfast.checkpoint.cadence import EverySteps
@@ -48,6 +48,10 @@ class Model(L.LightningModule):
         return (self.net(x) - x.sum(1, keepdim=True)).square().mean()
 
     def validation_step(self, batch, _index):
+        if not self.trainer.sanity_checking:
+            with open(self.log_path.replace(".order", ".validated"), "a") as file:
+                file.write(f"{self.trainer.current_epoch}\n")
+            time.sleep(0.05)
         self.log("loss", self.net(batch[1]).square().mean() + torch.rand(()))
 
     def configure_optimizers(self):
@@ -56,11 +60,11 @@ class Model(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def fit(name: str, every: int = 1000) -> None:
+def fit(name: str, every: int = 1000, loader_type: type = StatefulDataLoader) -> None:
     torch.set_num_threads(1)
     L.seed_everything(5, verbose=False)
     model = Model(f"{folder}/{name}.order")
-    loader = StatefulDataLoader(Data(), batch_size=BATCH, shuffle=True)
+    loader = loader_type(Data(), batch_size=BATCH, shuffle=True)
     validation = torch.utils.data.DataLoader(Data(), batch_size=10)
     trainer = L.Trainer(
         max_epochs=EPOCHS,
@@ -98,7 +102,13 @@ for count in (8, 19):
 codes.append(end([child(lambda: fit("kill", every=3))])[0])
 say(kill=codes, same=same("kill"), repeated=len(lines(f"{folder}/kill.order")) - TOTAL)
 
-say(again=end([child(lambda: fit("term"))]), batches=len(lines(f"{folder}/term.order")) - TOTAL)
+# Within a validation: it is given up, and what follows is the same.
+codes = [signal_after(child(lambda: fit("val")), f"{folder}/val.validated", 2, signal.SIGTERM)]
+given_up = len(lines(f"{folder}/val.validated"))
+codes.append(end([child(lambda: fit("val"))])[0])
+say(val=codes, same=same("val"), order=lines(f"{folder}/val.order") == lines(f"{folder}/base.order"), given_up=given_up)
 
+say(again=end([child(lambda: fit("term"))]), batches=len(lines(f"{folder}/term.order")) - TOTAL)
+end([child(lambda: refusal(lambda: fit("plain", loader_type=torch.utils.data.DataLoader)))])
 os.environ["RUN_URL"] = f"file://{folder}/guide"
 say(guide=end([child(lambda: runpy.run_path(sys.argv[2]))]))

@@ -8,7 +8,7 @@ import time
 import warnings
 
 import torch
-from fork_ranks import child, end, lines, say, signal_after
+from fork_ranks import child, end, lines, refusal, say, signal_after
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
@@ -52,6 +52,11 @@ class Log(TrainerCallback):
             file.write(f"{state.global_step}\n")
         time.sleep(0.02)
 
+    def on_prediction_step(self, args, state, control, **kwargs):
+        with open(self.path.replace(".steps", ".evaluated"), "a") as file:
+            file.write(f"{state.global_step}\n")
+        time.sleep(0.05)
+
 
 class Logged(BertForMaskedLM):
     path = ""
@@ -63,7 +68,7 @@ class Logged(BertForMaskedLM):
         return super().forward(input_ids, labels=labels, **rest)
 
 
-def train(name: str, every: int = 1000) -> None:
+def train(name: str, every: int = 1000, begin=HoldfastCallback.train, **arguments) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     config = BertConfig(vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
@@ -87,13 +92,14 @@ def train(name: str, every: int = 1000) -> None:
             use_cpu=True,
             logging_steps=4,
             seed=7,
+            **arguments,
         ),
         train_dataset=Data(SAMPLES),
-        eval_dataset=Data(4),
+        eval_dataset=Data(24),
         data_collator=Collate(),
         callbacks=[Log(f"{folder}/{name}.steps"), survive],
     )
-    survive.train(trainer)
+    begin(survive, trainer)
     state = {"model": model.state_dict(), "step": trainer.state.global_step, "lr": trainer.lr_scheduler.get_last_lr()}
     torch.save(state, f"{folder}/{name}.pt")
 
@@ -119,7 +125,19 @@ for count in (4, 10):
     codes.append(signal_after(child(lambda: train("kill", 2)), f"{folder}/kill.steps", count, signal.SIGKILL))
 codes.append(end([child(lambda: train("kill", 2))])[0])
 say(kill=codes, same=same("kill"), repeated=len(lines(f"{folder}/kill.steps")) - TOTAL)
-say(again=end([child(lambda: train("term"))]), steps=len(lines(f"{folder}/term.steps")) - TOTAL)
+# Within an evaluation: it is given up, and what follows is the same.
+codes = [signal_after(child(lambda: train("val")), f"{folder}/val.evaluated", 1, signal.SIGTERM)]
+given_up = len(lines(f"{folder}/val.evaluated"))
+codes.append(end([child(lambda: train("val"))])[0])
+say(
+    val=codes,
+    same=same("val"),
+    batches=lines(f"{folder}/val.batches") == lines(f"{folder}/base.batches"),
+    given_up=given_up,
+)
 
+say(again=end([child(lambda: train("term"))]), steps=len(lines(f"{folder}/term.steps")) - TOTAL)
+end([child(lambda: refusal(lambda: train("no", begin=lambda _survive, trainer: trainer.train())))])
+end([child(lambda: refusal(lambda: train("no", ignore_data_skip=True)))])
 os.environ["RUN_URL"] = f"file://{folder}/guide"
 say(guide=end([child(lambda: runpy.run_path(sys.argv[2]))]))
