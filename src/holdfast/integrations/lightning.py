@@ -14,7 +14,6 @@ boundary is the end of a training batch. On a notice the callback saves there an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from lightning.pytorch.callbacks import Checkpoint
@@ -60,7 +59,7 @@ class HoldfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         """Claim the run and read what the last attempt committed, before Lightning restores anything."""
         if stage != "fit":
             return
-        settings = replace(read_settings(), rank=trainer.global_rank, world_size=trainer.world_size)
+        settings = read_settings()._replace(rank=trainer.global_rank, world_size=trainer.world_size)
         opened = run(self._url, settings=settings, rng=False, **self._options)
         opened.__enter__()
         self._run, self._trainer = opened, trainer

@@ -63,9 +63,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         ``resume_from_checkpoint`` counts while the run has nothing of its own to resume from.
         """
         _check(trainer, self)
-        settings = dataclasses.replace(
-            read_settings(), rank=trainer.args.process_index, world_size=trainer.args.world_size
-        )
+        settings = read_settings()._replace(rank=trainer.args.process_index, world_size=trainer.args.world_size)
         with run(self._url, settings=settings, rng=False, **self._options) as opened:
             self._run, self._trainer, self._loaded = opened, trainer, None
             try:
