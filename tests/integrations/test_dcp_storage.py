@@ -372,6 +372,25 @@ def test_sharded_state_that_does_not_fit_lists_everything(url: str) -> None:
     assert torch.equal(wider.weight, before), "nothing was loaded"
 
 
+def test_a_damaged_newest_one_is_set_aside_for_sharded_state_too(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer = trained(1)
+    save_run(url, model, optimizer)
+    first = model.weight.detach().clone()
+    with torch.no_grad():
+        model.weight.add_(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(sharded(model)), "load_ranks", lambda *_: None)
+        save_run(url, model, optimizer, steps=2)
+    (path,) = parts(tmp_path, "000000000001-*/part-*.bin")
+    flip(path, 100)
+    again, restored = trained(0)
+    save_run(url, again, restored, steps=3)
+    assert "000000000001-000002 is damaged and set aside" in caplog.text
+    assert torch.equal(again.weight, first)
+
+
 def test_sharded_wants_a_model_and_optimizers() -> None:
     with pytest.raises(UsageError, match="wants a torch module first"):
         sharded({})
