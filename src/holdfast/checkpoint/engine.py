@@ -29,6 +29,7 @@ from holdfast.checkpoint.head import Committed, Head
 from holdfast.checkpoint.inventory import Inventory
 from holdfast.checkpoint.layout import PART_BYTES, Layout, Planner
 from holdfast.checkpoint.leaf import Leaf
+from holdfast.checkpoint.partial import RankState
 from holdfast.checkpoint.persist import CHUNK_BYTES, Content, Persisted, Writer, folder_of
 from holdfast.checkpoint.restore import Damage, assemble, find_damage, read_all, read_inventory
 from holdfast.checkpoint.snapshot import Snapshot, copy_host, take_apart
@@ -218,8 +219,9 @@ class Engine:
         *,
         into: Mapping[str, Any] | None = None,
         reread: Callable[[], Head | None] | None = None,
+        read: Callable[[Committed], dict[str, Any]] | None = None,
     ) -> tuple[Committed, dict[str, Any]] | None:
-        """The newest checkpoint that verifies, or None when the run has none.
+        """The newest checkpoint that verifies, or None when the run has none; ``read`` may stand in for ``restore``.
 
         A damaged one is named in a warning and the one before it is used. When a part vanishes under the reader,
         somebody may have pruned: ``reread`` gives the head of now, and what it no longer lists is not damage.
@@ -231,7 +233,7 @@ class Engine:
             if committed.inventory_sha256 is None:
                 return committed, {}
             try:
-                return committed, self.restore(committed, into=into)
+                return committed, read(committed) if read is not None else self.restore(committed, into=into)
             except CorruptError as error:
                 now = reread() if reread is not None else None
                 if now is not None and committed not in now.checkpoints:
@@ -247,6 +249,15 @@ class Engine:
                 help="holdfast checkpoints verify lists the damage; start over under another URL",
             )
         return None
+
+    def open_rank(self, row: Committed) -> RankState:
+        """What one rank has saved, to be read piece by piece."""
+        return RankState(self._store, row, self._executor)
+
+    def continue_from(self, rank: RankState) -> None:
+        """Later saves may reference the parts of this one, as after ``restore``."""
+        with self._lock:
+            self._base = rank.inventory
 
     def verify(self, committed: Committed) -> Iterator[Damage | int]:
         """Read a whole checkpoint: yields the length of every good chunk, and a ``Damage`` for every bad one."""

@@ -59,15 +59,13 @@ def load(tracked: Mapping[str, Tracked], state: Mapping[str, Any], *, strict: bo
     both = [name for name in tracked if name in state]
     for name in both:
         problems += compare(tracked[name], state[name], strict=strict)
-    if problems:
-        _refuse(problems)
+    refuse(problems)
     for name in both:
         try:
             _set(tracked[name], state[name], strict)
         except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
             problems.append(f"{name}: its load_state_dict refused ({type(error).__name__}: {error})")
-    if problems:
-        _refuse(problems)
+    refuse(problems)
 
 
 def _set(item: Tracked, saved: Any, strict: bool) -> None:
@@ -78,7 +76,10 @@ def _set(item: Tracked, saved: Any, strict: bool) -> None:
         item.set(saved)
 
 
-def _refuse(problems: list[str]) -> None:
+def refuse(problems: list[str]) -> None:
+    """One error for all differences; none is no error."""
+    if not problems:
+        return
     shown = "".join(f"\n  {line}" for line in problems[:SHOWN])
     more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     raise StateMismatchError(

@@ -22,23 +22,32 @@ Fetch = Callable[[int], Any]
 
 def decode(tree: bytes | memoryview, fetch: Fetch) -> dict[str, Any]:
     """The state; ``fetch(number)`` gives the leaf of that number as an array, a tensor or bytes."""
+    state = build_value(parse(tree), fetch)
+    if type(state) is not dict:
+        raise CorruptError("the tree is not a state: its outermost value is no map")
+    return state
+
+
+def parse(tree: bytes | memoryview) -> Any:
+    """The tree as plain JSON, still with the tags in it."""
     if len(tree) > MAX_TREE_BYTES:
         raise CorruptError(f"a tree of {len(tree)} bytes is longer than any that is written")
     try:
-        body = json.loads(bytes(tree), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        return json.loads(bytes(tree), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except CheckpointError:
         raise
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"the tree is not readable as JSON ({type(error).__name__})") from None
+
+
+def build_value(body: Any, fetch: Fetch) -> Any:
+    """What a parsed tree, or a branch of one, stands for."""
     try:
-        state = _Decoder(fetch).decode(body, 0)
+        return _Decoder(fetch).decode(body, 0)
     except CheckpointError:
         raise
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, struct.error) as error:
         raise CorruptError(f"the tree holds a value of the wrong form ({type(error).__name__}: {error})") from None
-    if type(state) is not dict:
-        raise CorruptError("the tree is not a state: its outermost value is no map")
-    return state
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -163,10 +163,11 @@ class Run:
             self._begin()
         if step is not None:
             self._step = self._completed = step
+            self._reached = step + 1  # before the look at the notice: see _hold
         if self._saver.superseded is not None:
             self._leave_superseded(self._saver.superseded)
-        if self._guard.should_stop():
-            return True
+        if self._guard.notice is not None and (step is None or self._stops_after(step)):
+            return self._guard.should_stop()
         if step is not None and (monotonic() >= self._due or step >= self._due_step):
             self._save_if_due(step)
         return False

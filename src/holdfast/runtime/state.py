@@ -84,7 +84,7 @@ class State:
         if self._engine is None:
             self._nothing_tracked(head.newest)
             return head.newest
-        found = self._engine.restore_newest(head, reread=reread, into=self._present())
+        found = self._engine.restore_newest(head, reread=reread, read=lambda one: self._read(one, rank=0, size=1))
         if found is None:
             return None
         committed, state = found
@@ -101,18 +101,12 @@ class State:
         size = gang.world.size
 
         def try_one(committed: Committed) -> str | None:
-            assert self._engine is not None
             states.clear()
             if committed.inventory_sha256 is None:
                 states[committed.name] = {}
                 return None
-            if len(committed.ranks) != size:
-                raise StateMismatchError(
-                    f"checkpoint {committed.name} was saved by {len(committed.ranks)} ranks, this world has {size}",
-                    help="start as many ranks, or save sharded state through holdfast.integrations.dcp",
-                )
             try:
-                states[committed.name] = self._engine.restore(committed.ranks[gang.world.rank], into=self._present())
+                states[committed.name] = self._read(committed, rank=gang.world.rank, size=size)
             except CorruptError as error:
                 return str(error)
             return None
@@ -124,18 +118,44 @@ class State:
             raise CorruptError("none of the committed checkpoints can be restored by every rank")
         return committed
 
+    def _read(self, committed: Committed, *, rank: int, size: int) -> dict[str, Any]:
+        """This rank's state. Sharded things load themselves here, from all ranks that saved, however many."""
+        assert self._engine is not None
+        rows = committed.ranks
+        sharded = {name: item.thing for name, item in self._tracked.items() if hasattr(item.thing, "load_ranks")}
+        if len(rows) != size and not sharded:
+            raise StateMismatchError(
+                f"checkpoint {committed.name} was saved by {len(rows)} ranks, this world has {size}",
+                help="start as many ranks, or track sharded state through holdfast.integrations.dcp.sharded",
+            )
+        if not sharded:
+            return self._engine.restore(rows[rank], into=self._present())
+        ranks = [self._engine.open_rank(row) for row in rows]
+        own = ranks[min(rank, len(ranks) - 1)]
+        state = {name: own.whole(name) for name in own.names if name not in sharded}
+        if rank >= len(ranks):
+            state.pop(RNG, None)  # two ranks must not draw the same numbers
+        for name, thing in sharded.items():
+            thing.load_ranks(name, ranks)
+        if len(ranks) == size:
+            self._engine.continue_from(own)
+        return state
+
     def _present(self) -> dict[str, Any] | None:
-        """What is there now: tensors are filled in place where they fit, without a second copy on the way."""
+        """What is there now: tensors are filled in place where they fit, without a second copy on the way.
+
+        Pairs of functions are not asked: they may have nothing to give before they were given a state.
+        """
         if "torch" not in sys.modules:
             return None
         from holdfast.checkpoint.tracked import collect
 
-        return collect(self._tracked)
+        return collect({name: item for name, item in self._tracked.items() if item.thing is not None})
 
     def _load(self, state: dict[str, Any], committed: Committed) -> None:
         from holdfast.checkpoint.tracked import load
 
-        wanted = dict(self._tracked)
+        wanted = {name: item for name, item in self._tracked.items() if not hasattr(item.thing, "load_ranks")}
         if RNG not in state or not self._options.rng:  # an older checkpoint, or asked to leave the generators alone
             state.pop(RNG, None)
             wanted.pop(RNG, None)
