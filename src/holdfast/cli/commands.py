@@ -19,4 +19,5 @@ class Command(NamedTuple):
 
 COMMANDS: tuple[Command, ...] = (
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
+    Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
 )
