@@ -33,7 +33,9 @@ def is_placeholder(value: Any) -> bool:
     """Text that a template engine or ``envsubst`` will replace: nothing can be said about it."""
     if not isinstance(value, str):
         return False
-    return any(mark in value for mark in ("${", "$(", "{{", "<", "%(")) or value[:1] == "$" or "/$" in value
+    if any(mark in value for mark in ("${", "$(", "{{", "<", "%(")) or value[:1] in ("$", "@") or "/$" in value:
+        return True
+    return (len(value) > 2 and value.isupper() and ("_" in value or len(value) > 5)) or "replaced-by" in value
 
 
 class Item:

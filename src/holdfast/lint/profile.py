@@ -68,6 +68,11 @@ class Pod:
         return self.item.kind
 
     @property
+    def is_partial(self) -> bool:
+        """A patch for another manifest (kustomize): what it does not say, the other one does."""
+        return not any(container.image for container in self.containers)
+
+    @property
     def is_job_like(self) -> bool:
         """Runs to completion, as opposed to serving."""
         return self.kind in JOB_LIKE
@@ -162,10 +167,22 @@ def _capacity(pod: Pod) -> Capacity:
         return Capacity.SPOT
     if pod.selects(keys.PROVISIONING, "spot") or pod.selects(keys.PROVISIONING, "preemptible"):
         return Capacity.SPOT
+    if any(_is_custom_spot(found) for found in pod.demands):
+        return Capacity.SPOT
     spotlike = any(toleration.is_spotlike for toleration in pod.tolerations)
     if spotlike and not _picks_elsewhere(pod):
         return Capacity.SPOT_INTENT
     return Capacity.UNKNOWN
+
+
+def _is_custom_spot(found: Demand) -> bool:
+    """A label of the user's own (or a pool's name) that says Spot; other clouds have other rules."""
+    if found.forbids or any(cloud in found.key for cloud in ("amazonaws", "karpenter", "azure", "oci.", "ray.io")):
+        return False
+    if found.key.startswith("cloud.google.com/") and found.key != keys.NODE_POOL:
+        return False
+    said = (found.key if found.values in (("true",), ()) else "", *(text(value) for value in found.values))
+    return any(re.search(r"(?:^|[-_.])(?:spot|preemptible)", word) for word in said)
 
 
 def _is_queued(pod: Pod) -> bool:

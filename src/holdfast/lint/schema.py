@@ -57,12 +57,16 @@ def validate(value: dict[str, Any], api_version: str, kind: str, version: str) -
         yield from _walk(value, "#" + root[0], (), index, strict=True)
 
 
+@lru_cache(maxsize=1)
+def _built_in_groups() -> frozenset[str]:
+    return frozenset(key.rpartition("/")[0].rpartition("/")[0] for key in _table()["kinds"])
+
+
 def _unknown_kind(api_version: str, kind: str, index: int) -> Iterator[Fault]:
     """Built-in groups are known completely; of custom groups nothing can be said."""
     table = _table()
     group = api_version.rpartition("/")[0]
-    built_in = {key.rpartition("/")[0].rpartition("/")[0] for key in table["kinds"]}
-    if group not in built_in or is_placeholder(api_version) or is_placeholder(kind):
+    if group not in _built_in_groups() or is_placeholder(api_version) or is_placeholder(kind):
         return
     served = sorted(
         key.rpartition("/")[0]
@@ -71,7 +75,8 @@ def _unknown_kind(api_version: str, kind: str, index: int) -> Iterator[Fault]:
     )
     version = table["versions"][index]
     if served:
-        best = next((item for item in served if item.endswith(("/v1", "/v2")) or item == "v1"), served[-1])
+        stable = [item for item in served if "alpha" not in item and "beta" not in item]
+        best = (stable or served)[-1]
         message = f"{kind} is not served as {api_version} by Kubernetes {version}: use {best}"
         yield Fault(("apiVersion",), message, "version", best)
     elif not kind.endswith("List"):

@@ -25,7 +25,7 @@ huggingface-cli hf kubectl sysctl mount umount df du free ps uname whoami id whi
 conda activate service sshd ssh-keygen mktemp jq sync openssl base64 xargs find uniq rev basename dirname function fi
 done esac } ) : eval shopt alias umask stat realpath nproc lscpu lspci modprobe iptables ip ifconfig nc ln make cmake bc
 wc typeset readonly break continue getopts mapfile install ldd file md5sum sha256sum diff logger tty stty clear npm
-for case select in pgrep pkill setcap update-ca-certificates
+for case select in ssh scp rsync pgrep pkill setcap update-ca-certificates
 """.split())
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _TERM = re.compile(r"\b(?:SIG)?TERM\b|(?<![\w-])15(?!\w)")
@@ -96,11 +96,20 @@ def _traps_term(script: str) -> bool:
 
 
 def first_words(command: str) -> list[str]:
-    """The words of a command, without leading assignments."""
-    words = command.split()
-    while words and _ASSIGNMENT.match(words[0]):
-        words.pop(0)
-    return words
+    """The words of a command, without leading assignments (``X=$(a b)`` is one, spaces and all)."""
+    index = 0
+    while match := _ASSIGNMENT.match(command, index):
+        index = match.end()
+        while index < len(command) and not command[index].isspace():
+            if command[index] in "\"'`":
+                index += _quoted(command, index)
+            elif command[index : index + 2] in ("$(", "${"):
+                index += _balanced(command, index + 1) + 1
+            else:
+                index += 1
+        while index < len(command) and command[index].isspace():
+            index += 1
+    return command[index:].split()
 
 
 def _is_program(command: str) -> bool:

@@ -50,7 +50,7 @@ def claim_unresolved(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     if pod.kind == "PodTemplate":
         return
     for name, path, _ in claims(pod):
-        if is_placeholder(name) or bundle.named("PersistentVolumeClaim", name, pod.item.namespace):
+        if is_placeholder(name) or name in _claim_templates(pod) or bundle.named("PersistentVolumeClaim", name, pod.item.namespace):
             continue
         certain = bundle.settings.is_cluster_snapshot
         yield Hit(
@@ -58,6 +58,10 @@ def claim_unresolved(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
             f"claim {name} is not among the linted objects: the API accepts that, and the pods stay Pending",
             ERROR if certain else ADVICE,
         )
+
+
+def _claim_templates(pod: Pod) -> set[str]:
+    return {text(dig(entry, "metadata", "name")) for entry in items(pod.item.spec.get("volumeClaimTemplates"))}
 
 
 @rule("HF406", "zonal-claim-pins-zone", POD)
@@ -89,7 +93,7 @@ def _is_zonal(storage_class: Item) -> bool:
 def overlapping_writers(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """A replacement pod starts to write while the old one still does."""
     job = pod.template.job
-    if job is None or job.spec.get("podReplacementPolicy") == "Failed" or "podFailurePolicy" in job.spec:
+    if job is None or pod.is_partial or job.spec.get("podReplacementPolicy") == "Failed" or "podFailurePolicy" in job.spec:
         return
     volume = _written_volume(pod, bundle)
     if volume is None:

@@ -77,7 +77,7 @@ def kueue_chain_unresolved(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
             yield Hit(
                 ("metadata", "labels", QUEUE_LABEL),
                 f"there is no LocalQueue {pod_item.queue} in this bundle (there is: {', '.join(i.name for i in queues)})",
-                ERROR,
+                ERROR if any(item.file == pod_item.item.file for item in queues) else WARNING,
                 item=pod_item.item,
             )
     for queue in bundle.of_kind("LocalQueue"):

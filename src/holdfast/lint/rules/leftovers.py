@@ -18,7 +18,7 @@ _BUILT_IN = frozenset(("system-cluster-critical", "system-node-critical", ""))
 @rule("HF801", "requests-missing", POD)
 def requests_missing(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """Accelerator or Kueue pods that do not say how much CPU and memory they need."""
-    if pod.kind == "DaemonSet":
+    if pod.kind == "DaemonSet" or pod.is_partial:
         return
     for container in pod.containers:
         accelerated = any(

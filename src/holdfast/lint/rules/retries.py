@@ -62,7 +62,7 @@ def set_restarts(pod: Pod) -> bool:
 def disruption_counts_as_failure(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """Each interruption of an interruptible Job is counted as a failure."""
     job = pod.template.job
-    if job is None or not pod.is_interruptible or ignores_disruption(job) or set_restarts(pod):
+    if job is None or not pod.is_interruptible or pod.is_partial or ignores_disruption(job) or set_restarts(pod):
         return
     limit = job.spec.get("backoffLimit", 6)
     yield Hit(

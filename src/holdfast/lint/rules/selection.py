@@ -235,12 +235,12 @@ def irrelevant_toleration(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 @rule("HF507", "gpu-request-selector-mismatch", POD)
 def gpu_request_selector_mismatch(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """GPUs without a type, or a type without GPUs."""
-    if pod.kind == "DaemonSet":
+    if pod.kind == "DaemonSet" or pod.is_partial:
         return
     requested = [container for container in pod.containers if any("nvidia.com/" in str(key) for key in _resources(container))]
     selected = pod.demand(keys.ACCELERATOR)
     if requested and pod.request(GPU) > 0 and not _has_gpu_choice(pod):
-        severity: Severity = WARNING
+        severity: Severity = WARNING if pod.is_interruptible else ADVICE
         yield Hit(
             (*requested[0].path, "resources"),
             f"asks for GPUs but not for a type: select {keys.ACCELERATOR}, a node pool or a ComputeClass (auto-provisioning: "

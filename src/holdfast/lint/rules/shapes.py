@@ -112,6 +112,8 @@ def tpu_topology(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         return
     elsewhere = pod.demand(keys.NODE_POOL) or pod.compute_class or pod.queue
     missing = [key for key in (keys.TPU_ACCELERATOR, keys.TPU_TOPOLOGY) if not pod.demand(key)]
+    if any("tpu-slice-topology" in str(key) or "tpu-topology" in str(key) for key in pod.annotations):
+        missing = [key for key in missing if key != keys.TPU_TOPOLOGY]  # dynamic slicing says it in an annotation
     if missing and not elsewhere and pod.kind != "DaemonSet" and not _custom_choice(pod):
         yield Hit(path, f"asks for TPU chips without selecting {' and '.join(missing)}", ERROR)
     topology = _topology(pod)

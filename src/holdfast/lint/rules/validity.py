@@ -29,10 +29,18 @@ def invalid_object(item: Item, bundle: Bundle) -> Iterator[Hit]:
         if item.kind not in ("Kustomization", "Component", "Config"):
             yield Hit((), "apiVersion is missing", ERROR)
         return
+    is_patch = any(pod.is_partial for pod in bundle.pods_of(item)) or _is_patch(item)
     for fault in validate(item.value, item.api_version, item.kind, bundle.settings.kubernetes):
-        if fault.kind == "missing" and fault.path == ("metadata",):
+        if fault.kind == "missing" and is_patch:
             continue
         yield Hit(fault.path, fault.message, ERROR if fault.is_certain else ADVICE, _fix(fault, item))
+
+
+def _is_patch(item: Item) -> bool:
+    """A strategic-merge patch: named so, or a workload without any container."""
+    name = item.file.rpartition("/")[2]
+    return "patch" in name or (item.kind in ("Job", "Deployment", "StatefulSet") and not items(
+        dig(item.value, "spec", "template", "spec", "containers")))
 
 
 def _fix(fault: Fault, item: Item) -> Fix | None:
@@ -59,7 +67,7 @@ def refused_combinations(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         yield Hit(path, f"restartPolicy must be Always, OnFailure or Never, not {restart}", ERROR)
     if job is None:
         return
-    if pod.kind in ("Job", "CronJob") and restart in (None, "Always"):
+    if pod.kind in ("Job", "CronJob") and restart in (None, "Always") and not pod.is_partial:
         fix = Fix((Edit("set", pod.spec_path, "Never", key="restartPolicy"),), safe=False)
         yield Hit(path, "a Job's pods need restartPolicy Never or OnFailure: the default, Always, is refused", ERROR, fix)
     if "podFailurePolicy" in job.spec and restart == "OnFailure":
