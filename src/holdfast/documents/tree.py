@@ -8,11 +8,11 @@ Path = tuple[str | int, ...]
 
 
 class Place(NamedTuple):
-    """A position in a text: line and column count from 1, index counts characters from 0."""
+    """A position in a text: line and column count from 1, offset counts characters from 0."""
 
     line: int
     column: int
-    index: int
+    offset: int
 
 
 def place(mark: Any) -> Place:

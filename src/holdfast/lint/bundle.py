@@ -28,6 +28,9 @@ class Bundle:
         self.settings = settings
         self.pods: list[Pod] = [Pod(template) for item in objects for template in templates(item)]
         self.pools: list[Pool] = pools
+        self._pods_of: dict[int, list[Pod]] = {}
+        for pod in self.pods:
+            self._pods_of.setdefault(id(pod.item), []).append(pod)
         self._by_kind: dict[str, list[Item]] = {}
         for item in objects:
             self._by_kind.setdefault(item.kind, []).append(item)
@@ -50,7 +53,7 @@ class Bundle:
 
     def pods_of(self, item: Item) -> list[Pod]:
         """The pods that an object makes."""
-        return [pod for pod in self.pods if pod.item is item]
+        return self._pods_of.get(id(item), [])
 
     def _apply_compute_classes(self) -> None:
         for pod in self.pods:

@@ -22,7 +22,8 @@ def _type(required: str = "", **fields: str) -> dict[str, Any]:
 
 
 _CLUSTER_QUEUE = {
-    "resourceGroups": "[]#kueue.ResourceGroup", "queueingStrategy": "string", "namespaceSelector": "#meta.v1.LabelSelector",
+    "resourceGroups": "[]#kueue.ResourceGroup", "queueingStrategy": "string",
+    "namespaceSelector": "#meta.v1.LabelSelector",
     "flavorFungibility": "object", "preemption": "#kueue.Preemption", "stopPolicy": "string", "fairSharing": "object",
     "admissionChecksStrategy": "#kueue.ChecksStrategy", "admissionScope": "object",
 }  # fmt: skip
@@ -32,7 +33,9 @@ TYPES: dict[str, dict[str, Any]] = {
     "kueue.ClusterQueueSpec1": _type(**_CLUSTER_QUEUE, cohort="string", admissionChecks="[]string"),
     "kueue.ClusterQueue2": _kind("#kueue.ClusterQueueSpec2"),
     "kueue.ClusterQueueSpec2": _type(**_CLUSTER_QUEUE, cohortName="string", concurrentAdmissionPolicy="object"),
-    "kueue.ResourceGroup": _type("coveredResources flavors", coveredResources="[]string", flavors="[]#kueue.FlavorQuotas"),
+    "kueue.ResourceGroup": _type(
+        "coveredResources flavors", coveredResources="[]string", flavors="[]#kueue.FlavorQuotas"
+    ),
     "kueue.FlavorQuotas": _type("name resources", name="string", resources="[]#kueue.ResourceQuota"),
     "kueue.ResourceQuota": _type(
         "name nominalQuota", name="string", nominalQuota="quantity", borrowingLimit="quantity", lendingLimit="quantity"
@@ -126,5 +129,11 @@ KINDS: dict[str, str] = {
     "autoscaling.x-k8s.io/v1beta1/ProvisioningRequest": "autoscaling.ProvisioningRequest",
 }
 for _version in ("v1beta1", "v1beta2"):
-    for _name in ("LocalQueue", "ResourceFlavor", "AdmissionCheck", "ProvisioningRequestConfig", "WorkloadPriorityClass"):
+    for _name in (
+        "LocalQueue",
+        "ResourceFlavor",
+        "AdmissionCheck",
+        "ProvisioningRequestConfig",
+        "WorkloadPriorityClass",
+    ):
         KINDS[f"kueue.x-k8s.io/{_version}/{_name}"] = f"kueue.{_name}"

@@ -52,7 +52,9 @@ def _flags(words: list[str]) -> dict[str, str]:
     return flags
 
 
-_SWITCHES = frozenset(("spot", "preemptible", "flex-start", "enable-queued-provisioning", "enable-autoscaling", "quiet"))
+_SWITCHES = frozenset(
+    ("spot", "preemptible", "flex-start", "enable-queued-provisioning", "enable-autoscaling", "quiet")
+)
 
 
 def _pool_from_flags(name: str, flags: dict[str, str], file: str, line: int) -> Pool:
@@ -68,13 +70,14 @@ def _pool_from_flags(name: str, flags: dict[str, str], file: str, line: int) -> 
         flex_start="flex-start" in flags,
         queued="enable-queued-provisioning" in flags,
         labels=tuple((key, value) for key, value in labels),
-        taints=tuple(_taint(part) for part in flags.get("node-taints", "").split(",") if part),
+        taints=tuple(taint(part) for part in flags.get("node-taints", "").split(",") if part),
         file=file,
         line=line,
     )
 
 
-def _taint(written: str) -> Taint:
+def taint(written: str) -> Taint:
+    """``key=value:effect`` as a taint."""
     pair, _, effect = written.rpartition(":")
     key, _, value = pair.partition("=")
     return Taint(key, value, effect)
@@ -97,7 +100,11 @@ def _terraform(source: str, file: str) -> Iterator[Pool]:
             queued=_attribute(_inner(body, "queued_provisioning"), "enabled") == "true",
             labels=tuple(re.findall(r'"?([\w./-]+)"?\s*[=:]\s*"([^"]*)"', _inner(config, "labels"))),
             taints=tuple(
-                Taint(_attribute(part, "key"), _attribute(part, "value"), _EFFECTS.get(_attribute(part, "effect"), "NoSchedule"))
+                Taint(
+                    _attribute(part, "key"),
+                    _attribute(part, "value"),
+                    _EFFECTS.get(_attribute(part, "effect"), "NoSchedule"),
+                )
                 for part in _every(config, "taint")
             ),
             shutdown_grace_seconds=_whole(_attribute(kubelet, "shutdown_grace_period_seconds")),
@@ -160,7 +167,11 @@ def _pool_from_mapping(name: str, config: dict[str, Any], accelerator: dict[str,
         flex_start=config.get("flexStart") is True,
         labels=tuple((key, str(value)) for key, value in mapping(config.get("labels")).items()),
         taints=tuple(
-            Taint(text(entry.get("key")), str(entry.get("value", "")), _EFFECTS.get(text(entry.get("effect")), "NoSchedule"))
+            Taint(
+                text(entry.get("key")),
+                str(entry.get("value", "")),
+                _EFFECTS.get(text(entry.get("effect")), "NoSchedule"),
+            )
             for entry in map(mapping, items(config.get("taint")))
         ),
         shutdown_grace_seconds=number(dig(config, "kubeletConfig", "shutdownGracePeriodSeconds")),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.documents import Document, Place, Problem, parse_documents
-from holdfast.documents.tree import Path, pointer
+from holdfast.documents import Document, Problem, parse_documents
+from holdfast.documents.tree import pointer
 from holdfast.lint import rules as _rules  # noqa: F401 - fills the table
 from holdfast.lint.bundle import Bundle, Settings
 from holdfast.lint.declared import pools_in_objects, pools_in_text
@@ -25,18 +25,6 @@ class Report(NamedTuple):
     findings: list[Finding]
     files: int
     objects: int
-
-
-class _Line:
-    """Stands in for a document where a finding is about a plain line of a script."""
-
-    index = 0
-
-    def __init__(self, line: int) -> None:
-        self.line = line
-
-    def locate(self, _path: Path, *, value: bool = False) -> Place:
-        return Place(self.line, 1, 0)
 
 
 def lint_bundle(sources: Sequence[Source], settings: Settings, extra_pools: Iterable[Pool] = ()) -> Report:
@@ -106,7 +94,8 @@ def _python(source: Source) -> list[Finding]:
     return [
         Finding(
             "HF103", "exit-zero-on-sigterm", ERROR,
-            f"the SIGTERM handler {found.handler} ends in exit 0: the Job counts as finished and the rest of the work never "
+            f"the SIGTERM handler {found.handler} ends in exit 0: the Job counts as finished and the rest of "
+            "the work never "
             "runs; save, then exit 75 (or 143)",
             source.name, found.line, found.column, "", "", "no",
         )
@@ -144,7 +133,16 @@ def _finding(entry: Rule, hit: Hit, item: Item | None) -> Finding:
     target = hit.item if hit.item is not None else item
     if isinstance(target, Pool):
         return Finding(
-            entry.code, entry.name, hit.severity, hit.message, target.file, target.line, 1, "", f"NodePool/{target.name}", "no"
+            entry.code,
+            entry.name,
+            hit.severity,
+            hit.message,
+            target.file,
+            target.line,
+            1,
+            "",
+            f"NodePool/{target.name}",
+            "no",
         )
     assert isinstance(target, Item)
     path = (*target.prefix, *hit.path)

@@ -1,12 +1,12 @@
 """What GKE offers, as small tables: GPU and TPU machines, and the keys and values that its autoscaler knows.
 
-Source: GoogleCloudPlatform/cluster-autoscaler at 7d250507339b (Apache-2.0), read 2026-08-21; keys marked extra come from
-the GKE documentation and public manifests of the same month. A machine row is ``name:GPUs:CPUs:memory in GiB``.
+Source: GoogleCloudPlatform/cluster-autoscaler at 7d250507339b (Apache-2.0), read 2026-08-21; keys marked extra come
+from the GKE documentation and public manifests of the same month. A machine row is ``name:GPUs:CPUs:memory in GiB``.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 
@@ -15,7 +15,7 @@ class Machine(NamedTuple):
 
     name: str
     accelerator: str
-    count: int
+    number: int
     cpu: int
     memory_gib: int
 
@@ -142,7 +142,7 @@ def machine(name: str) -> Machine | None:
     return accelerator_machines().get(name.removesuffix("-nolssd"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def cpus_by_gpu_count(gpu: str) -> dict[int, int]:
     """GPUs on one node -> most CPUs such a node can have; empty for an unknown type."""
     gpu = GPU_ALIASES.get(gpu, gpu)
@@ -151,14 +151,14 @@ def cpus_by_gpu_count(gpu: str) -> dict[int, int]:
     sizes: dict[int, int] = {}
     for entry in accelerator_machines().values():
         if entry.accelerator == gpu:
-            sizes[entry.count] = max(entry.cpu, sizes.get(entry.count, 0))
+            sizes[entry.number] = max(entry.cpu, sizes.get(entry.number, 0))
     return sizes
 
 
-@lru_cache(maxsize=None)
+@cache
 def most_chips_per_host(tpu: str) -> int | None:
     """TPU chips on the largest host of that type."""
-    return max((entry.count for entry in accelerator_machines().values() if entry.accelerator == tpu), default=None)
+    return max((entry.number for entry in accelerator_machines().values() if entry.accelerator == tpu), default=None)
 
 
 def is_known_key(key: str) -> bool:

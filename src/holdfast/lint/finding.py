@@ -22,7 +22,8 @@ ERROR, WARNING, ADVICE = Severity.ERROR, Severity.WARNING, Severity.ADVICE
 class Edit(NamedTuple):
     """One change to a document.
 
-    ``operation`` is ``set`` (a key of the mapping or list at ``path``, added or replaced), ``append`` (to the list at ``path``),
+    ``operation`` is ``set`` (a key of the mapping or list at ``path``, added or replaced), ``append`` or ``prepend``
+    (to the list at ``path``),
     ``remove`` (the key or element at ``path``), ``rename`` (the key at ``path`` to ``value``), ``first`` (move the
     element at ``path`` to the front of its list).
     """

@@ -12,7 +12,9 @@ def why_not(pod: Pod, pool: Pool) -> list[str]:
     """The reasons why this pod cannot run on that pool; empty when it can."""
     reasons = _labels(pod, pool)
     for taint in _taints(pod, pool):
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(entry, taint) for entry in pod.tolerations):
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(
+            _tolerates(entry, taint) for entry in pod.tolerations
+        ):
             reasons.append(f"the taint {taint.key}={taint.value}:{taint.effect} is not tolerated")
     gpus = pod.request(GPU)
     if gpus > pool.accelerator_count and not pod.request(TPU):

@@ -21,7 +21,9 @@ CONSUME_OLD = ("cluster-autoscaler.kubernetes.io/consume-provisioning-request",)
 GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
 
-_LAUNCHERS = re.compile(r"\b(torchrun|mpirun|mpiexec|torch\.distributed\.(run|launch)|deepspeed|horovodrun)\b|accelerate launch")
+_LAUNCHERS = re.compile(
+    r"\b(torchrun|mpirun|mpiexec|torch\.distributed\.(run|launch)|deepspeed|horovodrun)\b|accelerate launch"
+)
 _RANKS = frozenset(("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "COORDINATOR_ADDRESS", "NNODES"))
 _TRAINS = re.compile(r"train|fine-?tun", re.IGNORECASE)
 
@@ -129,8 +131,8 @@ class Pod:
         """Why the pods of this workload must run together; empty when they need not."""
         job = self.template.job
         if self.kind in GANGS:
-            return f"{self.kind} pods run together" if (self.template.count or 2) > 1 or self._siblings() else ""
-        count = self.template.count
+            return f"{self.kind} pods run together" if (self.template.pods or 2) > 1 or self._siblings() else ""
+        count = self.template.pods
         if self.kind == "Job" and job is not None and count is not None and count > 1:
             if self.rank_hint:
                 return f"{count} pods with {self.rank_hint}"
@@ -197,7 +199,7 @@ def _is_queued(pod: Pod) -> bool:
 
 
 def _picks_elsewhere(pod: Pod) -> bool:
-    """The pod is bound to machines that may or may not be Spot: a pool, a class, a custom label, or a forbidden Spot label."""
+    """The pod says itself that it does not want Spot."""
     if any(found.forbids and found.key in (keys.SPOT, keys.PREEMPTIBLE, keys.PROVISIONING) for found in pod.demands):
         return True
     return pod.selects(keys.PROVISIONING, "standard") is not None or pod.selects(keys.SPOT, "false") is not None

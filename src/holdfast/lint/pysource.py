@@ -30,9 +30,7 @@ def zero_exits(source: str) -> list[ZeroExit] | None:
 
 
 def _zero_exits(tree: ast.Module) -> list[ZeroExit]:
-    functions = {
-        node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     zeros = {"EX_OK"} | {
         target.id
         for node in tree.body

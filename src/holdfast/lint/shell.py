@@ -17,16 +17,18 @@ _PREFIXES = frozenset(("exec", "env", "nohup", "time", "sudo", "stdbuf", "nice",
 _COMPOUND_STARTS = frozenset(("if", "while", "until", "for", "case", "{", "(", "select"))
 _COMPOUND_ENDS = frozenset(("fi", "done", "esac", "}", ")"))
 # Short or without state: nothing is lost when their SIGTERM goes missing.
-_SHORT = frozenset("""
-echo printf sleep date mkdir cd export set source . ls cat cp mv rm ln touch chmod chown test [ [[ true false exit return
-wait kill hostname printenv env unset ulimit apt apt-get yum dnf apk pip pip3 uv git curl wget tar unzip gunzip gcloud
-gsutil nvidia-smi ldconfig sed awk grep egrep cut head tail tee sort tr wc seq read local declare nslookup ping host dig
-huggingface-cli hf kubectl sysctl mount umount df du free ps uname whoami id which command type let shift trap pushd popd
-conda activate service sshd ssh-keygen mktemp jq sync openssl base64 xargs find uniq rev basename dirname function fi
-done esac } ) : eval shopt alias umask stat realpath nproc lscpu lspci modprobe iptables ip ifconfig nc ln make cmake bc
-wc typeset readonly break continue getopts mapfile install ldd file md5sum sha256sum diff logger tty stty clear npm
-for case select in ssh scp rsync pgrep pkill setcap update-ca-certificates
-""".split())
+_SHORT_NAMES = """
+echo printf sleep date mkdir cd export set source . ls cat cp mv rm ln touch chmod chown test [ [[ true false
+exit return wait kill hostname printenv env unset ulimit apt apt-get yum dnf apk pip pip3 uv git curl wget tar
+unzip gunzip gcloud gsutil nvidia-smi ldconfig sed awk grep egrep cut head tail tee sort tr wc seq read local
+declare nslookup ping host dig huggingface-cli hf kubectl sysctl mount umount df du free ps uname whoami id
+which command type let shift trap pushd popd conda activate service sshd ssh-keygen mktemp jq sync openssl
+base64 xargs find uniq rev basename dirname function fi done esac } ) : eval shopt alias umask stat realpath
+nproc lscpu lspci modprobe iptables ip ifconfig nc make cmake bc typeset readonly break continue getopts mapfile
+install ldd file md5sum sha256sum diff logger tty stty clear npm for case select in ssh scp rsync pgrep pkill
+setcap update-ca-certificates
+"""
+_SHORT = frozenset(_SHORT_NAMES.split())
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _TERM = re.compile(r"\b(?:SIG)?TERM\b|(?<![\w-])15(?!\w)")
 _TRAP = re.compile(r"""\btrap\s+(?:--\s+)?("(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)\s+([A-Z0-9 ]+)""")

@@ -1,19 +1,12 @@
-"""What was given to lint: files, folders, standard input; read once, split into bundles."""
+"""What is linted: named texts."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-
-from holdfast.documents import Limits
-from holdfast.errors import UsageError
 
 MANIFESTS = (".yaml", ".yml", ".json")
 POOLS = (".tf", ".sh")
 PYTHON = (".py",)
-_SKIPPED = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 
 
 class Source(NamedTuple):
@@ -22,51 +15,3 @@ class Source(NamedTuple):
     name: str
     text: str
     problem: str = ""
-
-
-def gather(paths: Sequence[str]) -> list[list[str]]:
-    """Bundles of file names: all files named on the command line together, and each folder by itself."""
-    named: list[str] = []
-    folders: dict[str, list[str]] = {}
-    for path in paths:
-        if path == "-":
-            named.append(path)
-        elif os.path.isdir(path):
-            for folder, files in _walk(path):
-                folders.setdefault(folder, []).extend(files)
-        elif os.path.exists(path):
-            named.append(path)
-        else:
-            raise UsageError(f"there is no file or folder {path}", help="check the spelling")
-    seen = set(named)
-    bundles = [list(dict.fromkeys(named))] if named else []
-    for files in folders.values():
-        rest = [name for name in dict.fromkeys(files) if name not in seen]
-        if rest:
-            bundles.append(rest)
-    return bundles
-
-
-def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(name for name in names if not name.startswith(".") and name not in _SKIPPED)
-        wanted = [os.path.join(folder, name) for name in sorted(files) if name.endswith(MANIFESTS + POOLS)]
-        if wanted:
-            yield folder, wanted
-
-
-def read(name: str) -> Source:
-    """The text of a file; a file that is no text is a problem, one that may not be opened an error."""
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(Limits().characters * 4 + 1)
-        else:
-            with open(name, "rb") as stream:
-                data = stream.read(Limits().characters * 4 + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read {name}: {error.strerror}", help="check the file and its permissions") from None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        return Source(name, "", f"not UTF-8 text (byte {error.start})")
-    return Source("<stdin>" if name == "-" else name, text)

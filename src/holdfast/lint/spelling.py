@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def distance(left: str, right: str, limit: int) -> int:
-    """Edits (insert, delete, replace, swap neighbours) from one to the other; ``limit + 1`` when it is more than that."""
+    """Edits (insert, delete, replace, swap neighbours) between two words; ``limit + 1`` stands for more than that."""
     if abs(len(left) - len(right)) > limit:
         return limit + 1
     before: list[int] = []
@@ -36,7 +36,7 @@ def closest(word: str, candidates: Iterable[str], limit: int = 2) -> str | None:
 
 
 def field_like(word: str, candidates: Iterable[str]) -> str | None:
-    """The field that was probably meant: a near spelling, or one that the word contains (maxParallelism: parallelism)."""
+    """The field that was probably meant: a near spelling, or one inside the word (maxParallelism: parallelism)."""
     candidates = list(candidates)
     near = closest(word, candidates, 1 if len(word) < 5 else 2 if len(word) < 10 else 3)
     if near is not None:

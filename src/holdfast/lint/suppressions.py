@@ -1,7 +1,7 @@
 """Silenced findings; each must say why.
 
-``# holdfast: ignore HF104 because the sweep restarts itself`` on the line of the finding or right above it; at the top of
-a document it holds for the whole object. ``holdfast.dev/ignore: "HF104 because ...; HF801 because ..."`` as an
+``# holdfast: ignore HF104 because the sweep restarts itself`` on the line of the finding or right above it; at the top
+of a document it holds for the whole object. ``holdfast.dev/ignore: "HF104 because ...; HF801 because ..."`` as an
 annotation of the object does the same.
 """
 
@@ -78,7 +78,8 @@ class Suppressions:
                 used.add(cover)
         for entry in self.entries:
             if not entry.reason:
-                message = f"this suppression of {', '.join(sorted(entry.codes))} gives no reason and is not honoured: add `because ...`"
+                codes = ", ".join(sorted(entry.codes))
+                message = f"this suppression of {codes} gives no reason and is not honoured: add `because ...`"
                 kept.append(_about(entry, "HF901", "suppression-without-reason", message))
             elif entry not in used:
                 message = f"nothing here for {', '.join(sorted(entry.codes))} to silence: remove the suppression"

@@ -23,7 +23,7 @@ class Template(NamedTuple):
     value: dict[str, Any]
     path: Path
     role: str = "worker"  # worker, head, launcher, leader, submitter
-    count: int | None = 1  # pods at the same time; None where nobody can say
+    pods: int | None = 1  # pods at the same time; None where nobody can say
     hosts: int | None = None  # pods that make up one slice, where the kind says so
     job: Job | None = None
 

@@ -41,9 +41,7 @@ def _covered(budget: Item, bundle: Bundle) -> list[Pod]:
 
 def _neighbours(budget: Item, bundle: Bundle) -> list[Pod]:
     return [
-        pod
-        for pod in bundle.pods
-        if pod.kind != "PodTemplate" and same_namespace(pod.item.namespace, budget.namespace)
+        pod for pod in bundle.pods if pod.kind != "PodTemplate" and same_namespace(pod.item.namespace, budget.namespace)
     ]
 
 
@@ -59,11 +57,12 @@ def pdb_needs_scale(item: Item, bundle: Bundle) -> Iterator[Hit]:
         return
     pods = [pod for pod in _covered(item, bundle) if pod.kind in _NO_SCALE]
     if pods:
-        count = sum(pod.template.count or 1 for pod in pods)
+        count = sum(pod.template.pods or 1 for pod in pods)
         edits = [Edit("remove", ("spec", relative)), Edit("set", ("spec",), max(count - 1, 0), key="minAvailable")]
         yield Hit(
             ("spec", relative),
-            f"{pods[0].item.title} has no scale subresource, so {relative}: {item.spec[relative]} allows no disruption at all: "
+            f"{pods[0].item.title} has no scale subresource, so {relative}: {item.spec[relative]} allows no "
+            "disruption at all: "
             "every eviction answers 429; use an integer minAvailable below the pod count",
             ERROR,
             Fix(tuple(edits), safe=False),
@@ -80,10 +79,16 @@ def pdb_blocks_drain(item: Item, bundle: Bundle) -> Iterator[Hit]:
     """A budget under which no voluntary eviction ever succeeds."""
     most, least = item.spec.get("maxUnavailable"), item.spec.get("minAvailable")
     if most in (0, "0", "0%") and most is not False:
-        yield Hit(("spec", "maxUnavailable"), f"maxUnavailable: {most} blocks every drain and upgrade: leave room for one", WARNING)
+        yield Hit(
+            ("spec", "maxUnavailable"),
+            f"maxUnavailable: {most} blocks every drain and upgrade: leave room for one",
+            WARNING,
+        )
         return
     if least == "100%":
-        yield Hit(("spec", "minAvailable"), "minAvailable: 100% blocks every drain and upgrade: leave room for one", WARNING)
+        yield Hit(
+            ("spec", "minAvailable"), "minAvailable: 100% blocks every drain and upgrade: leave room for one", WARNING
+        )
         return
     needed = number(least)
     pods = _covered(item, bundle)
@@ -96,7 +101,8 @@ def pdb_blocks_drain(item: Item, bundle: Bundle) -> Iterator[Hit]:
     if needed >= total:
         yield Hit(
             ("spec", "minAvailable"),
-            f"minAvailable {needed} over {total} pod{'s' * (total != 1)} ({pods[0].item.title}): no voluntary eviction ever "
+            f"minAvailable {needed} over {total} pod{'s' * (total != 1)} ({pods[0].item.title}): no voluntary "
+            "eviction ever "
             "succeeds, so drains and upgrades hang",
             WARNING,
         )
@@ -109,10 +115,11 @@ def _replicas(pod: Pod, bundle: Bundle) -> int | None:
             if target.get("kind") == pod.kind and target.get("name") == pod.item.name:
                 return number(scaler.spec.get("minReplicas", 1))
         if any(
-            text(dig(scaler.spec, "scaleTargetRef", "name")) == pod.item.name for scaler in bundle.of_kind("ScaledObject")
+            text(dig(scaler.spec, "scaleTargetRef", "name")) == pod.item.name
+            for scaler in bundle.of_kind("ScaledObject")
         ):
             return None
-    return pod.template.count
+    return pod.template.pods
 
 
 @rule("HF703", "pdb-selects-nothing", OBJECT, "PodDisruptionBudget")
@@ -132,7 +139,8 @@ def pdb_is_not_protection(item: Item, bundle: Bundle) -> Iterator[Hit]:
     if pods:
         yield Hit(
             ("spec",),
-            f"a budget does not stop the loss of a {pods[0].capacity} node ({pods[0].item.title}): it governs drains and "
+            f"a budget does not stop the loss of a {pods[0].capacity} node ({pods[0].item.title}): it governs "
+            "drains and "
             "upgrades only; rely on checkpoints and the failure policy",
             ADVICE,
         )

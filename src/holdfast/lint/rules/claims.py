@@ -29,7 +29,7 @@ def claims(pod: Pod) -> Iterator[tuple[str, Path, dict[str, Any]]]:
 @rule("HF403", "rwo-claim-shared", POD)
 def rwo_claim_shared(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """More than one pod on a claim that attaches to one node."""
-    count = pod.template.count
+    count = pod.template.pods
     if count is None or count < 2:
         return
     for name, path, _ in claims(pod):
@@ -38,7 +38,8 @@ def rwo_claim_shared(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         if modes and modes <= _ONE_NODE:
             yield Hit(
                 path,
-                f"{count} pods share claim {name}, which is {', '.join(sorted(modes))}: the second node cannot attach it; "
+                f"{count} pods share claim {name}, which is {', '.join(sorted(modes))}: the second node cannot "
+                "attach it; "
                 "use ReadWriteMany (Filestore, gcsfuse) or ReadOnlyMany",
                 ERROR,
             )
@@ -50,7 +51,11 @@ def claim_unresolved(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     if pod.kind == "PodTemplate":
         return
     for name, path, _ in claims(pod):
-        if is_placeholder(name) or name in _claim_templates(pod) or bundle.named("PersistentVolumeClaim", name, pod.item.namespace):
+        if (
+            is_placeholder(name)
+            or name in _claim_templates(pod)
+            or bundle.named("PersistentVolumeClaim", name, pod.item.namespace)
+        ):
             continue
         certain = bundle.settings.is_cluster_snapshot
         yield Hit(
@@ -73,14 +78,16 @@ def zonal_claim_pins_zone(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace)
         class_name = text(claim.spec.get("storageClassName")) if claim else ""
         storage_class = bundle.named("StorageClass", class_name) if class_name else None
-        if storage_class is not None and _is_zonal(storage_class):
-            if storage_class.value.get("volumeBindingMode", "Immediate") == "Immediate":
-                yield Hit(
-                    path,
-                    f"StorageClass {class_name} binds a zonal disk before the pod is placed: the pod can run in that zone "
-                    "only; use WaitForFirstConsumer, a regional disk or a bucket",
-                    ADVICE,
-                )
+        if storage_class is None or not _is_zonal(storage_class):
+            continue
+        if storage_class.value.get("volumeBindingMode", "Immediate") == "Immediate":
+            yield Hit(
+                path,
+                f"StorageClass {class_name} binds a zonal disk before the pod is placed: the pod can run in "
+                "that zone "
+                "only; use WaitForFirstConsumer, a regional disk or a bucket",
+                ADVICE,
+            )
 
 
 def _is_zonal(storage_class: Item) -> bool:
@@ -93,14 +100,20 @@ def _is_zonal(storage_class: Item) -> bool:
 def overlapping_writers(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """A replacement pod starts to write while the old one still does."""
     job = pod.template.job
-    if job is None or pod.is_partial or job.spec.get("podReplacementPolicy") == "Failed" or "podFailurePolicy" in job.spec:
+    if (
+        job is None
+        or pod.is_partial
+        or job.spec.get("podReplacementPolicy") == "Failed"
+        or "podFailurePolicy" in job.spec
+    ):
         return
     volume = _written_volume(pod, bundle)
     if volume is None:
         return
     yield Hit(
         (*job.path, "podReplacementPolicy") if "podReplacementPolicy" in job.spec else job.path,
-        f"the replacement of a terminating pod starts at once, so two pods write to {volume}: set podReplacementPolicy: "
+        f"the replacement of a terminating pod starts at once, so two pods write to {volume}: set "
+        "podReplacementPolicy: "
         "Failed",
         WARNING if pod.is_interruptible else ADVICE,
         Fix((Edit("set", job.path, "Failed", key="podReplacementPolicy"),), safe=True),

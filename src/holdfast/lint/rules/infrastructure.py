@@ -26,7 +26,7 @@ _COORDINATORS = {"head": "a Ray head", "launcher": "an MPI launcher", "leader": 
 @rule("HF201", "infra-or-coordinator-on-spot", POD)
 def infra_or_coordinator_on_spot(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """Infrastructure, or the one pod that everything else hangs on, sits on machines that go away."""
-    if pod.capacity is Capacity.UNKNOWN or pod.capacity is Capacity.SPOT_INTENT and pod.template.role == "worker":
+    if pod.capacity is Capacity.UNKNOWN or (pod.capacity is Capacity.SPOT_INTENT and pod.template.role == "worker"):
         return
     path = _capacity_path(pod)
     if pod.kind in ("Deployment", "StatefulSet"):
@@ -46,7 +46,12 @@ def infra_or_coordinator_on_spot(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 def _capacity_path(pod: Pod) -> tuple[str | int, ...]:
     for demand in pod.demands:
-        if "spot" in demand.key or "flex-start" in demand.key or "preempt" in demand.key or "provisioning" in demand.key:
+        if (
+            "spot" in demand.key
+            or "flex-start" in demand.key
+            or "preempt" in demand.key
+            or "provisioning" in demand.key
+        ):
             return demand.path
     return pod.spec_path
 
@@ -76,7 +81,8 @@ def critical_priority_for_batch(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             return
         yield Hit(
             (*pod.spec_path, "priorityClassName"),
-            f"{name} preempts system pods and is shut down in the second slot, with them: give batch work a class of its own",
+            f"{name} preempts system pods and is shut down in the second slot, with them: give batch work a "
+            "class of its own",
             ERROR,
         )
 
@@ -98,7 +104,8 @@ def priority_class_hazard(item: Item, bundle: Bundle) -> Iterator[Hit]:
     if value < 0 and item.value.get("globalDefault") is True:
         yield Hit(
             ("globalDefault",),
-            f"globalDefault gives every pod without a class the priority {value}: any pod of another class preempts them",
+            f"globalDefault gives every pod without a class the priority {value}: any pod of another class "
+            "preempts them",
             WARNING,
             Fix((Edit("set", (), False, key="globalDefault"),), safe=False),
         )

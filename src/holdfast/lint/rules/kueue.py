@@ -9,7 +9,7 @@ from holdfast.documents.tree import Path
 from holdfast.lint.bundle import Bundle, same_namespace
 from holdfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
 from holdfast.lint.objects import Item, dig, items, mapping, text
-from holdfast.lint.profile import PROVREQ_PREFIX, QUEUE_LABEL, Pod
+from holdfast.lint.profile import GPU, PROVREQ_PREFIX, QUEUE_LABEL, TPU, Pod
 from holdfast.lint.quantity import quantity
 from holdfast.lint.rule import BUNDLE, POD, rule
 from holdfast.lint.workloads import GANGS
@@ -34,7 +34,8 @@ def kueue_metadata_misplaced(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             if QUEUE_LABEL in values and not pod.queue:
                 yield Hit(
                     (*template, field, QUEUE_LABEL),
-                    f"Kueue reads {QUEUE_LABEL} on the {pod.kind} itself, not on the pod template: the job does not queue",
+                    f"Kueue reads {QUEUE_LABEL} on the {pod.kind} itself, not on the pod template: the job does "
+                    "not queue",
                     ERROR,
                     _move(item, (*template, field), QUEUE_LABEL, "labels"),
                 )
@@ -72,11 +73,14 @@ def _move(item: Item, source: Path, key: str, target: str) -> Fix:
 def kueue_chain_unresolved(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
     """A link of LocalQueue, ClusterQueue, ResourceFlavor, AdmissionCheck, ProvisioningRequestConfig leads nowhere."""
     for pod_item in {id(pod.item): pod for pod in bundle.pods if pod.queue}.values():
-        queues = [item for item in bundle.of_kind("LocalQueue") if same_namespace(item.namespace, pod_item.item.namespace)]
+        queues = [
+            item for item in bundle.of_kind("LocalQueue") if same_namespace(item.namespace, pod_item.item.namespace)
+        ]
         if queues and not any(item.name == pod_item.queue for item in queues):
             yield Hit(
                 ("metadata", "labels", QUEUE_LABEL),
-                f"there is no LocalQueue {pod_item.queue} in this bundle (there is: {', '.join(i.name for i in queues)})",
+                f"there is no LocalQueue {pod_item.queue} in this bundle (there is: "
+                f"{', '.join(i.name for i in queues)})",
                 ERROR if any(item.file == pod_item.item.file for item in queues) else WARNING,
                 item=pod_item.item,
             )
@@ -146,14 +150,14 @@ def kueue_uncovered_resource(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
                 (*container.path, "resources", field, name),
                 f"ClusterQueue {queue.name} does not cover {name}: the workload is never admitted (unless Kueue is "
                 "configured to leave it out)",
-                ERROR,
+                ERROR if name in ("cpu", "memory", GPU, TPU) else WARNING,
             )
 
 
 @rule("HF603", "over-quota", POD)
 def over_quota(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """More than the queue will ever have, or more than the configured cap."""
-    count = pod.template.count
+    count = pod.template.pods
     if count is None or count < 1:
         return
     path = _parallelism_path(pod)
@@ -181,8 +185,8 @@ def _largest_quota(queue: Item, name: str) -> float | None:
     for _, group in _groups(queue):
         for flavor in items(group.get("flavors")):
             for resource in items(mapping(flavor).get("resources")):
-                if mapping(resource).get("name") == name:
-                    quotas.append(quantity(mapping(resource).get("nominalQuota")))
+                found = mapping(resource)
+                quotas += [quantity(found.get("nominalQuota"))] if found.get("name") == name else []
     known = [quota for quota in quotas if quota is not None]
     return max(known) if known and len(known) == len(quotas) else None
 

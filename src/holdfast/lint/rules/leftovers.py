@@ -64,7 +64,8 @@ def priority_class_missing(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     declared = bundle.settings.is_cluster_snapshot or bool(bundle.of_kind("PriorityClass"))
     yield Hit(
         (*pod.spec_path, "priorityClassName"),
-        f"PriorityClass {name} is not among the linted objects: without it the workload is accepted and no pod is ever made",
+        f"PriorityClass {name} is not among the linted objects: without it the workload is accepted and no pod "
+        "is ever made",
         ERROR if declared else WARNING,
     )
 
@@ -75,7 +76,7 @@ def no_stable_rank(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     job = pod.template.job
     if pod.kind not in ("Job", "CronJob") or job is None or job.spec.get("completionMode") == "Indexed":
         return
-    count = pod.template.count
+    count = pod.template.pods
     if count is None or count < 2:
         return
     hint = pod.rank_hint or ("a name that says training" if pod.trains else "")

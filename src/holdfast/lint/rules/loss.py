@@ -77,7 +77,9 @@ def shell_swallows_sigterm(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         if script is None or step is None:
             continue
         program = " ".join(step.text.split())[:60]
-        why = "is piped" if step.piped else "is not the last plain command" if script.shell != "sh" else "stays behind sh"
+        why = (
+            "is piped" if step.piped else "is not the last plain command" if script.shell != "sh" else "stays behind sh"
+        )
         yield Hit(
             _script_path(container, script),
             f"SIGTERM goes to {script.shell} (PID 1) and not to `{program}`, which {why}: use the exec form, "
@@ -121,12 +123,15 @@ def exit_zero_on_sigterm(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     for container in pod.containers:
         words = container.words
         for index, word in enumerate(words):
-            if word == "-c" and index + 1 < len(words) and "python" in " ".join(words[:index]) and zero_exits(words[index + 1]):
+            if (
+                word == "-c"
+                and index + 1 < len(words)
+                and "python" in " ".join(words[:index])
+                and zero_exits(words[index + 1])
+            ):
                 inside = index + 1 < len(container.command)
                 field = "command" if inside else "args"
-                yield Hit(
-                    (*container.path, field, index + 1 - (0 if inside else len(container.command))), _ZERO, ERROR
-                )
+                yield Hit((*container.path, field, index + 1 - (0 if inside else len(container.command))), _ZERO, ERROR)
 
 
 _ZERO = (
@@ -172,7 +177,9 @@ def bare_pod_on_interruptible(item: Item, bundle: Bundle) -> Iterator[Hit]:
     for pod in bundle.pods_of(item):
         if pod.capacity in (Capacity.SPOT, Capacity.FLEX_START):
             yield Hit(
-                ("kind",), f"nothing recreates a bare Pod when its {pod.capacity} node goes away: wrap it in a Job", ERROR
+                ("kind",),
+                f"nothing recreates a bare Pod when its {pod.capacity} node goes away: wrap it in a Job",
+                ERROR,
             )
 
 

@@ -80,7 +80,7 @@ def _judge(path: Path, value: Any, *, as_text: bool = True) -> Iterator[Hit]:
     written = value if not as_text or isinstance(value, str) else None
     if written is None:
         fix = Fix((Edit("set", path[:-1], str(value), key=path[-1]),), safe=True)
-        yield Hit(path, f"the run duration must be text: \"{value}\" in quotes", ERROR, fix)
+        yield Hit(path, f'the run duration must be text: "{value}" in quotes', ERROR, fix)
         return
     digits = str(written)
     if not digits.isascii() or not digits.isdigit():
@@ -142,7 +142,9 @@ def queued_pool_without_request(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             name = key.removeprefix(_OLD_PREFIX)
             if name in ("consume-provisioning-request", "provisioning-class-name"):
                 fix = Fix((Edit("rename", (*base, key), _NEW_PREFIX + name),), safe=True)
-                yield Hit((*base, key), f"the prefix {_OLD_PREFIX} is deprecated: write {_NEW_PREFIX}{name}", ADVICE, fix)
+                yield Hit(
+                    (*base, key), f"the prefix {_OLD_PREFIX} is deprecated: write {_NEW_PREFIX}{name}", ADVICE, fix
+                )
     if pod.kind == "PodTemplate" or pod.template.role != "worker":
         return
     place = pod.selects(QUEUED)

@@ -52,7 +52,8 @@ def set_restarts(pod: Pod) -> bool:
             reasons = items(entry.get("onJobFailureReasons"))
             only_policy = reasons == ["PodFailurePolicy"]
             fails_on_disruption = job is not None and any(
-                rule_entry.get("action") == "FailJob" and is_on_disruption(rule_entry) for rule_entry in failure_rules(job)
+                rule_entry.get("action") == "FailJob" and is_on_disruption(rule_entry)
+                for rule_entry in failure_rules(job)
             )
             return fails_on_disruption or not only_policy
     return False
@@ -76,14 +77,15 @@ def disruption_counts_as_failure(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 def _policy_fix(pod: Pod, job: Job) -> Fix | None:
     restart = pod.spec.get("restartPolicy")
-    existing = failure_rules(job)
-    if existing:
-        rules = [_IGNORE_DISRUPTION, *existing]
-        safe = False
+    safe = False
+    if failure_rules(job):
+        edits = [Edit("prepend", (*job.path, "podFailurePolicy", "rules"), _IGNORE_DISRUPTION)]
+    elif "podFailurePolicy" in job.spec:
+        return None
     else:
-        rules = [_IGNORE_DISRUPTION, _IGNORE_EXITS]
         safe = restart == "Never"
-    edits = [Edit("set", job.path, {"rules": rules}, key="podFailurePolicy")]
+        rules = [_IGNORE_DISRUPTION, _IGNORE_EXITS]
+        edits = [Edit("set", job.path, {"rules": rules}, key="podFailurePolicy")]
     if restart != "Never":
         edits.append(Edit("set", pod.spec_path, "Never", key="restartPolicy"))
     return Fix(tuple(edits), safe)
@@ -122,7 +124,8 @@ def failure_rule_order(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             path = (*job.path, "podFailurePolicy", "rules")
             yield Hit(
                 (*path, index),
-                f"this {entry['action']} rule matches exit code {codes[0]} before the DisruptionTarget rule is looked at: "
+                f"this {entry['action']} rule matches exit code {codes[0]} before the DisruptionTarget rule is "
+                "looked at: "
                 "the first match wins, so move that rule to the front",
                 ERROR,
                 Fix((Edit("first", (*path, target)),), safe=True),

@@ -23,6 +23,7 @@ from holdfast.lint.profile import GPU, Capacity, Pod
 from holdfast.lint.rule import OBJECT, POD, rule
 from holdfast.lint.spelling import closest, distance
 
+_WRONG_DOMAINS = ("gke.io", "cloud.gke.io", "google.com", "gke.google.com")
 _DOMAINS = ("cloud.google.com/", "autoscaling.gke.io/")
 _LISTED_VALUES: dict[str, frozenset[str]] = {
     keys.ACCELERATOR: GPU_TYPES | frozenset(GPU_ALIASES),
@@ -78,10 +79,10 @@ def _meant_outside(key: str) -> str | None:
     if f"cloud.google.com/{key}" in KEYS and key.startswith("gke-"):
         return f"cloud.google.com/{key}"
     domain, slash, name = key.partition("/")
-    if slash and f"cloud.google.com/{name}" in KEYS:
-        if distance(domain, "cloud.google.com", 3) <= 3 or domain in ("gke.io", "cloud.gke.io", "google.com", "gke.google.com"):
-            return f"cloud.google.com/{name}"
-    return None
+    if not slash or f"cloud.google.com/{name}" not in KEYS:
+        return None
+    near = distance(domain, "cloud.google.com", 3) <= 3
+    return f"cloud.google.com/{name}" if near or domain in _WRONG_DOMAINS else None
 
 
 def _misspelled(key: str, meant: str, path: Path) -> Hit:
@@ -116,7 +117,9 @@ def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator
         fix = Fix((Edit("set", path[:-1], "true", key=path[-1]),), safe=False)
         yield Hit(path, f'{key} is only ever "true", not "{value}"', ERROR, fix)
     elif key in TRUE_ONLY_KEYS and value == "false" and key != "cloud.google.com/gke-ephemeral-storage-local-ssd":
-        yield Hit(path, f'{key} is only ever "true" or absent: no node has "false"; use DoesNotExist in nodeAffinity', ERROR)
+        yield Hit(
+            path, f'{key} is only ever "true" or absent: no node has "false"; use DoesNotExist in nodeAffinity', ERROR
+        )
     elif key in _LISTED_VALUES and value not in _LISTED_VALUES[key]:
         near = closest(value, _LISTED_VALUES[key], 4)
         hint = f"; did you mean {near}?" if near else ""
@@ -143,7 +146,8 @@ def tolerates_without_selecting(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     )
     yield Hit(
         toleration.path,
-        "a toleration permits Spot nodes but does not ask for them: the pod may run on on-demand nodes at full price; add "
+        "a toleration permits Spot nodes but does not ask for them: the pod may run on on-demand nodes at full "
+        "price; add "
         f'the nodeSelector {keys.SPOT}: "true"',
         WARNING,
         Fix((edit,), safe=False),
@@ -166,7 +170,8 @@ def selects_without_tolerating(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     certain = tainted or bundle.settings.cluster_mode == "standard"
     yield Hit(
         demand.path,
-        "selects Spot nodes without tolerating their taint: Autopilot adds the toleration, auto-provisioned and tainted "
+        "selects Spot nodes without tolerating their taint: Autopilot adds the toleration, auto-provisioned "
+        "and tainted "
         "Standard pools need it",
         WARNING if certain else ADVICE,
         Fix((edit,), safe=True),
@@ -198,7 +203,9 @@ def provisioning_model_conflict(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     chosen = flex or (model and "flex-start" in model.values) or pod.compute_class or pod.demand(keys.NODE_POOL)
     if tolerated and not chosen and not pod.queue and pod.kind != "DaemonSet":
         yield Hit(
-            tolerated.path, "tolerates the flex-start taint without selecting flex-start: GKE reports that as an error", ERROR
+            tolerated.path,
+            "tolerates the flex-start taint without selecting flex-start: GKE reports that as an error",
+            ERROR,
         )
 
 
@@ -213,7 +220,9 @@ def provisioning_model_conflict_in_class(item: Item, _bundle: Bundle) -> Iterato
         if row.get("spot") is True:
             yield Hit((*path, "spot"), "spot and flexStart in one priority: give each a priority of its own", ERROR)
         if mapping(row.get("reservations")).get("affinity") in ("Specific", "AnyBestEffort"):
-            yield Hit((*path, "reservations"), "flexStart does not use reservations: give each a priority of its own", ERROR)
+            yield Hit(
+                (*path, "reservations"), "flexStart does not use reservations: give each a priority of its own", ERROR
+            )
 
 
 @rule("HF506", "irrelevant-toleration", POD)
@@ -225,7 +234,8 @@ def irrelevant_toleration(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         if toleration.is_spotlike:
             yield Hit(
                 toleration.path,
-                f"a flex-start pod has no use for the Spot taint {toleration.key}; if the selector is ever dropped, it lands "
+                f"a flex-start pod has no use for the Spot taint {toleration.key}; if the selector is ever "
+                "dropped, it lands "
                 "on Spot",
                 ADVICE,
                 Fix((Edit("remove", toleration.path),), safe=True),
@@ -237,26 +247,30 @@ def gpu_request_selector_mismatch(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """GPUs without a type, or a type without GPUs."""
     if pod.kind == "DaemonSet" or pod.is_partial:
         return
-    requested = [container for container in pod.containers if any("nvidia.com/" in str(key) for key in _resources(container))]
+    requested = [
+        container for container in pod.containers if any("nvidia.com/" in str(key) for key in _resources(container))
+    ]
     selected = pod.demand(keys.ACCELERATOR)
     if requested and pod.request(GPU) > 0 and not _has_gpu_choice(pod):
         severity: Severity = WARNING if pod.is_interruptible else ADVICE
         yield Hit(
             (*requested[0].path, "resources"),
-            f"asks for GPUs but not for a type: select {keys.ACCELERATOR}, a node pool or a ComputeClass (auto-provisioning: "
+            f"asks for GPUs but not for a type: select {keys.ACCELERATOR}, a node pool or a ComputeClass "
+            "(auto-provisioning: "
             '"GPU type is not specified")',
             severity,
         )
     every = [*pod.containers, *pod.init_containers]
     claims = pod.spec.get("resourceClaims") or any(mapping(c.value.get("resources")).get("claims") for c in every)
-    if selected and not claims and not any("nvidia.com/" in str(key) for c in every for key in _resources(c)):
-        if pod.containers and not all(is_placeholder(container.value.get("resources")) for container in pod.containers):
-            yield Hit(
-                selected.path,
-                f"selects GPU nodes but requests no {GPU}: without a request no toleration is injected, and the GPU taint "
-                "keeps the pod out",
-                ERROR,
-            )
+    asked = claims or any("nvidia.com/" in str(key) for container in every for key in _resources(container))
+    if selected and not asked and not all(is_placeholder(entry.value.get("resources")) for entry in pod.containers):
+        yield Hit(
+            selected.path,
+            f"selects GPU nodes but requests no {GPU}: without a request no toleration is injected, and the "
+            "GPU taint "
+            "keeps the pod out",
+            ERROR,
+        )
 
 
 def _resources(container: Any) -> list[Any]:
@@ -269,7 +283,12 @@ def _has_gpu_choice(pod: Pod) -> bool:
     for demand in pod.demands:
         if demand.forbids:
             continue
-        if demand.key in (keys.ACCELERATOR, keys.NODE_POOL, keys.PROVISIONING_REQUEST, "cloud.google.com/machine-family"):
+        if demand.key in (
+            keys.ACCELERATOR,
+            keys.NODE_POOL,
+            keys.PROVISIONING_REQUEST,
+            "cloud.google.com/machine-family",
+        ):
             return True
         if not demand.key.startswith("cloud.google.com/") and not demand.key.startswith("kubernetes.io/"):
             return True  # a custom or instance-type label names the machines

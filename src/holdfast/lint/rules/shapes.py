@@ -13,7 +13,7 @@ from holdfast.lint.finding import ERROR, Hit
 from holdfast.lint.fitting import why_not
 from holdfast.lint.objects import Item, is_placeholder, items, mapping, number, text
 from holdfast.lint.profile import GPU, TPU, Pod
-from holdfast.lint.rule import OBJECT, POD, rule
+from holdfast.lint.rule import BUNDLE, OBJECT, POD, rule
 
 _SHARING = ("cloud.google.com/gke-gpu-partition-size", "cloud.google.com/gke-max-shared-clients-per-gpu")
 
@@ -80,10 +80,25 @@ def impossible_shape_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
         path = ("spec", "priorities", index, "gpu")
         if found and gpu and kind and not is_placeholder(kind) and found.accelerator != kind:
             yield Hit(path, f"{found.name} comes with {found.accelerator}, not {kind}", ERROR)
-        elif found and gpu and count is not None and found.count != count:
-            yield Hit(path, f"{found.name} has {found.count} {found.accelerator}, not {count}", ERROR)
+        elif found and gpu and count is not None and found.number != count:
+            yield Hit(path, f"{found.name} has {found.number} {found.accelerator}, not {count}", ERROR)
         elif count is not None and (sizes := cpus_by_gpu_count(kind)) and count not in sizes:
             yield Hit(path, f"no machine has {count} {kind}: there are {', '.join(map(str, sorted(sizes)))}", ERROR)
+
+
+@rule("HF602", "impossible-shape", BUNDLE)
+def impossible_pool(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
+    """A declared pool whose machine type does not have that many GPUs."""
+    for pool in bundle.pools:
+        found = machine(pool.machine_type)
+        if found is None or not pool.accelerator or is_placeholder(pool.accelerator):
+            continue
+        if pool.accelerator.startswith("nvidia-") and found.accelerator != pool.accelerator:
+            message = f"{found.name} comes with {found.accelerator}, not {pool.accelerator}: the pool cannot be made"
+            yield Hit((), message, ERROR, item=pool)
+        elif found.number != pool.accelerator_count:
+            has = f"{found.name} has {found.number} {found.accelerator}"
+            yield Hit((), f"{has}, not {pool.accelerator_count}: the pool cannot be made", ERROR, item=pool)
 
 
 def _topology(pod: Pod) -> tuple[str, int] | None:
@@ -129,13 +144,14 @@ def _slice(pod: Pod, path: tuple[Any, ...], chips: float, topology: tuple[str, i
     hosts = pod.template.hosts
     if total <= (most or chips) or hosts is None or pod.kind in ("Deployment", "StatefulSet", "Pod", "PodTemplate"):
         return
-    pods = {hosts, pod.template.count or hosts}
+    pods = {hosts, pod.template.pods or hosts}
     if pod.kind == "LeaderWorkerSet":
         pods.add(hosts - 1)
     if not any(count * chips == total or (count * chips) % total == 0 for count in pods if count > 0):
         yield Hit(
             path,
-            f"{hosts} pods x {chips:g} chips = {hosts * chips:g}, but a {name} slice has {total}: slices are all or nothing",
+            f"{hosts} pods x {chips:g} chips = {hosts * chips:g}, but a {name} slice has {total}: slices are "
+            "all or nothing",
             ERROR,
         )
 

@@ -39,7 +39,15 @@ class Target(NamedTuple):
 
 def checkpoint_targets(pod: Pod) -> Iterator[Target]:
     """Absolute paths that the environment or a flag names as checkpoint or output directory."""
-    if pod.kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet", "RayService", "PodTemplate"):
+    if pod.kind in (
+        "Deployment",
+        "StatefulSet",
+        "DaemonSet",
+        "ReplicaSet",
+        "LeaderWorkerSet",
+        "RayService",
+        "PodTemplate",
+    ):
         return  # these serve; what looks like a checkpoint is a model they read
     for container in pod.containers:
         seen: set[str] = set()
@@ -78,7 +86,9 @@ def volume_at(target: Target, pod: Pod) -> tuple[str, dict[str, object]] | None:
             best, found = mounted, name
     if found is None:
         return None
-    volume = next((mapping(entry) for entry in items(pod.spec.get("volumes")) if mapping(entry).get("name") == found), {})
+    volume = next(
+        (mapping(entry) for entry in items(pod.spec.get("volumes")) if mapping(entry).get("name") == found), {}
+    )
     return found, volume
 
 
@@ -90,7 +100,8 @@ def checkpoint_path_unmounted(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             continue
         yield Hit(
             target.path,
-            f"{target.name} is {target.directory}, which no volume is mounted at: what is written there is lost with the "
+            f"{target.name} is {target.directory}, which no volume is mounted at: what is written there is lost "
+            "with the "
             "pod; mount durable storage or use gs://",
             ERROR,
         )
@@ -117,7 +128,8 @@ def checkpoint_on_ephemeral(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         if kind is not None and not _is_network_path(volume):
             yield Hit(
                 target.path,
-                f"{target.name} is {target.directory} on {_EPHEMERAL[kind]} ({name}): lost when the node goes away; use a "
+                f"{target.name} is {target.directory} on {_EPHEMERAL[kind]} ({name}): lost when the node goes "
+                "away; use a "
                 "PVC, gcsfuse or gs://",
                 ERROR,
             )
@@ -141,7 +153,8 @@ def gcsfuse_annotation(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         where = f"; on the {pod.kind} itself it has no effect" if elsewhere else ""
         yield Hit(
             (*pod.spec_path, "volumes", index),
-            f'a gcsfuse volume needs the annotation {GCSFUSE_ANNOTATION}: "true" on the pod template{where}: without its '
+            f'a gcsfuse volume needs the annotation {GCSFUSE_ANNOTATION}: "true" on the pod template{where}: '
+            "without its "
             "sidecar the mount never completes",
             ERROR,
             _annotate(pod),

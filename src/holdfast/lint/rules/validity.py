@@ -39,8 +39,10 @@ def invalid_object(item: Item, bundle: Bundle) -> Iterator[Hit]:
 def _is_patch(item: Item) -> bool:
     """A strategic-merge patch: named so, or a workload without any container."""
     name = item.file.rpartition("/")[2]
-    return "patch" in name or (item.kind in ("Job", "Deployment", "StatefulSet") and not items(
-        dig(item.value, "spec", "template", "spec", "containers")))
+    return "patch" in name or (
+        item.kind in ("Job", "Deployment", "StatefulSet")
+        and not items(dig(item.value, "spec", "template", "spec", "containers"))
+    )
 
 
 def _fix(fault: Fault, item: Item) -> Fix | None:
@@ -69,7 +71,9 @@ def refused_combinations(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         return
     if pod.kind in ("Job", "CronJob") and restart in (None, "Always") and not pod.is_partial:
         fix = Fix((Edit("set", pod.spec_path, "Never", key="restartPolicy"),), safe=False)
-        yield Hit(path, "a Job's pods need restartPolicy Never or OnFailure: the default, Always, is refused", ERROR, fix)
+        yield Hit(
+            path, "a Job's pods need restartPolicy Never or OnFailure: the default, Always, is refused", ERROR, fix
+        )
     if "podFailurePolicy" in job.spec and restart == "OnFailure":
         fix = Fix((Edit("set", pod.spec_path, "Never", key="restartPolicy"),), safe=False)
         yield Hit(path, "podFailurePolicy is refused with restartPolicy OnFailure: only Never is allowed", ERROR, fix)
@@ -94,6 +98,7 @@ def selector_must_match(item: Item, _bundle: Bundle) -> Iterator[Hit]:
         if labels.get(key) != value and not is_placeholder(value) and not is_placeholder(labels.get(key)):
             yield Hit(
                 ("spec", "selector", "matchLabels", key),
-                f"the pod template does not carry {key}={text(value)}: the API refuses a selector that misses its own pods",
+                f"the pod template does not carry {key}={text(value)}: the API refuses a selector that misses "
+                "its own pods",
                 ERROR,
             )
