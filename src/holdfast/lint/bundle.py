@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from holdfast.lint.objects import Item, items, mapping, text
 from holdfast.lint.pools import Pool
 from holdfast.lint.profile import Capacity, Pod
+from holdfast.lint.scheduling import SPOT
 from holdfast.lint.workloads import templates
 
 
@@ -35,6 +36,7 @@ class Bundle:
         for item in objects:
             self._by_kind.setdefault(item.kind, []).append(item)
         self._apply_compute_classes()
+        self._apply_queues()
 
     def of_kind(self, *kinds: str) -> list[Item]:
         """All objects of these kinds."""
@@ -65,6 +67,30 @@ class Bundle:
                 pod.capacity = Capacity.SPOT
             elif any(mapping(row.get("flexStart")).get("enabled") is True for row in rows):
                 pod.capacity = Capacity.FLEX_START
+
+    def cluster_queue(self, pod: Pod) -> Item | None:
+        """The ClusterQueue of a pod, where the bundle has the chain to it."""
+        local = self.named("LocalQueue", pod.queue, pod.item.namespace) if pod.queue else None
+        return self.named("ClusterQueue", text(local.spec.get("clusterQueue"))) if local else None
+
+    def _apply_queues(self) -> None:
+        """Flavors that are all Spot nodes, or an admission check that provisions nodes, decide the capacity."""
+        for pod in self.pods:
+            queue = self.cluster_queue(pod) if pod.queue and pod.capacity is Capacity.UNKNOWN else None
+            if queue is None:
+                continue
+            groups = [mapping(group) for group in items(queue.spec.get("resourceGroups"))]
+            names = [mapping(flavor).get("name") for group in groups for flavor in items(group.get("flavors"))]
+            flavors = [self.named("ResourceFlavor", text(name)) for name in names]
+            labels = [mapping(flavor.spec.get("nodeLabels")) for flavor in flavors if flavor]
+            if labels and all(entry.get(SPOT) == "true" for entry in labels):
+                pod.capacity = Capacity.SPOT
+            elif labels and len(labels) == len(names) and self._is_provisioned(queue):
+                pod.capacity = Capacity.QUEUED
+
+    def _is_provisioned(self, queue: Item) -> bool:
+        checks = [self.named("AdmissionCheck", text(name)) for name in items(queue.spec.get("admissionChecks"))]
+        return any(check and "provisioning-request" in text(check.spec.get("controllerName")) for check in checks)
 
 
 def same_namespace(left: str, right: str) -> bool:

@@ -121,11 +121,6 @@ def _checks(queue: Item) -> Iterator[tuple[Path, Any]]:
         yield ("spec", "admissionChecksStrategy", "admissionChecks", index, "name"), mapping(entry).get("name")
 
 
-def _cluster_queue(pod: Pod, bundle: Bundle) -> Item | None:
-    local = bundle.named("LocalQueue", pod.queue, pod.item.namespace) if pod.queue else None
-    return bundle.named("ClusterQueue", text(local.spec.get("clusterQueue"))) if local else None
-
-
 def _requested(pod: Pod) -> dict[str, float]:
     names: dict[str, None] = {}
     for container in pod.containers:
@@ -136,7 +131,7 @@ def _requested(pod: Pod) -> dict[str, float]:
 @rule("HF306", "kueue-uncovered-resource", POD)
 def kueue_uncovered_resource(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """A requested resource that the ClusterQueue does not cover."""
-    queue = _cluster_queue(pod, bundle)
+    queue = bundle.cluster_queue(pod)
     if queue is None:
         return
     covered = {name for _, group in _groups(queue) for name in items(group.get("coveredResources"))}
@@ -165,7 +160,7 @@ def over_quota(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     total = pod.accelerators * count
     if cap is not None and total > cap:
         yield Hit(path, f"{count} pods ask for {total:g} accelerators, above the cap of {cap}", WARNING)
-    queue = _cluster_queue(pod, bundle)
+    queue = bundle.cluster_queue(pod)
     if queue is None or queue.spec.get("cohort") or queue.spec.get("cohortName"):
         return
     minimum = "kueue.x-k8s.io/job-min-parallelism" in pod.item.annotations

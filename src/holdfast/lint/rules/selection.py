@@ -111,7 +111,7 @@ def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator
         fix = Fix((Edit("set", path[:-1], spelled, key=path[-1]),), safe=True)
         yield Hit(path, f'the value of {key} must be text: write "{spelled}" in quotes', ERROR, fix)
         return
-    if value is None or is_placeholder(value) or value.isupper() or forbids:
+    if value is None or is_placeholder(value) or forbids:
         return
     if key in TRUE_ONLY_KEYS and value not in ("true", "false"):
         fix = Fix((Edit("set", path[:-1], "true", key=path[-1]),), safe=False)

@@ -72,7 +72,10 @@ def refused_combinations(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     if pod.kind in ("Job", "CronJob") and restart in (None, "Always") and not pod.is_partial:
         fix = Fix((Edit("set", pod.spec_path, "Never", key="restartPolicy"),), safe=False)
         yield Hit(
-            path, "a Job's pods need restartPolicy Never or OnFailure: the default, Always, is refused", ERROR, fix
+            path if restart else pod.spec_path,
+            "a Job's pods need restartPolicy Never or OnFailure: the default, Always, is refused",
+            ERROR,
+            fix,
         )
     if "podFailurePolicy" in job.spec and restart == "OnFailure":
         fix = Fix((Edit("set", pod.spec_path, "Never", key="restartPolicy"),), safe=False)
