@@ -36,7 +36,7 @@ MUTATIONS = {
     "unknown GPU": (lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-accelerator"), "nvidia-l44"), {"HF502"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-accelerator"),
     "tolerates only": (lambda j: cut(j, *SELECTOR, SPOT), {"HF503"}, "/spec/template/spec/tolerations/0"),
     "selects only": (lambda j: cut(j, *POD, "tolerations"), {"HF504"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-spot"),
-    "spot and flex": (lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-flex-start"), "true"), {"HF303", "HF302", "HF505", "HF506"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-flex-start"),
+    "spot and flex": (lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-flex-start"), "true"), {"HF303", "HF302", "HF505"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-flex-start"),
     "contradiction": (lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-provisioning"), "standard"), {"HF505"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-provisioning"),
     "GPU without type": (lambda j: cut(j, *SELECTOR, "cloud.google.com/gke-accelerator"), {"HF507"}, "/spec/template/spec/containers/0/resources"),
     "type without GPU": (lambda j: put(j, (*MAIN, "resources"), {"requests": {"cpu": 1, "memory": "1Gi"}}), {"HF507"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-accelerator"),

@@ -111,7 +111,10 @@ def _events(text: str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = " ".join(str(part) for part in (error.context, error.problem) if part)
+        last = text.count("\n") + 1  # libyaml puts the end of a text without a last newline one line too far
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        if line > last:
+            line, column = last, len(text) - text.rfind("\n")
         raise _StopReading(Problem(f"not YAML: {message}", line, column, fatal=True)) from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         line, column, sentence = _unreadable(text, error)

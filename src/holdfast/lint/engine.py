@@ -64,15 +64,10 @@ def _manifest(source: Source) -> tuple[list[Item], list[Finding]]:
         return [], []
     parsed = parse_documents(source.text)
     objects = [item for document in parsed.documents for item in unpack(source.name, document)]
-    findings = []
-    for problem in parsed.problems:
-        finding = _broken(source.name, problem, parsed.documents)
-        if problem.fatal and is_template:
-            finding = finding._replace(
-                severity=ADVICE,
-                message="a template, not YAML: render it first (helm template . | holdfast lint -)",
-            )
-        findings.append(finding)
+    findings = [_broken(source.name, problem, parsed.documents) for problem in parsed.problems]
+    if is_template and parsed.problems and parsed.problems[-1].fatal:
+        message = "a template, not YAML: render it first (helm template . | holdfast lint -)"
+        findings = [findings[-1]._replace(severity=ADVICE, message=message)]
     return objects, findings
 
 

@@ -17,14 +17,14 @@ Lint = Callable[[Sequence[Source]], list[Finding]]
 def repair(sources: Sequence[Source], lint: Lint, *, unsafe: bool) -> tuple[list[Source], int]:
     """The sources with everything fixed that may be, and the number of fixes."""
     current = {source.name: source for source in sources}
-    done: set[tuple[str, str, str, str]] = set()
+    done: set[tuple[str, str, int, str, str]] = set()
     fixed = 0
     for _ in range(_ROUNDS):
         findings = [entry for entry in lint(list(current.values())) if entry.fix and (entry.fix.safe or unsafe)]
         before = fixed
         shifted: set[tuple[str, int]] = set()
         for finding in findings:
-            key = (finding.rule, finding.file, finding.pointer, finding.message)
+            key = (finding.rule, finding.file, finding.document, finding.pointer, finding.message)
             place = (finding.file, finding.document)
             if key in done or place in shifted or finding.fix is None or finding.file not in current:
                 continue

@@ -158,7 +158,12 @@ def tolerates_without_selecting(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 def selects_without_tolerating(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """Selects Spot nodes but does not tolerate their taint."""
     demand = pod.selects(keys.SPOT)
-    if demand is None or pod.compute_class or any(_tolerates_spot(entry) for entry in pod.tolerations):
+    if (
+        demand is None
+        or pod.compute_class
+        or pod.selects(keys.FLEX_START)
+        or any(_tolerates_spot(entry) for entry in pod.tolerations)
+    ):
         return
     value = {"key": keys.SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
     edit = (
@@ -228,7 +233,7 @@ def provisioning_model_conflict_in_class(item: Item, _bundle: Bundle) -> Iterato
 @rule("HF506", "irrelevant-toleration", POD)
 def irrelevant_toleration(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """A flex-start pod that tolerates Spot."""
-    if pod.capacity is not Capacity.FLEX_START:
+    if pod.capacity is not Capacity.FLEX_START or pod.selects(keys.SPOT):
         return
     for toleration in pod.tolerations:
         if toleration.is_spotlike:
