@@ -87,7 +87,12 @@ def queue_objects(flavor="l4", covered=("cpu", "memory", "nvidia.com/gpu"), quot
     return [
         {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": "l4"}},
         {"apiVersion": api, "kind": "ClusterQueue", "metadata": {"name": "all"}, "spec": spec},
-        {"apiVersion": api, "kind": "LocalQueue", "metadata": {"name": "q", "namespace": "ml"}, "spec": {"clusterQueue": "all"}},
+        {
+            "apiVersion": api,
+            "kind": "LocalQueue",
+            "metadata": {"name": "q", "namespace": "ml"},
+            "spec": {"clusterQueue": "all"},
+        },
         {"apiVersion": api, "kind": "AdmissionCheck", "metadata": {"name": "dws"}, "spec": check_spec},
         {
             "apiVersion": api,
@@ -95,7 +100,7 @@ def queue_objects(flavor="l4", covered=("cpu", "memory", "nvidia.com/gpu"), quot
             "metadata": {"name": "config"},
             "spec": {"provisioningClassName": "queued-provisioning.gke.io"},
         },
-    ]  # fmt: skip
+    ]
 
 
 def queued_job(queue="q"):
@@ -117,12 +122,18 @@ QUEUES = {"HF305", "HF306", "HF603"}
         ([*queue_objects(), queued_job("typo")], {"HF305"}),
         (queue_objects(flavor="L4"), {"HF305"}),
         (queue_objects(check="dsw"), {"HF305"}),
-        ([put(item, ("spec", "clusterQueue"), "non") if item["kind"] == "LocalQueue" else item for item in queue_objects()], {"HF305"}),
+        (
+            [
+                put(item, ("spec", "clusterQueue"), "non") if item["kind"] == "LocalQueue" else item
+                for item in queue_objects()
+            ],
+            {"HF305"},
+        ),
         ([*queue_objects(covered=("cpu", "memory")), queued_job()], {"HF306"}),
         ([*queue_objects(quota="1"), queued_job()], {"HF603"}),
         ([*queue_objects(quota="1", cohort="shared"), queued_job()], set()),
     ],
-)  # fmt: skip
+)
 def test_kueue_chains(objects, codes):
     assert lint_objects(*objects) & QUEUES == codes
 
@@ -179,9 +190,16 @@ def storage_class(mode, **parameters):
         ([put(claim("ReadWriteMany"), ("metadata", "namespace"), "x"), claiming_job()], {"HF404"}),
         ([claim("ReadWriteMany", "fast"), storage_class("Immediate"), claiming_job()], {"HF406"}),
         ([claim("ReadWriteMany", "fast"), storage_class("WaitForFirstConsumer"), claiming_job()], set()),
-        ([claim("ReadWriteMany", "fast"), storage_class("Immediate", **{"replication-type": "regional-pd"}), claiming_job()], set()),
+        (
+            [
+                claim("ReadWriteMany", "fast"),
+                storage_class("Immediate", **{"replication-type": "regional-pd"}),
+                claiming_job(),
+            ],
+            set(),
+        ),
     ],
-)  # fmt: skip
+)
 def test_claims(objects, codes):
     assert lint_objects(*objects) == codes
 

@@ -312,14 +312,35 @@ def test_explain_and_rules(folder):
 
 SUPPRESSED = [
     ("# holdfast: ignore HF101 because drains may take long\n" + WARNING, []),
-    (WARNING.replace("terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 60  # holdfast: ignore HF101 because drains"), []),
-    (WARNING.replace("      terminationGracePeriodSeconds", "      # holdfast: ignore HF101, HF102 because drains\n      terminationGracePeriodSeconds"), []),
+    (
+        WARNING.replace(
+            "terminationGracePeriodSeconds: 60",
+            "terminationGracePeriodSeconds: 60  # holdfast: ignore HF101 because drains",
+        ),
+        [],
+    ),
+    (
+        WARNING.replace(
+            "      terminationGracePeriodSeconds",
+            "      # holdfast: ignore HF101, HF102 because drains\n      terminationGracePeriodSeconds",
+        ),
+        [],
+    ),
     ("# holdfast: ignore HF101\n" + WARNING, ["HF101", "HF901"]),
     ("# holdfast: ignore HF105 because of habit\n" + WARNING, ["HF101", "HF902"]),
     (GOOD + "---\n# holdfast: ignore HF101 because drains\n" + WARNING, []),
     ("# holdfast: ignore HF101 because drains\n" + GOOD + "---\n" + WARNING, ["HF101", "HF902"]),
-    (text(put(yaml.safe_load(WARNING), ("metadata", "annotations"), {"holdfast.dev/ignore": "HF101 because drains; HF102 because x"})), ["HF902"]),
-]  # fmt: skip
+    (
+        text(
+            put(
+                yaml.safe_load(WARNING),
+                ("metadata", "annotations"),
+                {"holdfast.dev/ignore": "HF101 because drains; HF102 because x"},
+            )
+        ),
+        ["HF902"],
+    ),
+]
 
 
 @pytest.mark.parametrize(("content", "codes"), SUPPRESSED)

@@ -127,7 +127,7 @@ def test_literal_scripts_are_edited_in_place():
 
 @pytest.mark.parametrize("code", [code for code in pages.codes() if code not in ("HF901", "HF902")])
 def test_fixing_the_examples_of_all_pages_never_makes_them_worse(code):
-    (kind, text), *_ = pages.page(code).code_blocks("Example")
+    (_, text), *_ = pages.page(code).code_blocks("Example")
     before = find([Source("f.yaml", text)])
     fixed = fix(text, unsafe=True)
     after = find([Source("f.yaml", fixed)])
@@ -167,7 +167,7 @@ def paths(value, here=()):
 @st.composite
 def documents_and_edits(draw):
     tree = {"root": draw(_TREES), "tail": 1}
-    path, value = draw(st.sampled_from(list(paths(tree))))
+    path, _ = draw(st.sampled_from(list(paths(tree))))
     operation = draw(st.sampled_from(["set", "append", "prepend", "remove", "rename", "first"]))
     new = draw(_TREES)
     if operation == "set":
@@ -226,18 +226,27 @@ def test_edits_that_people_need_do_work():
     text = "a:\n  b: 1  # one\n  c: [1, 2]\nd:\n- x: 1\n  w: 2\n- z: 3\n"
     cases = [
         (Edit("set", ("a",), 5, key="b"), {"a": {"b": 5, "c": [1, 2]}, "d": [{"x": 1, "w": 2}, {"z": 3}]}),
-        (Edit("set", ("a",), {"k": ["v"]}, key="n"), {"a": {"b": 1, "c": [1, 2], "n": {"k": ["v"]}}, "d": [{"x": 1, "w": 2}, {"z": 3}]}),
-        (Edit("set", ("d", 0), "u", key="v"), {"a": {"b": 1, "c": [1, 2]}, "d": [{"x": 1, "w": 2, "v": "u"}, {"z": 3}]}),
+        (
+            Edit("set", ("a",), {"k": ["v"]}, key="n"),
+            {"a": {"b": 1, "c": [1, 2], "n": {"k": ["v"]}}, "d": [{"x": 1, "w": 2}, {"z": 3}]},
+        ),
+        (
+            Edit("set", ("d", 0), "u", key="v"),
+            {"a": {"b": 1, "c": [1, 2]}, "d": [{"x": 1, "w": 2, "v": "u"}, {"z": 3}]},
+        ),
         (Edit("append", ("a", "c"), 3), {"a": {"b": 1, "c": [1, 2, 3]}, "d": [{"x": 1, "w": 2}, {"z": 3}]}),
         (Edit("append", ("d",), {"q": 1}), {"a": {"b": 1, "c": [1, 2]}, "d": [{"x": 1, "w": 2}, {"z": 3}, {"q": 1}]}),
-        (Edit("prepend", ("d",), {"q": [{"r": 1}]}), {"a": {"b": 1, "c": [1, 2]}, "d": [{"q": [{"r": 1}]}, {"x": 1, "w": 2}, {"z": 3}]}),
+        (
+            Edit("prepend", ("d",), {"q": [{"r": 1}]}),
+            {"a": {"b": 1, "c": [1, 2]}, "d": [{"q": [{"r": 1}]}, {"x": 1, "w": 2}, {"z": 3}]},
+        ),
         (Edit("remove", ("d", 0)), {"a": {"b": 1, "c": [1, 2]}, "d": [{"z": 3}]}),
         (Edit("remove", ("d", 0, "x")), {"a": {"b": 1, "c": [1, 2]}, "d": [{"w": 2}, {"z": 3}]}),
         (Edit("remove", ("d", 1, "z")), {"a": {"b": 1, "c": [1, 2]}, "d": [{"x": 1, "w": 2}]}),
         (Edit("remove", ("a", "c", 1)), {"a": {"b": 1, "c": [1]}, "d": [{"x": 1, "w": 2}, {"z": 3}]}),
         (Edit("rename", ("a", "b"), "e"), {"a": {"e": 1, "c": [1, 2]}, "d": [{"x": 1, "w": 2}, {"z": 3}]}),
         (Edit("first", ("d", 1)), {"a": {"b": 1, "c": [1, 2]}, "d": [{"z": 3}, {"x": 1, "w": 2}]}),
-    ]  # fmt: skip
+    ]
     for edit, value in cases:
         after = apply_edits(text, 0, (edit,))
         assert after is not None, edit

@@ -18,11 +18,13 @@ BAD = {
     "lambda": "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n",
     "method": "import signal, sys\nclass T:\n    def __init__(self):\n        signal.signal(signal.SIGTERM, self.h)\n"
     "    def h(self, s, f):\n        sys.exit(0)\n",
-    "loop": "import signal, sys\ndef h(s, f):\n    sys.exit(0)\nfor s in (signal.SIGINT, signal.SIGTERM):\n    signal.signal(s, h)\n",
+    "loop": "import signal, sys\ndef h(s, f):\n    sys.exit(0)\n"
+    "for s in (signal.SIGINT, signal.SIGTERM):\n    signal.signal(s, h)\n",
     "asyncio": "import signal, sys\ndef h():\n    sys.exit(0)\nloop.add_signal_handler(signal.SIGTERM, h)\n",
-    "from import": "from signal import signal, SIGTERM\nimport sys\ndef h(s, f):\n    sys.exit(0)\nsignal(SIGTERM, h)\n",
-    "flag": "import signal, sys\nstop = False\ndef h(s, f):\n    global stop\n    stop = True\nsignal.signal(signal.SIGTERM, h)\n"
-    "while True:\n    if stop:\n        save()\n        sys.exit(0)\n",
+    "from import": "from signal import signal, SIGTERM\nimport sys\ndef h(s, f):\n    sys.exit(0)\n"
+    "signal(SIGTERM, h)\n",
+    "flag": "import signal, sys\nstop = False\ndef h(s, f):\n    global stop\n    stop = True\n"
+    "signal.signal(signal.SIGTERM, h)\nwhile True:\n    if stop:\n        save()\n        sys.exit(0)\n",
     "event": "import signal, sys, threading\nstop = threading.Event()\ndef h(s, f):\n    stop.set()\n"
     "signal.signal(signal.SIGTERM, h)\nif stop.is_set():\n    sys.exit(0)\n",
 }

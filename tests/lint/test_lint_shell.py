@@ -74,7 +74,7 @@ REAL = [
 ]
 
 
-@pytest.mark.parametrize(("form", "reaches"), REAL, ids=lambda value: str(value))
+@pytest.mark.parametrize(("form", "reaches"), REAL, ids=str)
 def test_real_shells_agree_with_the_table(form, reaches, tmp_path):
     """SIGTERM goes to the shell's process only, as the kubelet sends it to PID 1."""
     if shutil.which(form[0]) is None:
