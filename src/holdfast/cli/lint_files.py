@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 
 from holdfast.documents import Limits
@@ -66,6 +65,8 @@ def read(name: str) -> Source:
 
 def write(name: str, text: str) -> None:
     """Replace a file's content in one step, keeping its mode and its byte order mark."""
+    import tempfile
+
     try:
         with open(name, "rb") as stream:
             mark = _BOM if stream.read(3) == _BOM else b""

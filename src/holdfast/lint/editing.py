@@ -73,7 +73,7 @@ def _expected(value: Any, edit: Edit) -> Any:
         if edit.value in parent:
             raise _NotPossible
         parent[edit.value] = parent.pop(last)
-    elif operation == "first" and isinstance(parent, list):
+    elif operation == "first" and isinstance(parent, list) and isinstance(last, int):
         parent.insert(0, parent.pop(last))
     else:
         raise _NotPossible

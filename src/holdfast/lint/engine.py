@@ -13,7 +13,6 @@ from holdfast.lint.declared import pools_in_objects, pools_in_text
 from holdfast.lint.finding import ADVICE, ERROR, Finding, Hit
 from holdfast.lint.objects import Item, unpack
 from holdfast.lint.pools import Pool
-from holdfast.lint.pysource import zero_exits
 from holdfast.lint.rule import BUNDLE, OBJECT, POD, RULES, Rule
 from holdfast.lint.sources import MANIFESTS, POOLS, PYTHON, Source
 from holdfast.lint.suppressions import Suppressions
@@ -83,6 +82,8 @@ def _broken(file: str, problem: Problem, documents: list[Document] | None = None
 
 
 def _python(source: Source) -> list[Finding]:
+    from holdfast.lint.pysource import zero_exits
+
     exits = zero_exits(source.text)
     if exits is None:
         return [_broken(source.name, Problem("not Python: it cannot be parsed", 1, 1, fatal=True))]

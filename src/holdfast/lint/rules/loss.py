@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.documents.tree import Path
 from holdfast.lint.bundle import Bundle
@@ -13,10 +13,12 @@ from holdfast.lint.facts import SPOT_GRACE_SECONDS
 from holdfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
 from holdfast.lint.objects import Item, dig, items, mapping, number, text
 from holdfast.lint.profile import Capacity, Pod
-from holdfast.lint.pysource import zero_exits
 from holdfast.lint.rule import OBJECT, POD, rule
 from holdfast.lint.scheduling import NODE_POOL
 from holdfast.lint.shell import Script, exits_zero_on_term, inline_script, swallowed_program
+
+if TYPE_CHECKING:
+    from holdfast.lint.pysource import ZeroExit
 
 
 @rule("HF101", "grace-outside-budget", POD)
@@ -144,6 +146,15 @@ def _with_75(script: str) -> str:
     while (offset := exits_zero_on_term(script)) is not None:
         script = script[:offset] + re.sub(r"exit\s+0", "exit 75", script[offset:], count=1)
     return script
+
+
+def zero_exits(source: str) -> list[ZeroExit] | None:
+    """As in ``pysource``, which is loaded (with ``ast``) only when there is Python that mentions SIGTERM."""
+    if "SIGTERM" not in source:
+        return []
+    from holdfast.lint import pysource
+
+    return pysource.zero_exits(source)
 
 
 def _inline_python_exits(script: str) -> bool:
