@@ -154,7 +154,31 @@ def pools_in_objects(objects: list[Item]) -> list[Pool]:
             accelerator = mapping(next(iter(items(config.get("guestAccelerator"))), None))
             line = item.document.locate(item.prefix).line
             pools.append(_pool_from_mapping(item.name, config, accelerator, item.file, line))
+        elif item.kind == "Node" and item.api_version == "v1":
+            pools.append(_pool_from_node(item))
     return pools
+
+
+def _pool_from_node(item: Item) -> Pool:
+    """A node of a running cluster (``kubectl get nodes -o yaml``) is a pool of one."""
+    labels = {str(key): str(value) for key, value in item.labels.items()}
+    amount = str(dig(item.value, "status", "allocatable", "nvidia.com/gpu") or "0")
+    return Pool(
+        labels.get("cloud.google.com/gke-nodepool", item.name),
+        machine_type=labels.get("node.kubernetes.io/instance-type", ""),
+        accelerator=labels.get("cloud.google.com/gke-accelerator", ""),
+        accelerator_count=int(amount) if amount.isdigit() else 0,
+        spot=labels.get("cloud.google.com/gke-spot") == "true",
+        flex_start=labels.get("cloud.google.com/gke-flex-start") == "true",
+        labels=tuple(labels.items()),
+        taints=tuple(
+            Taint(text(entry.get("key")), str(entry.get("value", "")), text(entry.get("effect")))
+            for entry in map(mapping, items(item.spec.get("taints")))
+            if not text(entry.get("key")).startswith("node.kubernetes.io/")
+        ),
+        file=item.file,
+        line=item.document.locate(item.prefix).line,
+    )
 
 
 def _pool_from_mapping(name: str, config: dict[str, Any], accelerator: dict[str, Any], file: str, line: int) -> Pool:

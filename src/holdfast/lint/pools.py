@@ -51,7 +51,7 @@ class Pool(NamedTuple):
         elif self.flex_start:
             labels |= {"cloud.google.com/gke-flex-start": "true", "cloud.google.com/gke-provisioning": "flex-start"}
         else:
-            labels["cloud.google.com/gke-provisioning"] = "standard"
+            labels.setdefault("cloud.google.com/gke-provisioning", "standard")
         if self.accelerator.startswith("nvidia-"):
             labels["cloud.google.com/gke-accelerator"] = self.accelerator
         if self.machine_type:

@@ -184,7 +184,7 @@ def _is_custom_spot(found: Demand) -> bool:
     if found.key.startswith("cloud.google.com/") and found.key != keys.NODE_POOL:
         return False
     said = (found.key if found.values in (("true",), ()) else "", *(text(value) for value in found.values))
-    return any(re.search(r"(?:^|[-_.])(?:spot|preemptible)", word) for word in said)
+    return any(re.search(r"(?:^|[-_.])(?:spot|preemptible)(?:[-_.]|$)", word) for word in said)
 
 
 def _is_queued(pod: Pod) -> bool:

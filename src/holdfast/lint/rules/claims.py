@@ -69,6 +69,12 @@ def _claim_templates(pod: Pod) -> set[str]:
     return {text(dig(entry, "metadata", "name")) for entry in items(pod.item.spec.get("volumeClaimTemplates"))}
 
 
+_PINNED = (
+    "StorageClass {} binds a zonal disk before the pod is placed: the pod can run in that zone only; use "
+    "WaitForFirstConsumer, a regional disk or a bucket"
+)
+
+
 @rule("HF406", "zonal-claim-pins-zone", POD)
 def zonal_claim_pins_zone(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """A zonal disk that is bound before the pod is placed ties interruptible work to one zone."""
@@ -77,17 +83,13 @@ def zonal_claim_pins_zone(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     for name, path, _ in claims(pod):
         claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace)
         class_name = text(claim.spec.get("storageClassName")) if claim else ""
+        if class_name == "standard" and not bundle.named("StorageClass", "standard"):
+            yield Hit(path, _PINNED.format("standard (GKE's first class)"), ADVICE)
         storage_class = bundle.named("StorageClass", class_name) if class_name else None
         if storage_class is None or not _is_zonal(storage_class):
             continue
         if storage_class.value.get("volumeBindingMode", "Immediate") == "Immediate":
-            yield Hit(
-                path,
-                f"StorageClass {class_name} binds a zonal disk before the pod is placed: the pod can run in "
-                "that zone "
-                "only; use WaitForFirstConsumer, a regional disk or a bucket",
-                ADVICE,
-            )
+            yield Hit(path, _PINNED.format(class_name), ADVICE)
 
 
 def _is_zonal(storage_class: Item) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from holdfast.lint.bundle import Bundle
 from holdfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
-from holdfast.lint.objects import Item, number
+from holdfast.lint.objects import Item, dig, number
 from holdfast.lint.profile import Capacity, Pod
 from holdfast.lint.rule import OBJECT, POD, rule
 
@@ -26,8 +26,9 @@ _COORDINATORS = {"head": "a Ray head", "launcher": "an MPI launcher", "leader": 
 @rule("HF201", "infra-or-coordinator-on-spot", POD)
 def infra_or_coordinator_on_spot(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """Infrastructure, or the one pod that everything else hangs on, sits on machines that go away."""
-    if pod.capacity is Capacity.UNKNOWN or (pod.capacity is Capacity.SPOT_INTENT and pod.template.role == "worker"):
+    if pod.capacity is Capacity.UNKNOWN:
         return
+    role = "leader" if pod.kind == "LeaderWorkerSet" and not _has_leader_template(pod) else pod.template.role
     path = _capacity_path(pod)
     if pod.kind in ("Deployment", "StatefulSet"):
         in_system = pod.item.namespace in _SYSTEM_NAMESPACES
@@ -36,12 +37,16 @@ def infra_or_coordinator_on_spot(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             yield Hit(
                 path, f"{what}: pin it to on-demand nodes (nodeAffinity: cloud.google.com/gke-spot DoesNotExist)", ERROR
             )
-    elif pod.template.role in _COORDINATORS and pod.is_spot:
+    elif role in _COORDINATORS and pod.is_spot:
         yield Hit(
             path,
-            f"{_COORDINATORS[pod.template.role]} on Spot takes the whole cluster with it: pin it to on-demand nodes",
+            f"{_COORDINATORS[role]} on Spot takes the whole cluster with it: pin it to on-demand nodes",
             WARNING,
         )
+
+
+def _has_leader_template(pod: Pod) -> bool:
+    return isinstance(dig(pod.item.spec, "leaderWorkerTemplate", "leaderTemplate"), dict)
 
 
 def _capacity_path(pod: Pod) -> tuple[str | int, ...]:

@@ -47,10 +47,9 @@ def kueue_metadata_misplaced(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
                     ERROR,
                     _move(item, (*template, "annotations"), key, "annotations"),
                 )
-    job = pod.template.job
-    if pod.kind == "Job" and job is not None and job.spec.get("suspend") is True and not _has_queue(pod):
+    if pod.kind in ("Job", "JobSet", "RayJob") and item.spec.get("suspend") is True and not _has_queue(pod):
         yield Hit(
-            (*job.path, "suspend"), f"suspended and without the label {QUEUE_LABEL}: nobody will ever start it", ERROR
+            ("spec", "suspend"), f"suspended and without the label {QUEUE_LABEL}: nobody will ever start it", ERROR
         )
 
 

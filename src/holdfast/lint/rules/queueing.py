@@ -45,11 +45,13 @@ def max_run_duration(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         given = True
         yield from _judge(path, value)
     job = pod.template.job
-    deadline = number(job.spec.get("activeDeadlineSeconds")) if job else None
-    if job and deadline is not None and deadline > MAX_RUN_SECONDS[1] and pod.capacity in _WAITED_FOR:
+    for spec, path in ((pod.spec, pod.spec_path), (job.spec, job.path) if job else ({}, ())):
+        deadline = number(spec.get("activeDeadlineSeconds"))
+        if deadline is None or deadline <= MAX_RUN_SECONDS[1] or pod.capacity not in _WAITED_FOR:
+            continue
         given = True
         yield Hit(
-            (*job.path, "activeDeadlineSeconds"),
+            (*path, "activeDeadlineSeconds"),
             f"{deadline} s is longer than the 7 days (604800 s) that flex-start capacity lasts",
             ERROR,
         )
@@ -102,9 +104,11 @@ def max_run_duration_of_objects(item: Item, _bundle: Bundle) -> Iterator[Hit]:
     for index, row in enumerate(items(item.spec.get("priorities"))):
         row = mapping(row)
         path = ("spec", "priorities", index, "maxRunDurationSeconds")
+        if mapping(row.get("flexStart")).get("enabled") is not True:
+            continue  # other machines have other limits
         if "maxRunDurationSeconds" in row:
             yield from _judge(path, row["maxRunDurationSeconds"], as_text=False)
-        elif mapping(row.get("flexStart")).get("enabled") is True:
+        else:
             yield Hit(path[:-1], "flexStart without maxRunDurationSeconds: the nodes are booked for 7 days", ADVICE)
 
 

@@ -25,6 +25,7 @@ from holdfast.lint.spelling import closest, distance
 
 _WRONG_DOMAINS = ("gke.io", "cloud.gke.io", "google.com", "gke.google.com")
 _DOMAINS = ("cloud.google.com/", "autoscaling.gke.io/")
+_RESERVATION_AFFINITY = "cloud.google.com/reservation-affinity"
 _LISTED_VALUES: dict[str, frozenset[str]] = {
     keys.ACCELERATOR: GPU_TYPES | frozenset(GPU_ALIASES),
     keys.TPU_ACCELERATOR: TPU_TYPES,
@@ -202,7 +203,10 @@ def provisioning_model_conflict(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         accepted = (expected, "preemptible") if spot else (expected,)
         if model.values[0] not in accepted and not is_placeholder(model.values[0]):
             yield Hit(model.path, f"{keys.PROVISIONING}: {model.values[0]} contradicts the {expected} selector", ERROR)
-    if flex and pod.demand("cloud.google.com/reservation-name"):
+    if spot and pod.selects(keys.QUEUED):
+        yield Hit(spot.path, "queued provisioning never hands out Spot nodes: keep one", ERROR)
+    reserved = pod.demand("cloud.google.com/reservation-name") or pod.selects(_RESERVATION_AFFINITY, "specific")
+    if flex and reserved:
         yield Hit(flex.path, "flex-start does not use reservations: drop one of the two", ERROR)
     tolerated = next((entry for entry in pod.tolerations if entry.key == keys.FLEX_START), None)
     chosen = flex or (model and "flex-start" in model.values) or pod.compute_class or pod.demand(keys.NODE_POOL)
@@ -233,7 +237,7 @@ def provisioning_model_conflict_in_class(item: Item, _bundle: Bundle) -> Iterato
 @rule("HF506", "irrelevant-toleration", POD)
 def irrelevant_toleration(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """A flex-start pod that tolerates Spot."""
-    if pod.capacity is not Capacity.FLEX_START or pod.selects(keys.SPOT):
+    if not (pod.capacity is Capacity.FLEX_START or pod.selects(keys.FLEX_START)) or pod.selects(keys.SPOT):
         return
     for toleration in pod.tolerations:
         if toleration.is_spotlike:

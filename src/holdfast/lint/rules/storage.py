@@ -19,13 +19,13 @@ GCSFUSE = "gcsfuse.csi.storage.gke.io"
 GCSFUSE_ANNOTATION = "gke-gcsfuse/volumes"
 
 _NAMES = re.compile(
-    r"(?:^|_)(?:CHECKPOINTS?|CKPTS?)(?:_(?:DIR|DIRECTORY|PATH|FOLDER|ROOT|LOCATION|URI|URL|OUTPUT))*$"
-    r"|(?:^|_)(?:OUTPUT|SAVE|RESULTS?)_?(?:DIR|DIRECTORY|FOLDER|PATH)$|^(?:DEFAULT_ROOT_DIR|OUTPUT_MODEL_DIR)$",
+    r"(?:^|_)(?:CHECKPOINTS?|CKPTS?)(?:_(?:DIR|DIRECTORY|PATH|FOLDER|ROOT|LOCATION|URI|URL|OUTPUT))+$"
+    r"|(?:^|_)(?:OUTPUT|SAVE|RESULTS?|SNAPSHOTS?)_?(?:DIR|DIRECTORY|FOLDER|PATH)$|^(?:DEFAULT_ROOT_DIR|OUTPUT_MODEL_DIR)$",
     re.IGNORECASE,
 )
 _FLAG = re.compile(r"""(?:^|[\s"'])--?([A-Za-z][\w.-]*)(?:=|\s+)["']?(/[^\s"'\\;|&)]*)""")
 _OVERRIDE = re.compile(r"""(?:^|[\s"'+])([A-Za-z_][\w.]*)=["']?(/[^\s"'\\;|&)]*)""")
-_READS = re.compile(r"tokenizer|config|from|load|init|pretrained|input|resume|restore|model_name|base", re.IGNORECASE)
+_READS = re.compile(r"tokenizer|config|from|load|init|pretrained|input|resume|restore", re.IGNORECASE)
 
 
 class Target(NamedTuple):
