@@ -290,3 +290,49 @@ def test_what_counts_as_spot(selector, toleration, spot):
     job = put(good_job(), (*POD, "nodeSelector"), selector)
     job = put(put(job, (*POD, "tolerations"), [toleration]), (*POD, "terminationGracePeriodSeconds"), 60)
     assert ("HF101" in lint_objects(job)) is spot
+
+
+def affinity(*terms, soft=()):
+    value = {}
+    if terms:
+        value["requiredDuringSchedulingIgnoredDuringExecution"] = {
+            "nodeSelectorTerms": [{"matchExpressions": list(term)} for term in terms]
+        }
+    if soft:
+        value["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": 1, "preference": {"matchExpressions": list(soft)}}
+        ]
+    return {"nodeAffinity": value}
+
+
+IS_SPOT = {"key": SPOT, "operator": "In", "values": ["true"]}
+NOT_SPOT = {"key": SPOT, "operator": "DoesNotExist"}
+L4 = {"key": "cloud.google.com/gke-accelerator", "operator": "In", "values": ["nvidia-l4"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "codes"),
+    [
+        (affinity([IS_SPOT, L4]), {"HF101"}),  # required: a Spot pod, and 60 s is too long
+        (affinity([IS_SPOT, L4], [L4]), {"HF101", "HF503"}),  # an alternative without Spot: only tolerated
+        (affinity([NOT_SPOT, L4]), set()),
+        (affinity([L4], soft=[IS_SPOT]), {"HF101"}),  # a wish is a request
+        (affinity([L4]), {"HF101", "HF503"}),
+    ],
+)
+def test_affinity_counts_as_selection_where_it_is_required(value, codes):
+    job = put(cut(good_job(), *POD, "nodeSelector"), (*POD, "affinity"), value)
+    assert lint_objects(put(job, (*POD, "terminationGracePeriodSeconds"), 60)) == codes
+
+
+def test_a_queue_serves_its_own_namespace():
+    queue = custom("kueue.x-k8s.io/v1beta1", "LocalQueue", {"clusterQueue": "c"})
+    job = put(good_job(), ("metadata", "labels", "kueue.x-k8s.io/queue-name"), "x")
+    assert lint_objects(queue, job) == set()
+    assert lint_objects(queue, put(job, ("metadata", "namespace"), "other")) == {"HF305"}
+    assert lint_objects(queue, cut(job, "metadata", "namespace")) == set()
+
+
+def test_an_object_needs_a_name():
+    assert lint_objects(cut(good_job(), "metadata", "name")) == {"HF601"}
+    assert lint_objects(put(cut(good_job(), "metadata", "name"), ("metadata", "generateName"), "x-")) == set()

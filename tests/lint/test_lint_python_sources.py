@@ -8,6 +8,8 @@ from lint_cases import lint
 from holdfast.lint.pysource import zero_exits
 
 BAD = {
+    "through another function": "import signal, sys\ndef leave():\n    sys.exit(0)\ndef h(s, f):\n"
+    "    save()\n    leave()\nsignal.signal(signal.SIGTERM, h)\n",
     "sys.exit": "import signal, sys\ndef h(s, f):\n    save()\n    sys.exit(0)\nsignal.signal(signal.SIGTERM, h)\n",
     "no argument": "import signal, sys\ndef h(s, f):\n    sys.exit()\nsignal.signal(signal.SIGTERM, h)\n",
     "os._exit": "import signal, os\ndef h(s, f):\n    os._exit(0)\nsignal.signal(signal.SIGTERM, h)\n",

@@ -44,13 +44,27 @@ def _zero_exits(tree: ast.Module) -> list[ZeroExit]:
         body: ast.AST | None = handler if isinstance(handler, ast.Lambda) else functions.get(name)
         if body is None:
             continue
-        found += [_at(call, name or "lambda") for call in _exit_calls(body, zeros)]
+        for part in (body, *_called(body, functions)):
+            found += [_at(call, name or "lambda") for call in _exit_calls(part, zeros)]
         flags = set(_flags(body))
         for node in ast.walk(tree):
             if flags and isinstance(node, ast.If) and _mentions(node.test, flags):
                 for statement in node.body:
                     found += [_at(call, name or "lambda") for call in _exit_calls(statement, zeros)]
     return sorted(set(found))
+
+
+def _called(body: ast.AST, functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]) -> list[ast.AST]:
+    """Functions of this file that the handler calls, directly or through one another."""
+    seen: dict[str, ast.AST] = {}
+    todo = [body]
+    while todo:
+        for node in ast.walk(todo.pop()):
+            name = _name(node.func) if isinstance(node, ast.Call) else ""
+            if name in functions and name not in seen and functions[name] is not body:
+                seen[name] = functions[name]
+                todo.append(functions[name])
+    return list(seen.values())
 
 
 def _at(node: ast.expr | ast.stmt, handler: str) -> ZeroExit:

@@ -46,10 +46,13 @@ def demands(spec: dict[str, Any], path: Path) -> list[Demand]:
 def _affinity(spec: dict[str, Any], path: Path) -> Iterator[Demand]:
     where = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
     terms = items(dig(spec, *where))
+    everywhere = _in_all_terms(terms)
     for term_index, term in enumerate(terms):
         for index, expression in enumerate(items(mapping(term).get("matchExpressions"))):
             expression = mapping(expression)
             key, operator = text(expression.get("key")), expression.get("operator")
+            if len(terms) > 1 and key not in everywhere:
+                continue  # terms are alternatives: only what all of them say is required
             here = (*path, *where, term_index, "matchExpressions", index)
             values = tuple(items(expression.get("values")))
             if operator == "In":
@@ -60,6 +63,28 @@ def _affinity(spec: dict[str, Any], path: Path) -> Iterator[Demand]:
                 yield Demand(key, (), here, forbids=True)
             elif operator == "NotIn":
                 yield Demand(key, values, here, forbids=True)
+
+
+def _in_all_terms(terms: list[Any]) -> set[str]:
+    wanted = [
+        {
+            text(mapping(entry).get("key"))
+            for entry in items(mapping(term).get("matchExpressions"))
+            if mapping(entry).get("operator") in ("In", "Exists")
+        }
+        for term in terms
+    ]
+    return set.intersection(*wanted) if wanted else set()
+
+
+def prefers(spec: dict[str, Any], *keys: str) -> bool:
+    """Whether preferred (soft) node affinity names one of these labels."""
+    where = ("affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
+    for entry in items(dig(spec, *where)):
+        for expression in items(dig(entry, "preference", "matchExpressions")):
+            if text(mapping(expression).get("key")) in keys and mapping(expression).get("operator") in ("In", "Exists"):
+                return True
+    return False
 
 
 class Toleration(NamedTuple):

@@ -75,7 +75,16 @@ def kueue_chain_unresolved(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
         queues = [
             item for item in bundle.of_kind("LocalQueue") if same_namespace(item.namespace, pod_item.item.namespace)
         ]
-        if queues and not any(item.name == pod_item.queue for item in queues):
+        namesake = bundle.named("LocalQueue", pod_item.queue)
+        if namesake is not None and namesake not in queues:
+            yield Hit(
+                ("metadata", "labels", QUEUE_LABEL),
+                f"LocalQueue {pod_item.queue} is in namespace {namesake.namespace}, the workload is not: "
+                "queues serve their own namespace",
+                ERROR,
+                item=pod_item.item,
+            )
+        elif queues and not any(item.name == pod_item.queue for item in queues):
             yield Hit(
                 ("metadata", "labels", QUEUE_LABEL),
                 f"there is no LocalQueue {pod_item.queue} in this bundle (there is: "

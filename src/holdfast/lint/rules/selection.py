@@ -138,6 +138,8 @@ def tolerates_without_selecting(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         return
     if pod.demand(keys.NODE_POOL) or pod.compute_class or pod.queue:
         return
+    if keys.prefers(pod.spec, keys.SPOT, keys.PREEMPTIBLE, keys.PROVISIONING):
+        return
     toleration = next(entry for entry in pod.tolerations if entry.is_spotlike)
     selector = pod.spec.get("nodeSelector")
     edit = (

@@ -30,6 +30,8 @@ def invalid_object(item: Item, bundle: Bundle) -> Iterator[Hit]:
             yield Hit((), "apiVersion is missing", ERROR)
         return
     is_patch = any(pod.is_partial for pod in bundle.pods_of(item)) or _is_patch(item)
+    if not item.name and not is_patch and isinstance(item.value.get("metadata", {}), dict) and item.kind != "List":
+        yield Hit(("metadata",), "metadata.name (or generateName) is required", ERROR)
     for fault in validate(item.value, item.api_version, item.kind, bundle.settings.kubernetes):
         if fault.kind == "missing" and is_patch:
             continue
