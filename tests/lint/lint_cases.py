@@ -30,7 +30,10 @@ def good_job() -> dict[str, Any]:
             "backoffLimit": 6,
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": {
-                "rules": [IGNORE, {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [75, 143]}}]
+                "rules": [
+                    copy.deepcopy(IGNORE),
+                    {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [75, 143]}},
+                ]
             },
             "template": {
                 "metadata": {"labels": {"app": "sweep"}, "annotations": {"gke-gcsfuse/volumes": "true"}},
@@ -41,7 +44,7 @@ def good_job() -> dict[str, Any]:
                         "cloud.google.com/gke-spot": "true",
                         "cloud.google.com/gke-accelerator": "nvidia-l4",
                     },
-                    "tolerations": [SPOT_TOLERATION],
+                    "tolerations": [dict(SPOT_TOLERATION)],
                     "containers": [
                         {
                             "name": "main",

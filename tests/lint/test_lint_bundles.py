@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from lint_cases import MAIN, POD, cut, dump, fired, good_job, lint, lint_objects, put
 
@@ -289,6 +291,37 @@ def test_a_pool_with_120_seconds_gives_105():
     for grace, codes in ((105, set()), (106, {"HF101"})):
         job = put(good_job(), (*POD, "terminationGracePeriodSeconds"), grace)
         assert fired(dump(job), pools__tf=terraform) == codes
+
+
+def test_a_snapshot_makes_missing_things_certain():
+    job = put(claiming_job(), (*POD, "priorityClassName"), "batch")
+    unsure = {f.rule: f.severity.value for f in lint(dump(job)).findings}
+    certain = {f.rule: f.severity.value for f in lint(dump(job), settings=Settings(is_cluster_snapshot=True)).findings}
+    assert unsure == {"HF404": "advice", "HF803": "warning"}
+    assert certain == {"HF404": "error", "HF803": "error"}
+
+
+def many(count):
+    objects = []
+    for number in range(count):
+        job = put(claiming_job(), ("metadata", "name"), f"j{number}")
+        job = put(job, ("spec", "template", "metadata", "labels"), {"app": f"j{number}"})
+        job = put(job, (*POD, "volumes", 0, "persistentVolumeClaim", "claimName"), f"c{number}")
+        budget = put(pdb(minAvailable=1), ("spec", "selector", "matchLabels", "app"), f"j{number}")
+        objects += [job, put(claim("ReadWriteMany"), ("metadata", "name"), f"c{number}"), budget]
+    return dump(*objects)
+
+
+def test_four_times_the_objects_take_about_four_times_as_long():
+    def seconds(text):
+        started = time.process_time()
+        lint(text)
+        return time.process_time() - started
+
+    small, large = many(60), many(240)
+    lint(small)
+    ratio = min(seconds(large) for _ in range(3)) / min(seconds(small) for _ in range(3))
+    assert ratio < 8  # 16 if anything looked at every pair
 
 
 def test_the_nearest_pool_is_explained():

@@ -267,6 +267,60 @@ def test_harmless_changes_stay_silent(mutate):
     assert lint_objects(mutate(good_job())) == set()
 
 
+FREE_FORM = {"labels", "annotations", "nodeSelector", "requests", "limits", "volumeAttributes", "matchLabels"}
+
+
+def fields(value, here=()):
+    """Every field that the schema knows, with its path."""
+    if isinstance(value, dict) and (not here or here[-1] not in FREE_FORM):
+        for key, inner in value.items():
+            yield (*here, key), inner
+            yield from fields(inner, (*here, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from fields(inner, (*here, index))
+
+
+EVERY_FIELD = [path for path, _ in fields(good_job()) if path[0] not in ("apiVersion", "kind")]
+
+
+def spelled(path):
+    return "".join(f"/{part}" for part in path)
+
+
+@pytest.mark.parametrize("path", EVERY_FIELD, ids=spelled)
+def test_a_misspelled_field_is_found_where_it_stands(path):
+    job = good_job()
+    place = job
+    for part in path[:-1]:
+        place = place[part]
+    place[f"{path[-1]}x"] = place.pop(path[-1])
+    found = {entry.pointer: entry for entry in lint(dump(job)).findings if entry.rule == "HF601"}
+    assert f"{spelled(path)}x" in found
+    assert found[f"{spelled(path)}x"].message == f"unknown field {path[-1]}x; did you mean {path[-1]}?"
+
+
+@pytest.mark.parametrize("path", EVERY_FIELD, ids=spelled)
+def test_a_field_of_the_wrong_type_is_found_where_it_stands(path):
+    place = good_job()
+    for part in path:
+        place = place[part]
+    wrong = {"a": "mapping"} if isinstance(place, list) else ["a list"]
+    found = [entry for entry in lint(dump(put(good_job(), path, wrong))).findings if entry.rule == "HF601"]
+    assert any(entry.pointer == spelled(path) and " must be " in entry.message for entry in found)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [("spec",), ("spec", "template"), (*POD, "containers"), (*MAIN, "name"), (*MAIN, "volumeMounts", 0, "mountPath"),
+     ("spec", "podFailurePolicy", "rules"), ("spec", "podFailurePolicy", "rules", 1, "onExitCodes", "values")],
+    ids=spelled,
+)  # fmt: skip
+def test_a_required_field_that_is_missing_is_found_or_makes_the_object_a_patch(path):
+    codes = lint_objects(cut(good_job(), *path))
+    assert "HF601" in codes or path in (("spec",), ("spec", "template"), (*POD, "containers"))
+
+
 def test_a_folder_of_faults_in_a_list_object_is_found_inside_it():
     inner = put(good_job(), (*POD, "terminationGracePeriodSeconds"), 60)
     report = lint(dump({"apiVersion": "v1", "kind": "List", "items": [good_job(), inner]}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lint_cases import MAIN, good_job, put
+from lint_cases import MAIN, fired, good_job, lint, put
 
 from holdfast.lint.quantity import quantity
 from holdfast.lint.schema import validate, versions
@@ -86,6 +86,28 @@ def test_versions_that_are_gone(api, kind, use):
 def test_unknown_kinds_of_other_groups_pass_and_those_of_ours_do_not():
     assert list(validate({}, "example.com/v1", "Widget", "1.36")) == []
     assert [fault.kind for fault in validate({}, "batch/v1", "Jbo", "1.36")] == ["version"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n",
+        "kind: Kustomization\nresources: [a.yaml]\n",
+        "apiVersion: v1\nkind: Config\nclusters: []\n",
+        "apiVersion: kind.x-k8s.io/v1alpha4\nkind: Cluster\nnodes: []\n",
+        "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n",
+        "kind: pipeline\nname: ci\n",
+        "apiVersion: skaffold/v4beta6\nkind: Config\nbuild: {}\n",
+        "kind: 5\napiVersion: []\n",
+    ],
+)
+def test_files_that_only_look_like_manifests_are_left_alone(text):
+    assert fired(text) <= {"HF601"}
+    assert not [f for f in lint(text).findings if f.severity == "error"]
+
+
+def test_a_manifest_without_its_version_is_not():
+    assert fired("kind: Job\nspec: {}\n") == {"HF601"}
 
 
 def custom(kind, api, spec):

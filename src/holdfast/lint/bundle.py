@@ -32,9 +32,12 @@ class Bundle:
         self._pods_of: dict[int, list[Pod]] = {}
         for pod in self.pods:
             self._pods_of.setdefault(id(pod.item), []).append(pod)
+        self.memo: dict[str, Any] = {}  # what a rule works out once per bundle
         self._by_kind: dict[str, list[Item]] = {}
+        self._by_name: dict[tuple[str, str], list[Item]] = {}
         for item in objects:
             self._by_kind.setdefault(item.kind, []).append(item)
+            self._by_name.setdefault((item.kind, item.name), []).append(item)
         self._apply_compute_classes()
         self._apply_queues()
 
@@ -44,8 +47,8 @@ class Bundle:
 
     def named(self, kind: str, name: str, namespace: str | None = None) -> Item | None:
         """The object of that kind and name; a namespace narrows it down (an absent one matches any)."""
-        for item in self._by_kind.get(kind, []):
-            if item.name == name and (namespace is None or same_namespace(item.namespace, namespace)):
+        for item in self._by_name.get((kind, name), []):
+            if namespace is None or same_namespace(item.namespace, namespace):
                 return item
         return None
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from holdfast.documents.tree import Path
 from holdfast.lint import crds
 from holdfast.lint.objects import is_placeholder
-from holdfast.lint.spelling import field_like
+from holdfast.lint.spelling import closest, field_like
 
 
 class Fault(NamedTuple):
@@ -40,6 +40,18 @@ def _table() -> dict[str, Any]:
 def versions() -> list[str]:
     """Kubernetes versions that can be chosen."""
     return list(_table()["versions"])
+
+
+def knows(api_version: str, kind: str) -> bool:
+    """Whether there is a schema for this kind."""
+    key = f"{api_version}/{kind}"
+    return key in _table()["kinds"] or key in crds.KINDS
+
+
+@lru_cache(maxsize=1)
+def kind_names() -> frozenset[str]:
+    """Names of all kinds that there are schemas for."""
+    return frozenset(key.rpartition("/")[2] for key in (*_table()["kinds"], *crds.KINDS))
 
 
 def validate(value: dict[str, Any], api_version: str, kind: str, version: str) -> Iterator[Fault]:
@@ -81,7 +93,10 @@ def _unknown_kind(api_version: str, kind: str, index: int) -> Iterator[Fault]:
         message = f"{kind} is not served as {api_version} by Kubernetes {version}: use {best}"
         yield Fault(("apiVersion",), message, "version", best)
     elif not kind.endswith("List"):
-        yield Fault(("kind",), f"Kubernetes {version} has no kind {kind} in {api_version}", "version")
+        near = closest(kind, kind_names(), 1 if len(kind) < 6 else 2)
+        hint = f"; did you mean {near}?" if near else ""
+        message = f"Kubernetes {version} has no kind {kind} in {api_version}{hint}"
+        yield Fault(("kind",), message, "version", is_certain=near is not None)  # else: a kubeconfig, say
 
 
 def _not_served(api_version: str, kind: str, index: int, entry: list[Any]) -> Fault:

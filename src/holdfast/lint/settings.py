@@ -12,6 +12,7 @@
       mode: standard              # autopilot, standard
       max-accelerators: 64
       pools-are-complete: true
+      snapshot: false             # true: the linted objects are all there is, so a missing claim or class is an error
       pools:
         - {name: spot-l4, machine-type: g2-standard-24, accelerator: nvidia-l4, count: 2, spot: true,
            taints: ["cloud.google.com/gke-spot=true:NoSchedule"]}
@@ -36,7 +37,7 @@ from holdfast.lint.schema import versions
 DEFAULT_NAMES = ("holdfast-lint.yaml", ".holdfast-lint.yaml")
 _CODE = re.compile(r"HF[0-9]{0,3}\Z")
 _TOP = {"select", "ignore", "paths", "kubernetes", "cluster"}
-_CLUSTER = {"mode", "max-accelerators", "pools-are-complete", "pools"}
+_CLUSTER = {"mode", "max-accelerators", "pools-are-complete", "pools", "snapshot"}
 _POOL = {
     "name", "machine-type", "accelerator", "count", "spot", "flex-start", "queued", "labels", "taints",
     "shutdown-grace-seconds", "critical-grace-seconds",
@@ -153,7 +154,7 @@ class _Reader:
             for index, entry in enumerate(self._list(cluster.get("pools", []), ("cluster", "pools")))
         ]
         complete = cluster.get("pools-are-complete", False) is True
-        return Settings(version, mode, complete, cap), tuple(pools)
+        return Settings(version, mode, complete, cap, cluster.get("snapshot") is True), tuple(pools)
 
     def _pool(self, entry: Any, path: Path) -> Pool:
         entry = self._mapping(entry, path, _POOL)

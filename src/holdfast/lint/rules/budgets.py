@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.lint.bundle import Bundle, matches, same_namespace
 from holdfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
-from holdfast.lint.objects import Item, dig, items, mapping, number, text
+from holdfast.lint.objects import Item, dig, mapping, number, text
 from holdfast.lint.profile import Pod
 from holdfast.lint.rule import OBJECT, rule
 from holdfast.lint.workloads import JOB_LIKE
@@ -36,13 +36,30 @@ def _covered(budget: Item, bundle: Bundle) -> list[Pod]:
     selector = budget.spec.get("selector")
     if not isinstance(selector, dict):
         return []
-    return [pod for pod in _neighbours(budget, bundle) if matches(selector, _pod_labels(pod))]
+    first = next(iter(mapping(selector.get("matchLabels")).items()), None)
+    candidates = _labelled(bundle).get(_pair(*first), []) if first else [(pod, _pod_labels(pod)) for pod in bundle.pods]
+    return [pod for pod, labels in candidates if _is_neighbour(pod, budget) and matches(selector, labels)]
 
 
-def _neighbours(budget: Item, bundle: Bundle) -> list[Pod]:
-    return [
-        pod for pod in bundle.pods if pod.kind != "PodTemplate" and same_namespace(pod.item.namespace, budget.namespace)
-    ]
+def _labelled(bundle: Bundle) -> dict[str, list[tuple[Pod, dict[str, Any]]]]:
+    """Pods by each label they carry, so that many budgets over many pods stay quick."""
+    if "pods by label" not in bundle.memo:
+        index: dict[str, list[tuple[Pod, dict[str, Any]]]] = {}
+        for pod in bundle.pods:
+            labels = _pod_labels(pod)
+            for key, value in labels.items():
+                index.setdefault(_pair(key, value), []).append((pod, labels))
+        bundle.memo["pods by label"] = index
+    found: dict[str, list[tuple[Pod, dict[str, Any]]]] = bundle.memo["pods by label"]
+    return found
+
+
+def _pair(key: str, value: Any) -> str:
+    return f"{key}={value}"
+
+
+def _is_neighbour(pod: Pod, budget: Item) -> bool:
+    return pod.kind != "PodTemplate" and same_namespace(pod.item.namespace, budget.namespace)
 
 
 def _percentage(value: Any) -> bool:
@@ -125,8 +142,7 @@ def _replicas(pod: Pod, bundle: Bundle) -> int | None:
 @rule("HF703", "pdb-selects-nothing", OBJECT, "PodDisruptionBudget")
 def pdb_selects_nothing(item: Item, bundle: Bundle) -> Iterator[Hit]:
     """A budget whose selector matches none of the workloads beside it."""
-    neighbours = _neighbours(item, bundle)
-    if neighbours and not _covered(item, bundle):
+    if any(_is_neighbour(pod, item) for pod in bundle.pods) and not _covered(item, bundle):
         labels = mapping(dig(item.spec, "selector", "matchLabels"))
         names = ", ".join(f"{key}={value}" for key, value in labels.items()) or "this selector"
         yield Hit(("spec", "selector"), f"no pod template here carries {names}: the budget protects nothing", WARNING)
@@ -144,8 +160,3 @@ def pdb_is_not_protection(item: Item, bundle: Bundle) -> Iterator[Hit]:
             "upgrades only; rely on checkpoints and the failure policy",
             ADVICE,
         )
-
-
-def budgets(bundle: Bundle) -> list[Item]:
-    """All budgets of a bundle."""
-    return [item for item in bundle.of_kind("PodDisruptionBudget") if items(item.spec) or item.spec]

@@ -72,6 +72,8 @@ def _move(item: Item, source: Path, key: str, target: str) -> Fix:
 def kueue_chain_unresolved(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
     """A link of LocalQueue, ClusterQueue, ResourceFlavor, AdmissionCheck, ProvisioningRequestConfig leads nowhere."""
     for pod_item in {id(pod.item): pod for pod in bundle.pods if pod.queue}.values():
+        if bundle.named("LocalQueue", pod_item.queue, pod_item.item.namespace):
+            continue
         queues = [
             item for item in bundle.of_kind("LocalQueue") if same_namespace(item.namespace, pod_item.item.namespace)
         ]
@@ -88,7 +90,7 @@ def kueue_chain_unresolved(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
             yield Hit(
                 ("metadata", "labels", QUEUE_LABEL),
                 f"there is no LocalQueue {pod_item.queue} in this bundle (there is: "
-                f"{', '.join(i.name for i in queues)})",
+                f"{', '.join(i.name for i in queues[:5])})",
                 ERROR if any(item.file == pod_item.item.file for item in queues) else WARNING,
                 item=pod_item.item,
             )
@@ -106,9 +108,13 @@ def kueue_chain_unresolved(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
 
 
 def _link(bundle: Bundle, item: Item, path: Path, kind: str, name: Any) -> Iterator[Hit]:
+    if not isinstance(name, str) or bundle.named(kind, name):
+        return
     known = [found.name for found in bundle.of_kind(kind)]
-    if known and isinstance(name, str) and name not in known:
-        yield Hit(path, f"there is no {kind} {name} in this bundle (there is: {', '.join(known)})", ERROR, item=item)
+    if known:
+        yield Hit(
+            path, f"there is no {kind} {name} in this bundle (there is: {', '.join(known[:5])})", ERROR, item=item
+        )
 
 
 def _groups(queue: Item) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -11,7 +11,7 @@ from holdfast.lint.objects import Item, dig, is_placeholder, items, mapping, tex
 from holdfast.lint.profile import Pod
 from holdfast.lint.rule import OBJECT, POD, rule
 from holdfast.lint.rules.retries import failure_rules
-from holdfast.lint.schema import Fault, validate
+from holdfast.lint.schema import Fault, kind_names, knows, validate
 
 # Values that the API server checks although the published schemas do not list them (Kubernetes 1.36, read 2026-08).
 _ENUMS: dict[str, frozenset[str]] = {
@@ -26,11 +26,11 @@ _ENUMS: dict[str, frozenset[str]] = {
 def invalid_object(item: Item, bundle: Bundle) -> Iterator[Hit]:
     """Unknown fields, wrong types, missing fields, API versions that are gone."""
     if not item.api_version:
-        if item.kind not in ("Kustomization", "Component", "Config"):
+        if item.kind in kind_names():  # other files have a kind too, and are none of our business
             yield Hit((), "apiVersion is missing", ERROR)
         return
     is_patch = any(pod.is_partial for pod in bundle.pods_of(item)) or _is_patch(item)
-    if not item.name and not is_patch and isinstance(item.value.get("metadata", {}), dict) and item.kind != "List":
+    if not item.name and not is_patch and knows(item.api_version, item.kind):
         yield Hit(("metadata",), "metadata.name (or generateName) is required", ERROR)
     for fault in validate(item.value, item.api_version, item.kind, bundle.settings.kubernetes):
         if fault.kind == "missing" and is_patch:
