@@ -154,6 +154,21 @@ def test_a_queue_with_spot_flavors_makes_its_jobs_spot_jobs():
     assert "HF101" in lint_objects(*objects, job)
 
 
+@pytest.mark.parametrize(
+    ("labels", "codes"),
+    [
+        ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, set()),
+        ({"cloud.google.com/gke-acelerator": "nvidia-l4"}, {"HF501"}),
+        ({"cloud.google.com/gke-accelerator": "nvidia-l5"}, {"HF502"}),
+        ({"my.org/anything": "x"}, set()),
+    ],
+)
+def test_node_labels_of_flavors(labels, codes):
+    flavor = queue_objects()[0]
+    flavor["spec"] = {"nodeLabels": labels}
+    assert lint_objects(flavor) == codes
+
+
 def claim(mode, storage_class=None):
     spec = {"accessModes": [mode], "resources": {"requests": {"storage": "1Ti"}}}
     if storage_class:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lint_cases import IGNORE, MAIN, POD, cut, good_job, put
+from lint_cases import IGNORE, MAIN, POD, SHARED, cut, good_job, put
 from test_lint_mutations import MUTATIONS
 
 from holdfast.documents import parse_documents
@@ -133,6 +133,23 @@ def test_fixing_the_examples_of_all_pages_never_makes_them_worse(code):
     after = find([Source("f.yaml", fixed)])
     assert len([f for f in after if f.severity == "error"]) <= len([f for f in before if f.severity == "error"])
     assert fix(fixed, unsafe=True) == fixed
+
+
+def test_fixing_public_manifests_keeps_their_comments_and_is_stable():
+    folder = SHARED / "corpus"
+    if not folder.is_dir():
+        pytest.skip("the corpus of public manifests is not here")
+    files = sorted(path for path in folder.rglob("*.yaml"))
+    changed = 0
+    for path in random.Random(3).sample(files, k=60):
+        text = path.read_text()
+        fixed = fix(text, unsafe=True)
+        changed += fixed != text
+        kept = set(fixed.split("\n"))
+        assert [line for line in text.split("\n") if line.lstrip().startswith("#") and line not in kept] == []
+        assert fix(fixed, unsafe=True) == fixed
+        assert not [finding for finding in find([Source("f.yaml", fixed)]) if finding.fix]
+    assert changed > 5
 
 
 def test_the_failure_rules_move_as_one_piece():

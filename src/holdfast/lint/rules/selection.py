@@ -87,7 +87,11 @@ def _meant_outside(key: str) -> str | None:
 
 
 def _misspelled(key: str, meant: str, path: Path) -> Hit:
-    edit = Edit("rename", path, meant) if path[-2] == "nodeSelector" else Edit("set", path, meant, key="key")
+    edit = (
+        Edit("rename", path, meant)
+        if path[-2] in ("nodeSelector", "nodeLabels")
+        else Edit("set", path, meant, key="key")
+    )
     return Hit(path, f"there is no {key}; did you mean {meant}?", ERROR, Fix((edit,), safe=False))
 
 
@@ -129,6 +133,23 @@ def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator
     elif key == "cloud.google.com/machine-family" and value != value.lower():
         fix = Fix((Edit("set", path[:-1], value.lower(), key=path[-1]),), safe=False)
         yield Hit(path, f"machine families are written in lower case: {value.lower()}", ERROR, fix)
+
+
+@rule("HF501", "unknown-gke-key", OBJECT, "ResourceFlavor")
+def unknown_gke_key_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """The same for the node labels that Kueue adds to its workloads."""
+    for key in mapping(item.spec.get("nodeLabels")):
+        hit = None if is_placeholder(key) else _judge_key(key, ("spec", "nodeLabels", key))
+        if hit:
+            yield hit
+
+
+@rule("HF502", "bad-gke-value", OBJECT, "ResourceFlavor")
+def bad_gke_value_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """The same for the values of those labels."""
+    for key, value in mapping(item.spec.get("nodeLabels")).items():
+        if key.startswith(_DOMAINS):
+            yield from _judge_value(key, value, ("spec", "nodeLabels", key), forbids=False)
 
 
 @rule("HF503", "tolerates-without-selecting", POD)
