@@ -235,27 +235,33 @@ class _Composer:
             return
         frame = self.stack[-1]
         container = frame.container
-        if isinstance(container, Sequence):
+        if type(container) is Sequence:
             container.append(value)
             container.value_events.append(event)
-        elif frame.key_event is None:
+            return
+        key_event = frame.key_event
+        if key_event is None:
             self._key(frame, value, event)
-        else:
-            key = frame.key
-            key_event, frame.key_event = frame.key_event, None
-            if key is None:
-                return
-            if key == "<<" and key_event.value == "<<" and key_event.implicit[0]:
-                frame.merges = frame.merges or []
-                frame.merges.append((value, key_event, event))
-                return
-            container[key] = value
-            container.key_events[key] = key_event
-            container.value_events[key] = event
+            return
+        frame.key_event = None
+        key = frame.key
+        if key is None:
+            return
+        if key == "<<" and key_event.value == "<<" and key_event.implicit[0]:
+            frame.merges = frame.merges or []
+            frame.merges.append((value, key_event, event))
+            return
+        assert type(container) is Mapping
+        container[key] = value
+        container.key_events[key] = key_event
+        container.value_events[key] = event
 
     def _key(self, frame: _Frame, value: Any, event: Any) -> None:
         frame.key_event = event
-        frame.key = None if isinstance(value, Mapping | Sequence) else key_text(value)
+        if type(value) is str:
+            frame.key = value
+        else:
+            frame.key = None if isinstance(value, Mapping | Sequence) else key_text(value)
         if frame.key is None:
             what = "a list or mapping" if isinstance(value, Mapping | Sequence) else "empty"
             self._complain(f"a key that is {what} is not possible in JSON or Kubernetes", event, "key")

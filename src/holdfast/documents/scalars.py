@@ -8,6 +8,7 @@ manifest any other way would judge a document that the cluster never sees.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 Scalar = str | int | float | bool | None
 
@@ -29,6 +30,7 @@ _SMALLEST = -(2**63)
 _LONGEST_NUMBER = 70  # a 64-bit number in binary with its prefix; anything longer is no integer anyway
 
 
+@lru_cache(maxsize=4096)  # the same few keys and words make up most of any manifest
 def resolve(text: str) -> Scalar:
     """The value of an unquoted scalar."""
     if text[:1] in _NUMBER_STARTS and text:
