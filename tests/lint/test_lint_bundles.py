@@ -203,6 +203,7 @@ def storage_class(mode, **parameters):
         ([claiming_job()], {"HF404"}),
         ([claim("ReadWriteMany"), claiming_job()], set()),
         ([claim("ReadWriteOnce"), claiming_job()], {"HF403"}),
+        ([put(claim("x"), ("spec", "accessModes"), ["ReadWriteOnce", "ReadWriteMany"]), claiming_job()], set()),
         ([claim("ReadWriteOnce"), put(claiming_job(), ("spec", "parallelism"), 1)], set()),
         ([put(claim("ReadWriteMany"), ("metadata", "namespace"), "x"), claiming_job()], {"HF404"}),
         ([claim("ReadWriteMany", "fast"), storage_class("Immediate"), claiming_job()], {"HF406"}),

@@ -336,3 +336,29 @@ def test_a_queue_serves_its_own_namespace():
 def test_an_object_needs_a_name():
     assert lint_objects(cut(good_job(), "metadata", "name")) == {"HF601"}
     assert lint_objects(put(cut(good_job(), "metadata", "name"), ("metadata", "generateName"), "x-")) == set()
+
+
+def severities(value):
+    return {finding.rule: finding.severity.value for finding in lint(dump(value)).findings}
+
+
+def test_severities_follow_the_profile():
+    spot = put(cut(good_job(), "spec", "podFailurePolicy"), ("spec", "backoffLimit"), 0)
+    flex = put(cut(flex_job(), "spec", "podFailurePolicy"), ("spec", "backoffLimit"), 0)
+    none = cut(cut(spot, *POD, "tolerations"), *POD, "nodeSelector", SPOT)
+    assert severities(spot) == {"HF104": "warning", "HF105": "error"}
+    assert severities(flex) == {"HF104": "advice", "HF105": "warning"}
+    assert severities(none) == {}
+    assert severities(put(good_job(), (*POD, "terminationGracePeriodSeconds"), 1)) == {"HF101": "error"}
+    assert severities(put(good_job(), (*POD, "terminationGracePeriodSeconds"), 16)) == {"HF101": "warning"}
+    assert severities(put(flex_job(), (*POD, "terminationGracePeriodSeconds"), 600)) == {}
+
+
+def test_selecting_queued_nodes_makes_a_queued_pod():
+    job = put(
+        flex_job(),
+        (*POD, "nodeSelector"),
+        {"cloud.google.com/gke-queued": "true", "cloud.google.com/gke-accelerator": "nvidia-l4"},
+    )
+    assert lint_objects(job) == {"HF302", "HF307"}
+    assert lint_objects(put(job, ("metadata", "labels", "kueue.x-k8s.io/queue-name"), "q")) == {"HF302"}
