@@ -166,7 +166,10 @@ def peer_dcp_async(training: Training, path: str, kind: str, stagers: dict[str, 
 
                 stagers["stager"] = DefaultStager(
                     StagingOptions(
-                        use_pinned_memory=True, use_shared_memory=True, use_async_staging=False, use_non_blocking_copy=False
+                        use_pinned_memory=True,
+                        use_shared_memory=True,
+                        use_async_staging=False,
+                        use_non_blocking_copy=False,
                     )
                 )
             except (ImportError, TypeError) as error:
