@@ -25,4 +25,5 @@ COMMANDS: tuple[Command, ...] = (
     Command("audit", "holdfast.cli.audit", "Batch", "prove that every item is accounted for"),
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
     Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
+    Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
 )
