@@ -11,7 +11,7 @@ from reporting import SOURCE
 
 sys.path.insert(0, str(SOURCE))
 
-import queue_floor  # noqa: E402
+import queue_floor
 
 os.environ["HOLDFAST_OUTCOME_FILE"] = os.devnull
 

@@ -28,7 +28,7 @@ from reporting import HERE, SOURCE, publish
 sys.path.insert(0, str(SOURCE))
 sys.path.insert(0, str(HERE.parent / "tests" / "queue"))
 
-import queue_floor  # noqa: E402
+import queue_floor
 
 
 def once(who: str, place: dict[str, str], count: int, chunk: int) -> dict[str, float]:

@@ -8,8 +8,8 @@ import random
 import sqlite3
 
 import mutants
-from faults import powercut
 
+from faults import powercut
 from holdfast.queue.sqlite import SqliteQueue
 from holdfast.sink.sqlite import SqliteSink
 

@@ -1,4 +1,4 @@
-"""Chaos acceptance and suite M: real commands, real signals, real servers that go away; in the end the audit is clean."""
+"""Chaos acceptance and suite M: real commands, signals, and servers that go away; in the end the audit is clean."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from faults.counts import record
 from postgres_server import PostgresServer
 from work_command import QUIET, command, holdfast, write_task
 
+from faults.counts import record
 from holdfast.queue.open import open_queue
 from holdfast.sink.open import open_sink
 
@@ -66,7 +66,7 @@ class Storm:
                     stdout=log,
                     stderr=log,
                     env=environment,
-                )  # fmt: skip
+                )
             )
         self.started[self.processes[-1].pid] = time.monotonic()
 

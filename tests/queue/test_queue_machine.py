@@ -10,11 +10,11 @@ import uuid
 
 import mutants
 import pytest
-from faults.counts import record
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from faults.counts import record
 from holdfast.clock import ManualClock
 from holdfast.errors import LeaseLostError
 from holdfast.queue import sqlite_schema

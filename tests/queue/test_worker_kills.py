@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from faults.counts import record
 
 CAMPAIGN = Path(__file__).resolve().parent / "kill_campaign.py"
