@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from saving import head_of, save
 
-from conftest import head_of, save
 from faults.counts import record
 from holdfast.checkpoint import head as head_format
 from holdfast.checkpoint import inventory as inventory_format

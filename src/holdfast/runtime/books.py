@@ -213,6 +213,7 @@ class Books:
         except Exception as error:
             if self.gang is not None:
                 self.gang.fail(step, str(error))
+            ledger.check_owner()
             raise
         before = len(ledger.head.checkpoints)
         commit = ledger.commit if self.gang is None else self.gang.commit
