@@ -4,7 +4,8 @@
 
 Goals: SQLite chunk 100 at least half of the floor, ten times huey, twenty times celery and dramatiq with their safest
 settings; chunk 1 at least 60 % of the floor; PostgreSQL chunk 100 at least half of the floor and twice pgqueuer;
-Pub/Sub at least 60 % of a bare pull loop; at most 25 µs of CPU per item. A worker is one process; runs are interleaved, medians are told.
+Pub/Sub at least 60 % of a bare pull loop; at most 25 µs of CPU per item. A worker is one process; runs are
+interleaved, medians are told.
 ``--peers`` names a Python with huey, celery[redis], dramatiq[redis] and pgqueuer; redis-server is on the PATH. A peer
 that cannot run is told and left out.
 """
