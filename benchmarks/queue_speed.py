@@ -167,33 +167,37 @@ def main() -> None:
     wanted = options.only.split(",")
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="bench-queue-") as name:
-        folder = Path(name)
-        if "sqlite" in wanted:
-            rows += sqlite_rows(folder, options)
-        if "postgres" in wanted:
-            from postgres_server import PostgresServer
+        for section in (sqlite_rows, postgres_rows, pubsub_rows):
+            if section.__name__.removesuffix("_rows") in wanted:
+                rows += section(Path(name), options)
+                publish("queue_speed", rows, items=options.items, repeats=options.repeats, load_average=os.getloadavg())
 
-            server = PostgresServer()
-            try:
-                runs = []
-                for n in range(options.repeats):
-                    runs.append(postgres_runs(server.url, options.items, 100, str(n)))
-                    if options.peers:
-                        runs[-1]["pgqueuer, batch 100"] = pgqueuer(options.peers, server.url, options.items // 4)
-            finally:
-                server.close()
-            rows += median_rows("postgresql, chunk 100", runs)
-        if "pubsub" in wanted:
-            from pubsub_server import PubsubServer
 
-            emulator = PubsubServer()
-            os.environ["PUBSUB_EMULATOR_HOST"] = emulator.host
-            try:
-                runs = [pubsub_runs(folder, options.items // 4, 100, str(n)) for n in range(options.repeats)]
-            finally:
-                emulator.close()
-            rows += median_rows("pub/sub emulator, chunk 100", runs)
-    publish("queue_speed", rows, items=options.items, repeats=options.repeats, load_average=os.getloadavg())
+def postgres_rows(_: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from postgres_server import PostgresServer
+
+    server = PostgresServer()
+    runs = []
+    try:
+        for number in range(options.repeats):
+            runs.append(postgres_runs(server.url, options.items, 100, str(number)))
+            if options.peers:
+                runs[-1]["pgqueuer, batch 100"] = pgqueuer(options.peers, server.url, options.items // 4)
+    finally:
+        server.close()
+    return median_rows("postgresql, chunk 100", runs)
+
+
+def pubsub_rows(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from pubsub_server import PubsubServer
+
+    emulator = PubsubServer()
+    os.environ["PUBSUB_EMULATOR_HOST"] = emulator.host
+    try:
+        runs = [pubsub_runs(folder, options.items // 4, 100, str(number)) for number in range(options.repeats)]
+    finally:
+        emulator.close()
+    return median_rows("pub/sub emulator, chunk 100", runs)
 
 
 def sqlite_rows(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
