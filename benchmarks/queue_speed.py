@@ -165,12 +165,13 @@ def main() -> None:
     parser.add_argument("--only", default="sqlite,postgres,pubsub")
     options = parser.parse_args()
     wanted = options.only.split(",")
+    title = "queue_speed" if len(wanted) == 3 else f"queue_speed_{'_'.join(wanted)}"
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="bench-queue-") as name:
         for section in (sqlite_rows, postgres_rows, pubsub_rows):
             if section.__name__.removesuffix("_rows") in wanted:
                 rows += section(Path(name), options)
-                publish("queue_speed", rows, items=options.items, repeats=options.repeats, load_average=os.getloadavg())
+                publish(title, rows, items=options.items, repeats=options.repeats, load_average=os.getloadavg())
 
 
 def postgres_rows(_: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
