@@ -59,7 +59,7 @@ def fill_postgres(url: str, count: int) -> None:
     with psycopg.connect(url) as db:
         db.execute("DROP TABLE IF EXISTS item, result")
         db.execute(
-            "CREATE TABLE item (id bigserial PRIMARY KEY, key text UNIQUE, payload text, state int, expires timestamptz)"
+            "CREATE TABLE item (id bigserial PRIMARY KEY, key text UNIQUE, payload text, state int, until timestamptz)"
         )
         db.execute("CREATE INDEX ready ON item (id) WHERE state=0")
         db.execute("CREATE TABLE result (key text PRIMARY KEY, payload text)")
@@ -74,7 +74,7 @@ def work_postgres(url: str, chunk: int) -> int:
     import psycopg
 
     claim = (
-        "UPDATE item SET state=1, expires=now()+interval '15 s' WHERE id IN (SELECT id FROM item WHERE state=0 "
+        "UPDATE item SET state=1, until=now()+interval '15 s' WHERE id IN (SELECT id FROM item WHERE state=0 "
         "ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING id, key, payload"
     )
     done = 0

@@ -1,7 +1,8 @@
 """A storm of SIGKILLs on real workers, forked from a process that has imported everything already.
 
-``python kill_campaign.py '{"queue": URL, "sink": URL, "kills": N, "seed": S}'`` prints one JSON object. At every kill the total-queue check runs: whatever the queue calls done must be in the sink. In the end, without kills, the rest is
-drained and every payload compared.
+``python kill_campaign.py '{"queue": URL, "sink": URL, "kills": N, "seed": S}'`` prints one JSON object. All along, the
+total-queue check runs between kills: whatever the queue calls done must be in the sink. In the end, without kills, the
+rest is drained and every payload compared.
 """
 
 from __future__ import annotations

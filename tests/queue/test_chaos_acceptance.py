@@ -1,4 +1,4 @@
-"""Chaos acceptance and suite M: real commands, real signals, real servers that go away; in the end the audit is clean."""
+"""Chaos acceptance and suite M: real commands, signals, and servers that go away; in the end the audit is clean."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Storm:
                     stdout=log,
                     stderr=log,
                     env=environment,
-                )  # fmt: skip
+                )
             )
         self.started[self.processes[-1].pid] = time.monotonic()
 

@@ -31,7 +31,7 @@ class QueueMachine(RuleBasedStateMachine):
     """The model: which generation of which key is with whom, and what has been recorded."""
 
     calls = 0
-    can_expire = True
+    look_every = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.dead: set[str] = set()
         self.failures: dict[str, int] = {}
         self.recorded: dict[str, str] = {}
-        self.next = 0
+        self.next = self.rules = 0
         self.open()
 
     # -- what differs between backends
@@ -142,6 +142,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def books_agree(self) -> None:
+        self.rules += 1
+        if self.rules % self.look_every == 0:
+            self.look()
+
+    def look(self) -> None:
         with self.owners[0].batch():
             entries, stored = dict(self.owners[0].entries()), self.stored()
         assert entries.keys() == self.known.keys(), "an item vanished or appeared"
@@ -163,6 +168,7 @@ class PostgresMachine(QueueMachine):
     """The same rules on a server; leases end by an update of the server's own books, not by waiting."""
 
     url = ""
+    look_every = 5  # each look is four round trips
     pool: list = []
     results = None
 
@@ -194,6 +200,7 @@ class PostgresMachine(QueueMachine):
             )
 
     def teardown(self) -> None:
+        self.look()
         with self.owners[0].batch() as cursor:
             cursor.execute(f"DELETE FROM {self.sink.table}")
             cursor.execute("DELETE FROM holdfast_item WHERE queue=%s", (self.owners[0]._queue,))

@@ -211,3 +211,41 @@ def test_work_never_leaves_with_the_codes_of_the_command_line(tmp_path):
     code, _, err = finish(start_work(tmp_path, task, "sqlite:////nodir/q.db", "sqlite:////nodir/q.db"))
     assert code == 1
     assert "no directory /nodir" in err
+
+
+def test_a_worker_that_is_warned_alone_is_replaced(make_place, tmp_path):
+    place = make_place("sqlite")
+    queue = open_queue(place.queue)
+    queue.enqueue(pairs(60))
+    log = tmp_path / "pids"
+    body = (
+        f"def work(item):\n    open({str(log)!r}, 'a').write(f'{{os.getpid()}}\\n')\n    time.sleep(0.03)\n    return 1"
+    )
+    process = start_work(tmp_path, write_task(tmp_path, body, "@holdfast.task(each=True)"), place.queue, place.sink)
+    first = int(until(lambda: log.exists() and log.read_text()).split()[0])
+    os.kill(first, signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 0, err
+    assert len(set(log.read_text().split())) == 2
+    assert queue.depth().done == 60
+    queue.close()
+
+
+def test_workers_leave_when_their_pool_is_killed(make_place, tmp_path):
+    place = make_place("sqlite")
+    queue = open_queue(place.queue)
+    queue.enqueue(pairs(500))
+    log = tmp_path / "pid"
+    body = f"def work(item):\n    open({str(log)!r}, 'w').write(str(os.getpid()))\n    time.sleep(0.05)\n    return 1"
+    process = start_work(tmp_path, write_task(tmp_path, body, "@holdfast.task(each=True)"), place.queue, place.sink)
+    worker = int(until(lambda: log.exists() and log.read_text()))
+    process.kill()
+    process.communicate()
+    until(lambda: not os.path.exists(f"/proc/{worker}") or _is_zombie(worker), 10)
+    assert until(lambda: queue.depth().leased == 0, 10)
+    queue.close()
+
+
+def _is_zombie(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] == b"Z"

@@ -22,7 +22,7 @@ from holdfast.stores.sqlite import parse_options
 
 log = logging.getLogger("holdfast")
 
-_PULL_SECONDS = 1.0
+_PULL_SECONDS = 0.5
 _CALL_SECONDS = 20.0
 _IDS_PER_CALL = 500
 _LONGEST_DEADLINE_SECONDS = 600

@@ -67,6 +67,8 @@ class Pool:
         self._children: list[_Child] = []
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
+        self._opening = threading.Lock()  # its own: a server that is slow to answer must not delay a notice
+        self._told = False
         self._over = threading.Event()
         self._queue: Queue | None = None
         self._ended = Tally()  # of processes that are gone
@@ -154,7 +156,7 @@ class Pool:
         due = [instant for instant in self._restarts if instant <= now]
         self._restarts = [instant for instant in self._restarts if instant > now]
         for _ in due:
-            self._start(careful=True)
+            self._start(careful=self._crashes > 0)
 
     def _reap(self) -> None:
         for child in list(self._children):
@@ -175,8 +177,10 @@ class Pool:
             self._codes.append(code)
         elif child.fatal is not None or not child.started:
             self.fatal = child.fatal or f"a worker left with {code} before it had started"
-        elif code in (FINISHED, interrupted):
+        elif code == FINISHED:
             self._codes.append(code)
+        elif code == interrupted:  # somebody warned this one alone; the pool goes on
+            self._restarts.append(self._guard.clock.monotonic())
         else:
             self._crashed(child, code)
 
@@ -197,10 +201,13 @@ class Pool:
         self._restarts.append(self._guard.clock.monotonic() + pause)
 
     def _wind_up(self) -> None:
-        """The notice goes to every worker; what is still there just before the deadline is ended."""
+        """The notice goes to every worker; what is still there just before the deadline is ended.
+
+        The heartbeat goes on: whoever finishes its item inside the grace must still hold it then.
+        """
         self._restarts.clear()
-        if not self._over.is_set():
-            self._over.set()  # no more heartbeats: what a worker cannot finish now, others should have soon
+        if not self._told:
+            self._told = True
             self._signal_all(signal.SIGTERM)
         if self._guard.budget.remaining_seconds < _LAST_SECONDS:
             self._signal_all(signal.SIGKILL)
@@ -238,7 +245,7 @@ class Pool:
     # -- leases
 
     def _open_queue(self) -> Queue:
-        with self._lock:
+        with self._opening:
             if self._queue is None:
                 self._queue = open_queue(self._options.queue, sink=self._options.sink, policy=self._options.policy)
             return self._queue
