@@ -19,4 +19,7 @@ class Command(NamedTuple):
 
 COMMANDS: tuple[Command, ...] = (
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
+    Command(
+        "simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies: cost, finish time"
+    ),
 )
