@@ -57,6 +57,26 @@ def test_many_windows_are_the_same_for_the_same_seed(files, capsys):
     assert row["cost_usd_p50"] <= row["cost_usd_p95"]
 
 
+def test_many_windows_without_numpy_are_the_same(files, capsys, monkeypatch):
+    args = (
+        "--traces",
+        files,
+        "--trace-id",
+        "a",
+        *BASE,
+        "--policy",
+        "greedy,uniform-progress",
+        "--windows",
+        "20",
+        "--json",
+    )
+    fast = json.loads(simulate(capsys, *args)[1])["runs"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    plain = json.loads(simulate(capsys, *args)[1])["runs"]
+    for left, right in zip(fast, plain, strict=True):
+        assert left == pytest.approx(right)
+
+
 def test_several_zones_are_a_free_choice(files, capsys):
     args = ("--traces", files, "--trace-id", "b", "--trace-id", "a", *BASE, "--policy", "greedy", "--json")
     row = json.loads(simulate(capsys, *args)[1])["runs"][0]
