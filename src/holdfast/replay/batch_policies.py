@@ -9,6 +9,9 @@ from holdfast.replay.batch import FLEX_START, IDLE, ON_DEMAND, SPOT, BatchView
 from holdfast.replay.scenario import EPSILON_SECONDS
 
 
+BatchPolicy = Callable[[BatchView], tuple[Any, Any]]
+
+
 def on_demand(view: BatchView) -> tuple[Any, Any]:
     return view.np.full(len(view.mode), ON_DEMAND), view.zone
 
@@ -79,9 +82,10 @@ def safety_net(view: BatchView, mode: Any, there: Any) -> Any:
     """What the deadline forces, over what the policy would rather do."""
     np = view.np
     late = view.need_ticks(1) >= view.remaining_ticks
-    keeps = (view.mode == SPOT) & (view.start_left_seconds < EPSILON_SECONDS)
+    keeps = np.zeros(len(view.mode), dtype=bool)
     if view.scenario.loses_nothing:
-        keeps |= there & (view.start_seconds < EPSILON_SECONDS)
+        warm = (view.mode == SPOT) & (view.start_left_seconds < EPSILON_SECONDS)
+        keeps = warm | (there & (view.start_seconds < EPSILON_SECONDS))
     forced = np.where(keeps, SPOT, ON_DEMAND)
     return np.where(late, forced, np.where(must_run(view), ON_DEMAND, mode))
 
@@ -91,13 +95,3 @@ def lead_seconds(view: BatchView, ahead_seconds: Any) -> Any:
     scenario = view.scenario
     moment = view.elapsed_seconds + ahead_seconds
     return (view.done_seconds * scenario.deadline_seconds - moment * scenario.work_seconds) / scenario.deadline_seconds
-
-
-BATCH_POLICIES: dict[str, Callable[[BatchView], tuple[Any, Any]]] = {
-    "on-demand": on_demand,
-    "spot-only": spot_only,
-    "greedy": greedy,
-    "uniform-progress": uniform_progress,
-    "flex-start": flex_start,
-    "hybrid": hybrid,
-}

@@ -6,6 +6,16 @@ import difflib
 from collections.abc import Callable
 
 from holdfast.errors import SettingError
+from holdfast.replay.adaptive import Adaptive, Holdfast
+from holdfast.replay.batch_policies import (
+    BatchPolicy,
+    flex_start,
+    greedy,
+    hybrid,
+    on_demand,
+    spot_only,
+    uniform_progress,
+)
 from holdfast.replay.engine import Policy
 from holdfast.replay.policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
 
@@ -19,6 +29,17 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "uniform-progress": UniformProgress,
     "flex-start": FlexStart,
     "hybrid": Hybrid,
+    "holdfast": Holdfast,
+}
+
+BATCH_POLICIES: dict[str, BatchPolicy] = {
+    "on-demand": on_demand,
+    "spot-only": spot_only,
+    "greedy": greedy,
+    "uniform-progress": uniform_progress,
+    "flex-start": flex_start,
+    "hybrid": hybrid,
+    "holdfast": Adaptive(),
 }
 
 NAMES = (OPTIMUM, *POLICIES)

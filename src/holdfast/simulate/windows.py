@@ -10,10 +10,9 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.replay.batch import BatchReplay, Openings
-from holdfast.replay.batch_policies import BATCH_POLICIES
 from holdfast.replay.engine import replay
 from holdfast.replay.optimum import load_numpy, optimum
-from holdfast.replay.roster import OPTIMUM, POLICIES
+from holdfast.replay.roster import BATCH_POLICIES, OPTIMUM, POLICIES
 from holdfast.replay.scenario import Outcome, Scenario, Window, cut, floor_ticks
 from holdfast.replay.trace import Trace
 
