@@ -104,11 +104,9 @@ def free_choice(known: list[Trace], nodes: int, job: str, args: argparse.Namespa
 
 def show(row: dict[str, Any]) -> None:
     ratio = row["holdfast"] / row["uniform-progress"] if row["uniform-progress"] > 1e-6 else float("nan")
-    print(
-        f"{row['job']:<14}{row['trace'][-38:]:<40}{row['nodes']:>3}  optimum {row['optimum']:.3f}  greedy +{row['greedy']:.4f}"
-        f"  uniform +{row['uniform-progress']:.4f}  holdfast +{row['holdfast']:.4f}  ratio {ratio:.2f}  missed {row['missed']}",
-        flush=True,
-    )
+    head = f"{row['job']:<14}{row['trace'][-38:]:<40}{row['nodes']:>3}  optimum {row['optimum']:.3f}"
+    body = f"  greedy +{row['greedy']:.4f}  uniform +{row['uniform-progress']:.4f}  holdfast +{row['holdfast']:.4f}"
+    print(f"{head}{body}  ratio {ratio:.2f}  missed {row['missed']}", flush=True)
 
 
 def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
@@ -119,9 +117,8 @@ def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
             line, ours = (sum(row[name] for row in some) / len(some) for name in ("uniform-progress", "holdfast"))
             ratio = ours / line
             failed |= job is None and ratio > goal
-            print(
-                f"{kind:<7}{job or 'all jobs':<14} uniform +{line:.4f}  holdfast +{ours:.4f}  ratio {ratio:.3f}  goal {goal}"
-            )
+            means = f"uniform +{line:.4f}  holdfast +{ours:.4f}"
+            print(f"{kind:<7}{job or 'all jobs':<14} {means}  ratio {ratio:.3f}  goal {goal}")
     if args.json:
         Path(args.json).write_text(json.dumps({"windows": args.windows, "seed": args.seed, "rows": rows}, indent=1))
     return int(failed)

@@ -1,4 +1,7 @@
-"""Fit the bundled capacity regimes to a trace file: python benchmarks/fit_regimes.py TRACES > src/holdfast/replay/regimes.json"""
+"""Fit the bundled capacity regimes to a trace file.
+
+    python benchmarks/fit_regimes.py TRACES > src/holdfast/replay/regimes.json
+"""
 
 from __future__ import annotations
 
