@@ -7,6 +7,7 @@
         ├── UsageError                the caller's input is wrong                      (CLI exit 2)
         │   ├── SettingError          an environment variable or option
         │   ├── UrlError              a store, queue or sink URL
+        │   ├── DocumentError         a YAML document: carries line and column
         │   └── MissingExtraError     an optional dependency is not installed
         ├── RunError                  a run cannot go on as asked
         │   ├── NoProgressError       the run keeps dying without getting anywhere
@@ -59,6 +60,15 @@ class SettingError(UsageError):
 
 class UrlError(UsageError):
     """A URL that no store, queue or sink understands."""
+
+
+class DocumentError(UsageError):
+    """A YAML document that cannot be read or means nothing; ``line`` and ``column`` count from 1."""
+
+    def __init__(self, message: str, *, line: int = 1, column: int = 1, help: str | None = None) -> None:
+        super().__init__(message, help=help)
+        self.line = line
+        self.column = column
 
 
 class MissingExtraError(UsageError):

@@ -22,4 +22,5 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies: cost, finish time"
     ),
+    Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
 )

@@ -1,0 +1,1 @@
+"""How findings are written: text for people, and the formats of the tools around them."""

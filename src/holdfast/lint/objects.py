@@ -1,0 +1,104 @@
+"""Kubernetes objects as the rules see them, and defensive ways to look into values that anybody may have written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.documents.tree import Document, Path
+
+_NOTHING: dict[str, Any] = {}
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def items(value: Any) -> list[Any]:
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def text(value: Any) -> str:
+    """The value if it is text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def number(value: Any, default: int | None = None) -> int | None:
+    """The value if it is a whole number, else the default."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def is_placeholder(value: Any) -> bool:
+    """Text that a template engine or ``envsubst`` will replace: nothing can be said about it."""
+    if not isinstance(value, str):
+        return False
+    if any(mark in value for mark in ("${", "$(", "{{", "<", "%(")) or value[:1] in ("$", "@") or "/$" in value:
+        return True
+    return (len(value) > 2 and value.isupper() and ("_" in value or len(value) > 5)) or "replaced-by" in value
+
+
+class Item:
+    """One object in one file; ``prefix`` is the path to it inside its document (objects in a ``List``)."""
+
+    __slots__ = ("api_version", "document", "file", "group", "kind", "metadata", "name", "namespace", "prefix", "value")
+
+    def __init__(self, file: str, document: Document, value: dict[str, Any], prefix: Path = ()) -> None:
+        self.file = file
+        self.document = document
+        self.value = value
+        self.prefix = prefix
+        self.api_version = text(value.get("apiVersion"))
+        self.group = self.api_version.rpartition("/")[0]
+        self.kind = text(value.get("kind"))
+        self.metadata = mapping(value.get("metadata"))
+        name = self.metadata.get("name", self.metadata.get("generateName"))
+        self.name = name if isinstance(name, str) else str(name or "")
+        namespace = self.metadata.get("namespace")
+        self.namespace = namespace if isinstance(namespace, str) else ""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The object's ``spec``."""
+        return mapping(self.value.get("spec"))
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """Labels of the object itself, not of a pod template."""
+        return mapping(self.metadata.get("labels"))
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """Annotations of the object itself."""
+        return mapping(self.metadata.get("annotations"))
+
+    @property
+    def title(self) -> str:
+        """``Kind/namespace/name`` as findings print it."""
+        return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+
+
+def unpack(file: str, document: Document) -> list[Item]:
+    """The objects of a document: one, or those of a ``List``, or none."""
+    value = document.value
+    if not isinstance(value, dict):
+        return []
+    if text(value.get("kind")).endswith("List") and isinstance(value.get("items"), list) and "spec" not in value:
+        return [
+            Item(file, document, inner, ("items", index))
+            for index, inner in enumerate(value["items"])
+            if isinstance(inner, dict) and "kind" in inner
+        ]
+    return [Item(file, document, value)] if "kind" in value else []
+
+
+def dig(value: Any, *path: str | int) -> Any:
+    """What stands at ``path``, or ``None``."""
+    for part in path:
+        if isinstance(value, dict) and isinstance(part, str):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value

@@ -1,0 +1,151 @@
+"""Pitfall 7, disruption budgets: the ones that block every drain, and what they do not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.lint.bundle import Bundle, matches, same_namespace
+from holdfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
+from holdfast.lint.objects import Item, dig, items, mapping, number, text
+from holdfast.lint.profile import Pod
+from holdfast.lint.rule import OBJECT, rule
+from holdfast.lint.workloads import JOB_LIKE
+
+_NO_SCALE = JOB_LIKE | {"Pod", "RayCluster"}
+
+
+def _pod_labels(pod: Pod) -> dict[str, Any]:
+    """Labels of the pods, those that controllers add included."""
+    labels = dict(pod.labels)
+    name = pod.item.name
+    if pod.kind in ("Job", "CronJob"):
+        labels |= {"job-name": name, "batch.kubernetes.io/job-name": name}
+    elif pod.kind == "JobSet":
+        labels["jobset.sigs.k8s.io/jobset-name"] = name
+    elif pod.kind == "LeaderWorkerSet":
+        labels["leaderworkerset.sigs.k8s.io/name"] = name
+    elif pod.kind == "RayCluster":
+        labels |= {"ray.io/cluster": name, "ray.io/node-type": "head" if pod.template.role == "head" else "worker"}
+    elif pod.kind in ("MPIJob", "PyTorchJob", "TFJob"):
+        labels["training.kubeflow.org/job-name"] = name
+    return labels
+
+
+def _covered(budget: Item, bundle: Bundle) -> list[Pod]:
+    selector = budget.spec.get("selector")
+    if not isinstance(selector, dict):
+        return []
+    return [pod for pod in _neighbours(budget, bundle) if matches(selector, _pod_labels(pod))]
+
+
+def _neighbours(budget: Item, bundle: Bundle) -> list[Pod]:
+    return [
+        pod for pod in bundle.pods if pod.kind != "PodTemplate" and same_namespace(pod.item.namespace, budget.namespace)
+    ]
+
+
+def _percentage(value: Any) -> bool:
+    return isinstance(value, str) and value.endswith("%")
+
+
+@rule("HF701", "pdb-needs-scale", OBJECT, "PodDisruptionBudget")
+def pdb_needs_scale(item: Item, bundle: Bundle) -> Iterator[Hit]:
+    """maxUnavailable or a percentage over pods whose owner has no scale."""
+    relative = next((field for field in ("maxUnavailable", "minAvailable") if _is_relative(field, item)), None)
+    if relative is None:
+        return
+    pods = [pod for pod in _covered(item, bundle) if pod.kind in _NO_SCALE]
+    if pods:
+        count = sum(pod.template.pods or 1 for pod in pods)
+        edits = [Edit("remove", ("spec", relative)), Edit("set", ("spec",), max(count - 1, 0), key="minAvailable")]
+        yield Hit(
+            ("spec", relative),
+            f"{pods[0].item.title} has no scale subresource, so {relative}: {item.spec[relative]} allows no "
+            "disruption at all: "
+            "every eviction answers 429; use an integer minAvailable below the pod count",
+            ERROR,
+            Fix(tuple(edits), safe=False),
+        )
+
+
+def _is_relative(field: str, item: Item) -> bool:
+    value = item.spec.get(field)
+    return value is not None and (field == "maxUnavailable" or _percentage(value))
+
+
+@rule("HF702", "pdb-blocks-drain", OBJECT, "PodDisruptionBudget")
+def pdb_blocks_drain(item: Item, bundle: Bundle) -> Iterator[Hit]:
+    """A budget under which no voluntary eviction ever succeeds."""
+    most, least = item.spec.get("maxUnavailable"), item.spec.get("minAvailable")
+    if most in (0, "0", "0%") and most is not False:
+        yield Hit(
+            ("spec", "maxUnavailable"),
+            f"maxUnavailable: {most} blocks every drain and upgrade: leave room for one",
+            WARNING,
+        )
+        return
+    if least == "100%":
+        yield Hit(
+            ("spec", "minAvailable"), "minAvailable: 100% blocks every drain and upgrade: leave room for one", WARNING
+        )
+        return
+    needed = number(least)
+    pods = _covered(item, bundle)
+    if needed is None or needed < 1 or not pods:
+        return
+    counts = [_replicas(pod, bundle) for pod in pods]
+    if None in counts:
+        return
+    total = sum(count for count in counts if count is not None)
+    if needed >= total:
+        yield Hit(
+            ("spec", "minAvailable"),
+            f"minAvailable {needed} over {total} pod{'s' * (total != 1)} ({pods[0].item.title}): no voluntary "
+            "eviction ever "
+            "succeeds, so drains and upgrades hang",
+            WARNING,
+        )
+
+
+def _replicas(pod: Pod, bundle: Bundle) -> int | None:
+    if pod.kind in ("Deployment", "StatefulSet", "ReplicaSet"):
+        for scaler in bundle.of_kind("HorizontalPodAutoscaler"):
+            target = mapping(scaler.spec.get("scaleTargetRef"))
+            if target.get("kind") == pod.kind and target.get("name") == pod.item.name:
+                return number(scaler.spec.get("minReplicas", 1))
+        if any(
+            text(dig(scaler.spec, "scaleTargetRef", "name")) == pod.item.name
+            for scaler in bundle.of_kind("ScaledObject")
+        ):
+            return None
+    return pod.template.pods
+
+
+@rule("HF703", "pdb-selects-nothing", OBJECT, "PodDisruptionBudget")
+def pdb_selects_nothing(item: Item, bundle: Bundle) -> Iterator[Hit]:
+    """A budget whose selector matches none of the workloads beside it."""
+    neighbours = _neighbours(item, bundle)
+    if neighbours and not _covered(item, bundle):
+        labels = mapping(dig(item.spec, "selector", "matchLabels"))
+        names = ", ".join(f"{key}={value}" for key, value in labels.items()) or "this selector"
+        yield Hit(("spec", "selector"), f"no pod template here carries {names}: the budget protects nothing", WARNING)
+
+
+@rule("HF704", "pdb-is-not-protection", OBJECT, "PodDisruptionBudget")
+def pdb_is_not_protection(item: Item, bundle: Bundle) -> Iterator[Hit]:
+    """A budget over pods on interruptible capacity."""
+    pods = [pod for pod in _covered(item, bundle) if pod.is_interruptible]
+    if pods:
+        yield Hit(
+            ("spec",),
+            f"a budget does not stop the loss of a {pods[0].capacity} node ({pods[0].item.title}): it governs "
+            "drains and "
+            "upgrades only; rely on checkpoints and the failure policy",
+            ADVICE,
+        )
+
+
+def budgets(bundle: Bundle) -> list[Item]:
+    """All budgets of a bundle."""
+    return [item for item in bundle.of_kind("PodDisruptionBudget") if items(item.spec) or item.spec]

@@ -1,0 +1,101 @@
+"""What a pod demands of its node: selectors, required affinity, tolerations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from holdfast.documents.tree import Path
+from holdfast.lint.objects import dig, items, mapping, text
+
+SPOT = "cloud.google.com/gke-spot"
+PREEMPTIBLE = "cloud.google.com/gke-preemptible"
+PROVISIONING = "cloud.google.com/gke-provisioning"
+FLEX_START = "cloud.google.com/gke-flex-start"
+QUEUED = "cloud.google.com/gke-queued"
+ACCELERATOR = "cloud.google.com/gke-accelerator"
+TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
+TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+NODE_POOL = "cloud.google.com/gke-nodepool"
+COMPUTE_CLASS = "cloud.google.com/compute-class"
+RUN_LIMIT = "cloud.google.com/gke-max-run-duration-seconds"
+PROVISIONING_REQUEST = "autoscaling.gke.io/provisioning-request"
+
+_SPOT_WORDS = re.compile(r"spot|preempt", re.IGNORECASE)
+
+
+class Demand(NamedTuple):
+    """One node label that the pod requires (or, with ``forbids``, must not have)."""
+
+    key: str
+    values: tuple[Any, ...]  # empty: any value will do
+    path: Path
+    forbids: bool = False
+
+
+def demands(spec: dict[str, Any], path: Path) -> list[Demand]:
+    """``nodeSelector`` and required node affinity (where all terms agree on what is required), as one list."""
+    found = [
+        Demand(key, (value,), (*path, "nodeSelector", key)) for key, value in mapping(spec.get("nodeSelector")).items()
+    ]
+    found.extend(_affinity(spec, path))
+    return found
+
+
+def _affinity(spec: dict[str, Any], path: Path) -> Iterator[Demand]:
+    where = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    terms = items(dig(spec, *where))
+    for term_index, term in enumerate(terms):
+        for index, expression in enumerate(items(mapping(term).get("matchExpressions"))):
+            expression = mapping(expression)
+            key, operator = text(expression.get("key")), expression.get("operator")
+            here = (*path, *where, term_index, "matchExpressions", index)
+            values = tuple(items(expression.get("values")))
+            if operator == "In":
+                yield Demand(key, values, here)
+            elif operator == "Exists":
+                yield Demand(key, (), here)
+            elif operator == "DoesNotExist":
+                yield Demand(key, (), here, forbids=True)
+            elif operator == "NotIn":
+                yield Demand(key, values, here, forbids=True)
+
+
+class Toleration(NamedTuple):
+    """One toleration."""
+
+    key: str
+    operator: str
+    value: Any
+    effect: str
+    path: Path
+
+    @property
+    def is_for_everything(self) -> bool:
+        """Tolerates any taint."""
+        return not self.key and self.operator == "Exists"
+
+    @property
+    def is_spotlike(self) -> bool:
+        """For a Spot taint: GKE's own, or a custom one that says so in its key or value."""
+        if self.key in (SPOT, PREEMPTIBLE):
+            return True
+        if self.key == PROVISIONING:
+            return self.value in ("spot", "preemptible")
+        if self.key.startswith("cloud.google.com/") or not self.key:
+            return False
+        return bool(_SPOT_WORDS.search(self.key) or _SPOT_WORDS.search(text(self.value)))
+
+
+def tolerations(spec: dict[str, Any], path: Path) -> list[Toleration]:
+    """All tolerations of a pod spec."""
+    found = []
+    for index, entry in enumerate(items(spec.get("tolerations"))):
+        entry = mapping(entry)
+        operator = text(entry.get("operator")) or "Equal"
+        effect = text(entry.get("effect"))
+        found.append(
+            Toleration(text(entry.get("key")), operator, entry.get("value"), effect, (*path, "tolerations", index))
+        )
+    return found

@@ -1,0 +1,112 @@
+"""One fault put into a faultless Job: exactly the right rules fire, at the right place."""
+
+from __future__ import annotations
+
+import pytest
+from lint_cases import IGNORE, MAIN, POD, cut, dump, good_job, lint, lint_objects, put
+
+SELECTOR = (*POD, "nodeSelector")
+SPOT = "cloud.google.com/gke-spot"
+
+# (what is done to the good Job, codes that fire, pointer of one of the findings)
+MUTATIONS = {
+    "long grace": (lambda j: put(j, (*POD, "terminationGracePeriodSeconds"), 16), {"HF101"}, "/spec/template/spec/terminationGracePeriodSeconds"),
+    "no grace": (lambda j: put(j, (*POD, "terminationGracePeriodSeconds"), 0), {"HF101"}, "/spec/template/spec/terminationGracePeriodSeconds"),
+    "long preStop": (lambda j: put(j, (*MAIN, "lifecycle"), {"preStop": {"exec": {"command": ["sh", "-c", "sleep 20"]}}}), {"HF101"}, "/spec/template/spec/containers/0/lifecycle/preStop"),
+    "sleep preStop": (lambda j: put(j, (*MAIN, "lifecycle"), {"preStop": {"sleep": {"seconds": 15}}}), {"HF101"}, "/spec/template/spec/containers/0/lifecycle/preStop"),
+    "sh in front": (lambda j: put(j, (*MAIN, "command"), ["sh", "-c", "python -m sweep"]), {"HF102"}, "/spec/template/spec/containers/0/command/2"),
+    "script in args": (lambda j: put(put(j, (*MAIN, "command"), ["/bin/sh", "-c"]), (*MAIN, "args"), ["python x.py"]), {"HF102"}, "/spec/template/spec/containers/0/args/0"),
+    "exit 0": (lambda j: put(j, (*MAIN, "command"), ["bash", "-c", "trap 'exit 0' TERM\npython x & wait"]), {"HF103"}, "/spec/template/spec/containers/0/command/2"),
+    "no policy": (lambda j: cut(j, "spec", "podFailurePolicy"), {"HF104"}, "/spec"),
+    "other policy": (lambda j: put(j, ("spec", "podFailurePolicy", "rules"), [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [75]}}]), {"HF104"}, "/spec/podFailurePolicy"),
+    "no retries": (lambda j: put(cut(j, "spec", "podFailurePolicy"), ("spec", "backoffLimit"), 0), {"HF104", "HF105"}, "/spec/backoffLimit"),
+    "rule order": (lambda j: put(j, ("spec", "podFailurePolicy", "rules"), [{"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [75]}}, IGNORE]), {"HF106"}, "/spec/podFailurePolicy/rules/0"),
+    "tolerates all": (lambda j: put(j, (*POD, "tolerations"), [{"operator": "Exists"}]), {"HF202"}, "/spec/template/spec/tolerations/0"),
+    "critical": (lambda j: put(j, (*POD, "priorityClassName"), "system-node-critical"), {"HF203"}, "/spec/template/spec/priorityClassName"),
+    "suspended": (lambda j: put(j, ("spec", "suspend"), True), {"HF304"}, "/spec/suspend"),
+    "queue as annotation": (lambda j: put(j, ("metadata", "annotations"), {"kueue.x-k8s.io/queue-name": "q"}), {"HF304"}, "/metadata/annotations/kueue.x-k8s.io~1queue-name"),
+    "queue on template": (lambda j: put(j, ("spec", "template", "metadata", "labels", "kueue.x-k8s.io/queue-name"), "q"), {"HF304"}, "/spec/template/metadata/labels/kueue.x-k8s.io~1queue-name"),
+    "unmounted": (lambda j: put(j, (*MAIN, "env", 0, "value"), "/elsewhere"), {"HF401"}, "/spec/template/spec/containers/0/env/0"),
+    "unmounted flag": (lambda j: put(j, (*MAIN, "command"), ["python", "t.py", "--checkpoint-dir", "/other"]), {"HF401"}, "/spec/template/spec/containers/0/command/2"),
+    "ephemeral": (lambda j: put(cut(j, "spec", "template", "metadata", "annotations"), (*POD, "volumes", 0), {"name": "ckpt", "emptyDir": {}}), {"HF402"}, "/spec/template/spec/containers/0/env/0"),
+    "no sidecar": (lambda j: cut(j, "spec", "template", "metadata", "annotations"), {"HF405"}, "/spec/template/spec/volumes/0"),
+    "typo in key": (lambda j: put(cut(j, *SELECTOR, SPOT), (*SELECTOR, "cloud.google.com/gke-spott"), "true"), {"HF501", "HF503"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-spott"),
+    "key without domain": (lambda j: put(cut(j, *SELECTOR, SPOT), (*SELECTOR, "gke-spot"), "true"), {"HF501"}, "/spec/template/spec/nodeSelector/gke-spot"),
+    "value not text": (lambda j: put(j, (*SELECTOR, SPOT), True), {"HF502", "HF601"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-spot"),
+    "unknown GPU": (lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-accelerator"), "nvidia-l44"), {"HF502"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-accelerator"),
+    "tolerates only": (lambda j: cut(j, *SELECTOR, SPOT), {"HF503"}, "/spec/template/spec/tolerations/0"),
+    "selects only": (lambda j: cut(j, *POD, "tolerations"), {"HF504"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-spot"),
+    "spot and flex": (lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-flex-start"), "true"), {"HF303", "HF302", "HF505", "HF506"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-flex-start"),
+    "contradiction": (lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-provisioning"), "standard"), {"HF505"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-provisioning"),
+    "GPU without type": (lambda j: cut(j, *SELECTOR, "cloud.google.com/gke-accelerator"), {"HF507"}, "/spec/template/spec/containers/0/resources"),
+    "type without GPU": (lambda j: put(j, (*MAIN, "resources"), {"requests": {"cpu": 1, "memory": "1Gi"}}), {"HF507"}, "/spec/template/spec/nodeSelector/cloud.google.com~1gke-accelerator"),
+    "unknown field": (lambda j: put(j, ("spec", "maxParallelism"), 8), {"HF601"}, "/spec/maxParallelism"),
+    "wrong type": (lambda j: put(j, ("spec", "completions"), "eight"), {"HF601"}, "/spec/completions"),
+    "missing": (lambda j: cut(j, *MAIN, "name"), {"HF601"}, "/spec/template/spec/containers/0"),
+    "policy and OnFailure": (lambda j: put(j, (*POD, "restartPolicy"), "OnFailure"), {"HF601"}, "/spec/template/spec/restartPolicy"),
+    "no restartPolicy": (lambda j: cut(j, *POD, "restartPolicy"), {"HF601"}, "/spec/template/spec"),
+    "exit code 0": (lambda j: put(j, ("spec", "podFailurePolicy", "rules", 1, "onExitCodes", "values"), [0]), {"HF601"}, "/spec/podFailurePolicy/rules/1/onExitCodes/values"),
+    "too many GPUs": (lambda j: put(j, (*MAIN, "resources", "requests", "nvidia.com/gpu"), 16), {"HF602"}, "/spec/template/spec/containers/0/resources/requests/nvidia.com~1gpu"),
+    "too many CPUs": (lambda j: put(j, (*MAIN, "resources", "requests", "cpu"), "40"), {"HF602"}, "/spec/template/spec/containers/0/resources/requests/cpu"),
+    "no cpu request": (lambda j: cut(j, *MAIN, "resources", "requests", "cpu"), {"HF801"}, "/spec/template/spec/containers/0/resources"),
+    "short image": (lambda j: put(j, (*MAIN, "image"), "us-docker.pkg.dev/project/image:v1"), {"HF802"}, "/spec/template/spec/containers/0/image"),
+    "no class": (lambda j: put(j, (*POD, "priorityClassName"), "batch"), {"HF803"}, "/spec/template/spec/priorityClassName"),
+    "two writers": (lambda j: cut(cut(j, "spec", "podFailurePolicy"), "spec", "podReplacementPolicy"), {"HF104", "HF804"}, "/spec"),
+    "no rank": (lambda j: put(cut(j, "spec", "completionMode"), (*MAIN, "command"), ["torchrun", "train.py"]), {"HF805"}, "/spec/parallelism"),
+    "unresolved claim": (lambda j: put(cut(j, "spec", "template", "metadata", "annotations"), (*POD, "volumes", 0), {"name": "ckpt", "persistentVolumeClaim": {"claimName": "c"}}), {"HF404"}, "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName"),
+}  # fmt: skip
+
+
+def test_the_good_job_is_good():
+    assert lint(dump(good_job())).findings == []
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_exactly_the_right_rules_fire(name):
+    mutate, codes, pointer = MUTATIONS[name]
+    text = dump(mutate(good_job()))
+    report = lint(text)
+    assert {finding.rule for finding in report.findings} == codes, [f.message for f in report.findings]
+    assert pointer in {finding.pointer for finding in report.findings}
+    for finding in report.findings:
+        assert finding.object == "Job/ml/sweep"
+        last = finding.pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+        line = text.split("\n")[finding.line - 1]
+        if finding.pointer and not last.isdigit() and last in text and f'"{last}"' in text:
+            assert f'"{last}"' in line or "is required" in finding.message or last == "restartPolicy", (finding, line)
+        assert line[finding.column - 1] not in " ", (finding, line)
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        lambda j: put(j, (*POD, "terminationGracePeriodSeconds"), 2),
+        lambda j: put(j, (*MAIN, "command"), ["bash", "-c", "python -m sweep"]),
+        lambda j: put(j, (*MAIN, "command"), ["sh", "-c", "exec python -m sweep"]),
+        lambda j: put(j, (*MAIN, "command"), ["bash", "-c", "pip install x\npython -m sweep\n"]),
+        lambda j: put(j, (*MAIN, "command"), ["bash", "-c", "trap 'exit 75' TERM; python x & wait"]),
+        lambda j: put(j, ("spec", "backoffLimit"), 0),
+        lambda j: put(j, (*POD, "priorityClassName"), "system-${X}"),
+        lambda j: put(j, (*MAIN, "env", 0, "value"), "gs://bucket/run"),
+        lambda j: put(j, (*MAIN, "env", 0, "value"), "$(WHERE)"),
+        lambda j: put(j, (*MAIN, "image"), "us-docker.pkg.dev/${PROJECT}/image:v1"),
+        lambda j: put(j, ("spec", "completions"), "${COMPLETIONS}"),
+        lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-tpu-partition-4x4x4-state"), "HEALTHY"),
+        lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-accelerator"), "nvidia-tesla-t4"),
+        lambda j: put(j, (*MAIN, "resources", "requests", "nvidia.com/gpu"), "1"),
+        lambda j: put(j, ("metadata", "annotations"), {"anything": "else"}),
+        lambda j: put(j, (*POD, "tolerations"), [{"key": SPOT, "operator": "Exists"}]),
+        lambda j: put(j, (*MAIN, "command"), ["python", "t.py", "--load-checkpoint", "/image/base.pt"]),
+    ],
+)  # fmt: skip
+def test_harmless_changes_stay_silent(mutate):
+    assert lint_objects(mutate(good_job())) == set()
+
+
+def test_a_folder_of_faults_in_a_list_object_is_found_inside_it():
+    inner = put(good_job(), (*POD, "terminationGracePeriodSeconds"), 60)
+    report = lint(dump({"apiVersion": "v1", "kind": "List", "items": [good_job(), inner]}))
+    assert [finding.pointer for finding in report.findings] == [
+        "/items/1/spec/template/spec/terminationGracePeriodSeconds"
+    ]
+    assert report.objects == 2

@@ -1,0 +1,64 @@
+"""The rule pages are tests: each example fires its rule, what it says to use instead does not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lint_cases import SHARED
+
+from holdfast.errors import UsageError
+from holdfast.lint import pages
+from holdfast.lint.bundle import Settings
+from holdfast.lint.engine import lint_bundle
+from holdfast.lint.finding import Severity
+from holdfast.lint.rule import names
+from holdfast.lint.sources import Source
+
+ROOT = Path(__file__).parents[2]
+
+
+def findings(code: str, section: str):
+    blocks = pages.page(code).code_blocks(section)
+    assert blocks, f"{code} has no code under {section}"
+    return lint_bundle([Source(f"{n}.{kind}", text) for n, (kind, text) in enumerate(blocks)], Settings()).findings
+
+
+@pytest.mark.parametrize("code", pages.codes())
+def test_the_example_fires_and_the_alternative_is_clean(code):
+    assert code in {finding.rule for finding in findings(code, "Example")}
+    left = [f for f in findings(code, "Use instead") if f.rule == code or f.severity is not Severity.ADVICE]
+    assert left == []
+
+
+@pytest.mark.parametrize("code", pages.codes())
+def test_every_page_is_complete(code):
+    page = pages.page(code)
+    for title in ("What it does", "Why is this bad?", "Example", "Use instead", "Fix", "Source"):
+        assert page.section(title), f"{code}: {title} is missing"
+    assert page.name == names().get(code, page.name)
+
+
+def test_every_rule_has_a_page_and_every_page_a_rule():
+    assert set(pages.codes()) == set(names()) | {"HF901", "HF902"}
+
+
+def test_codes_and_names_are_those_that_were_agreed():
+    if not SHARED.exists():
+        pytest.skip("the agreed list of rules is not here")
+    agreed = {entry["id"]: entry["name"] for entry in json.loads((SHARED / "rules.json").read_text())}
+    assert names() == agreed
+
+
+def test_the_reference_is_up_to_date():
+    done = subprocess.run([sys.executable, ROOT / "tools/make_rule_reference.py", "--check"], timeout=60)
+    assert done.returncode == 0, "run: python tools/make_rule_reference.py"
+
+
+@pytest.mark.parametrize("code", ["HF999", "104", "../HF104", ""])
+def test_an_unknown_rule_is_one_sentence(code):
+    with pytest.raises(UsageError, match="there is no rule"):
+        pages.page(code)
