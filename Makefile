@@ -35,5 +35,8 @@ format: venv  ## rewrite in house style
 	$(BIN)/ruff check --fix src tests benchmarks
 	$(BIN)/ruff format src tests benchmarks
 
+demo: venv  ## the whole story on this machine, in under a minute
+	$(BIN)/holdfast demo
+
 clean:  ## remove what make made
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,6 @@
 """Fit the bundled capacity regimes to a trace file.
 
-    python benchmarks/fit_regimes.py TRACES > src/holdfast/replay/regimes.json
+python benchmarks/fit_regimes.py TRACES > src/holdfast/replay/regimes.json
 """
 
 from __future__ import annotations

@@ -22,10 +22,31 @@ from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from holdfast.model.notice import Cause, Notice
+    from holdfast.runtime.guard import Guard, guard
+    from holdfast.runtime.session import Run, run
+    from holdfast.runtime.task import Failed, task
 
-__all__ = ["Cause", "HoldfastError", "Interrupted", "Notice", "__version__"]
+__all__ = [
+    "Cause",
+    "Failed",
+    "Guard",
+    "HoldfastError",
+    "Interrupted",
+    "Notice",
+    "Run",
+    "__version__",
+    "guard",
+    "run",
+    "task",
+]
 
 _LAZY = {
+    "Failed": "holdfast.runtime.task",
+    "task": "holdfast.runtime.task",
+    "Guard": "holdfast.runtime.guard",
+    "Run": "holdfast.runtime.session",
+    "guard": "holdfast.runtime.guard",
+    "run": "holdfast.runtime.session",
     "Cause": "holdfast.model.notice",
     "Notice": "holdfast.model.notice",
 }

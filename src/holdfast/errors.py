@@ -25,8 +25,10 @@
         │   ├── StoreFullError        no space or quota
         │   └── StoreUnavailableError unreachable, or kept failing: nothing was written
         ├── QueueError                work queue                                       (CLI exit 3)
-        │   └── LeaseLostError        the lease went to somebody else
+        │   ├── LeaseLostError        the lease went to somebody else
+        │   └── QueueUnavailableError unreachable or locked for now: worth trying again
         └── SinkError                 where results go                                 (CLI exit 3)
+            └── SinkUnavailableError  unreachable or locked for now: worth trying again
 
     SystemExit
     └── Interrupted                   the machine goes away; code 75, resume me
@@ -84,7 +86,15 @@ class NoProgressError(RunError):
 
 
 class SupersededError(RunError):
-    """A newer attempt of the same run took over; this one must leave without writing."""
+    """A newer attempt of the same run took over; this one must leave without writing.
+
+    ``landed`` tells whether the commit that found this out had been applied before the other attempt took over: then
+    its parts belong to the run and must not be deleted.
+    """
+
+    def __init__(self, message: str, *, help: str | None = None, landed: bool = False) -> None:
+        super().__init__(message, help=help)
+        self.landed = landed
 
 
 class StateMismatchError(RunError):
@@ -143,8 +153,16 @@ class LeaseLostError(QueueError):
     """The lease expired and the item went to somebody else."""
 
 
+class QueueUnavailableError(QueueError):
+    """The queue cannot be reached, or is locked by somebody else, for now; trying again may help."""
+
+
 class SinkError(HoldfastError):
     """Results could not be recorded."""
+
+
+class SinkUnavailableError(SinkError):
+    """The sink cannot be reached, or is locked by somebody else, for now; trying again may help."""
 
 
 class Interrupted(SystemExit):

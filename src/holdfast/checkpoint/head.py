@@ -31,11 +31,28 @@ class Committed:
     size: int = 0
     inventory_sha256: str | None = None
     """None when nothing was tracked: only the step counter resumes."""
+    others: tuple[tuple[str, int], ...] = ()
+    """The inventories of ranks 1, 2, …: sha256 and size; empty when one process saved it all."""
+    rank: int = 0
+    """Whose part this row describes; always 0 in the record itself."""
 
     @property
     def name(self) -> str:
         """The folder under ``checkpoints/``; attempt in every key, so that attempts never share a name."""
         return f"{self.step:012d}-{self.attempt:06d}"
+
+    @property
+    def folder(self) -> str:
+        """Where this rank's objects are, under ``checkpoints/``."""
+        return self.name if self.rank == 0 else f"{self.name}/rank-{self.rank:05d}"
+
+    @property
+    def ranks(self) -> tuple[Committed, ...]:
+        """One row for every rank that took part."""
+        rows = [self]
+        for rank, (sha256, size) in enumerate(self.others, start=1):
+            rows.append(replace(self, inventory_sha256=sha256, size=size, rank=rank))
+        return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +136,35 @@ def decode(data: bytes, *, where: str = HEAD_KEY) -> Head:
     if version != FORMAT:
         raise FormatError(f"{where} has format {version}, this holdfast reads {FORMAT}", help="upgrade holdfast")
     try:
-        body["checkpoints"] = tuple(_make(Committed, row) for row in body["checkpoints"])
+        body["checkpoints"] = tuple(_committed(row) for row in body["checkpoints"])
         body["attempts"] = tuple(_make(AttemptRow, row) for row in body["attempts"])
         head: Head = _make(Head, body)
-    except (TypeError, KeyError, ValueError) as error:
+        _check(head)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise CorruptError(f"{where} has the wrong fields ({error})") from error
     return head
+
+
+def _committed(row: dict[str, Any]) -> Committed:
+    others = tuple((str(sha256), int(size)) for sha256, size in row.get("others", ()))
+    made: Committed = _make(Committed, {**row, "others": others})
+    return made
+
+
+def _check(head: Head) -> None:
+    """What everything else relies on; the rest of the ledger is only ever shown."""
+    if not isinstance(head.token, str) or not isinstance(head.run, str) or not isinstance(head.finished, bool):
+        raise TypeError("run, token or finished")
+    if type(head.attempt) is not int or head.attempt < 1:
+        raise TypeError("attempt")
+    if head.total_steps is not None and type(head.total_steps) is not int:
+        raise TypeError("total_steps")
+    for row in head.checkpoints:
+        if type(row.step) is not int or type(row.attempt) is not int or row.step < 0 or row.attempt < 0:
+            raise TypeError("the step or attempt of a checkpoint")
+    for attempt in head.attempts:
+        if type(attempt.attempt) is not int:
+            raise TypeError("the number of an attempt")
 
 
 def _make(kind: Any, row: dict[str, Any]) -> Any:

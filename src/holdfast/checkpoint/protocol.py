@@ -1,8 +1,9 @@
 """Claim and commit: the two conditional replaces of ``HEAD.json`` that everything else rests on.
 
 Each write carries a fresh random token. Whatever the answer to a write was — conflict, time-out, dropped connection —
-the truth is read back: my token means it happened, another's means I am superseded, unreadable means *unknown*, and
-then nothing is deleted and nothing is assumed. (All official clients report one's own commit as a conflict when the
+the truth is read back: my token means it happened, another's means I am superseded (and says whether my commit is in
+it: an answer can be lost just before another attempt takes over), unreadable means *unknown*, and then nothing is
+deleted and nothing is assumed. (All official clients report one's own commit as a conflict when the
 answer to the first try was lost.)
 """
 
@@ -12,11 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.effects import Get, Protocol, Put, Sleep
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Head, decode, encode
+from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode, encode
 from holdfast.errors import (
+    CheckpointError,
     ConflictError,
+    HoldfastError,
     KeyMissingError,
     OutcomeUnknownError,
+    StoreError,
     StoreUnavailableError,
     SupersededError,
 )
@@ -60,7 +64,7 @@ def claim(run: str, row: AttemptRow, token: Callable[[], str]) -> Protocol[Held]
         held = yield from read_head()
         new = _claimed(held, run, row, token())
         outcome = yield from _replace(new, ABSENT if held is None else held.generation)
-        if outcome is not None:
+        if isinstance(outcome, Held):
             return outcome
     raise OutcomeUnknownError(
         f"{HEAD_KEY} kept changing while this attempt tried to claim the run", help="look for other writers of this run"
@@ -84,43 +88,72 @@ def commit(held: Held, new: Head, token: Callable[[], str]) -> Protocol[Held]:
     """Replace the head we own by ``new``; ``SupersededError`` when somebody else owns it by now."""
     assert new.attempt == held.head.attempt, "a commit never changes the owner"
     outcome = yield from _replace(replace(new, token=token()), held.generation)
-    if outcome is None:
-        raise SupersededError("another attempt of this run took over while this one was saving")
-    return outcome
+    if isinstance(outcome, Held):
+        return outcome
+    newest = new.newest
+    landed = newest is not None and newest != held.head.newest and outcome.has(newest)
+    raise SupersededError(
+        "another attempt of this run took over while this one was saving"
+        + (f"; the checkpoint of step {newest.step} was committed before" if newest and landed else ""),
+        landed=landed,
+    )
 
 
-def _replace(new: Head, generation: str) -> Protocol[Held | None]:
-    """Write the head once it is certain what became of the write; None when somebody else's is there."""
+@dataclass(frozen=True, slots=True)
+class _Another:
+    """Somebody else's head is there, and ours can never be applied any more; None when the head is gone."""
+
+    head: Head | None
+
+    def has(self, checkpoint: Committed) -> bool:
+        """Whether the other head was built on ours: our answer was lost, then we were superseded."""
+        return self.head is not None and checkpoint in self.head.checkpoints
+
+
+def _replace(new: Head, generation: str) -> Protocol[Held | _Another]:
+    """Write the head once, and find out for certain what became of it.
+
+    Once an answer was lost, no later error can mean "nothing was written": the first request may still be on its way.
+    """
     data = encode(new)
     pause = FIRST_PAUSE_SECONDS
+    lost: StoreError | None = None
+    trouble: HoldfastError | None = None
     for _ in range(TRIES):
         try:
             written: str = yield Put(HEAD_KEY, data, generation)
             return Held(new, written)
-        except (ConflictError, OutcomeUnknownError):
-            certain = yield from _read_back(new.token, generation)
-            if isinstance(certain, Held):
-                return certain
-            if certain == "another":
-                return None
-        except StoreUnavailableError:
-            pass  # certainly not applied: the same write may be sent again
+        except (ConflictError, OutcomeUnknownError) as error:
+            if isinstance(error, OutcomeUnknownError):
+                lost = error
+            try:
+                certain = yield from _read_back(new.token, generation)
+            except (StoreError, CheckpointError) as unreadable:  # unknown; the same conditional write is harmless
+                lost, trouble = lost or error, unreadable
+            else:
+                if certain is not None:
+                    return certain
+        except StoreUnavailableError as error:
+            trouble = error  # this one was certainly not applied: the same write may be sent again
+        except StoreError:
+            if lost is None:
+                raise
+            break
         yield Sleep(pause)
         pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+    if lost is None and isinstance(trouble, StoreUnavailableError):
+        raise trouble
     raise OutcomeUnknownError(
-        f"{HEAD_KEY} could not be written or read back for certain",
+        f"{HEAD_KEY} could not be written or read back for certain ({trouble or lost})",
         help="nothing was deleted; the next attempt resumes from the last certain state",
-    )
+    ) from (trouble or lost)
 
 
-def _read_back(token: str, generation: str) -> Protocol[Held | str]:
-    """What is there now: ours (``Held``), ``"another"``, or ``"unchanged"`` so that the write may be sent again."""
-    try:
-        held = yield from read_head()
-    except StoreUnavailableError:
-        return "unchanged"  # unreadable: unknown. Sending the same conditional write again is harmless.
+def _read_back(token: str, generation: str) -> Protocol[Held | _Another | None]:
+    """What is there now: ours, another's, or None when nothing changed, so that the write may be sent again."""
+    held = yield from read_head()
     if held is None:
-        return "unchanged" if generation == ABSENT else "another"
+        return None if generation == ABSENT else _Another(None)
     if held.head.token == token:
         return held
-    return "unchanged" if held.generation == generation else "another"
+    return None if held.generation == generation else _Another(held.head)

@@ -18,9 +18,15 @@ class Command(NamedTuple):
 
 
 COMMANDS: tuple[Command, ...] = (
+    Command("demo", "holdfast.cli.demo", "First", "the whole story on this machine, in under a minute"),
+    Command("work", "holdfast.cli.work", "Batch", "run workers: lease, compute, record, acknowledge"),
+    Command("enqueue", "holdfast.cli.enqueue", "Batch", "put items into a queue, once per key"),
+    Command("queue", "holdfast.cli.queue", "Batch", "what is left, what died and why, another try"),
+    Command("audit", "holdfast.cli.audit", "Batch", "prove that every item is accounted for"),
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
     Command(
         "simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies: cost, finish time"
     ),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
+    Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
 )

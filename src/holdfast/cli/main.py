@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import errno
 import importlib
 import os
 import sys
@@ -53,22 +53,36 @@ def entry() -> None:
 def main(argv: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
     try:
-        return _dispatch(list(argv))
+        code = _dispatch(list(argv))
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a reader that went away is still ours to handle
+        return code
     except HoldfastError as error:
         return report(error)
     except KeyboardInterrupt:
-        print("holdfast: stopped by Ctrl-C", file=sys.stderr)
+        _complain("stopped by Ctrl-C")
         return 130
     except BrokenPipeError:
         # The reader went away (| head): not our failure, and nothing more can be said on stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return OK
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _complain(f"the output could not be written: {os.strerror(error.errno)}")
+        return FINDINGS
 
 
 def report(error: HoldfastError) -> int:
     """One sentence to stderr, and the code it stands for."""
-    print(f"holdfast: {error}", file=sys.stderr)
+    _complain(str(error))
     return exit_code(error)
+
+
+def _complain(sentence: str) -> None:
+    if sys.stderr is not None:  # closed: print() would put it on stdout, where only results belong
+        print(f"holdfast: {sentence}", file=sys.stderr)
 
 
 def exit_code(error: HoldfastError) -> int:
@@ -115,9 +129,11 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _unknown(name: str) -> int:
+    import difflib  # only a typing mistake needs it
+
     close = difflib.get_close_matches(name, [item.name for item in COMMANDS], n=1)
     cure = f"type: holdfast {close[0]}" if close else "holdfast --help lists the commands"
-    print(f"holdfast: there is no command {name!r}; {cure}", file=sys.stderr)
+    _complain(f"there is no command {name!r}; {cure}")
     return USAGE
 
 
@@ -136,3 +152,7 @@ def help_text() -> str:
     )
     lines.append("3 cluster or service unreachable, 4 plan infeasible.\n")
     return "".join(lines)
+
+
+if __name__ == "__main__":
+    entry()

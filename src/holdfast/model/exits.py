@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FINISHED = 0
 FAILED = 1
@@ -19,8 +19,7 @@ class Outcome(enum.StrEnum):
     LOST = "lost"  # killed without a word; only the next attempt can say so
 
 
-@dataclass(frozen=True, slots=True)
-class ExitMeaning:
+class ExitMeaning(NamedTuple):
     """One row of the contract."""
 
     code: int

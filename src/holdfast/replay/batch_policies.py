@@ -8,7 +8,6 @@ from typing import Any
 from holdfast.replay.batch import FLEX_START, IDLE, ON_DEMAND, SPOT, BatchView
 from holdfast.replay.scenario import EPSILON_SECONDS
 
-
 BatchPolicy = Callable[[BatchView], tuple[Any, Any]]
 
 

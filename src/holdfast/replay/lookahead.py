@@ -41,7 +41,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Expected cost to go: regimes x (absent, present) x band x steps left x steps of work left; Spot without absence."""
+    """Expected cost to go: regimes x (absent, present) x band x steps left x work left; Spot has no absence."""
 
     step_hours: float
     start_steps: float

@@ -105,7 +105,8 @@ def safety_net(view: View) -> Placement | None:
     """The placement that the deadline forces, if it does.
 
     With time for one start left, a Spot machine is kept only when its own cold start is over: then losing it later
-    costs nothing more than losing it now; not so where unsaved work would go with it. Where a change of machine costs nothing at all, Spot serves to the end.
+    costs nothing more than losing it now; not so where unsaved work would go with it. Where a change of machine costs
+    nothing at all, Spot serves to the end.
     """
     if view.need_ticks(1) >= view.remaining_ticks:
         warm = view.start_left_seconds < EPSILON_SECONDS

@@ -12,7 +12,8 @@ There is no rename, no append, no directory and no lock: no bucket has them.
 
 A write that fails says which of three things happened: ``ConflictError`` (the precondition did not hold, nothing was
 written), ``StoreUnavailableError`` and its siblings (nothing was written), ``OutcomeUnknownError`` (it may have been:
-read back before deciding anything, and delete nothing).
+read back before deciding anything, and delete nothing). A plain ``StoreError`` means that going on is pointless: the
+bucket does not exist, or the disk failed to make a write durable.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from holdfast.fs import Buffer
 
 ABSENT: Final = "absent"
 """Precondition of a create-only put: there must be nothing under the key."""
+
+TEMPORARY: Final = ".tmp-"
+"""How names of unfinished files start; no key may."""
+MAX_SEGMENT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class Store(Protocol):
         """
 
     def keys(self, prefix: str = "") -> Iterator[Entry]:
-        """Everything whose key starts with prefix, in key order."""
+        """Everything whose key starts with prefix, in key order; names that we would never write are left out."""
 
     def delete(self, key: str) -> None:
         """Remove the object; absent is fine."""
@@ -81,11 +86,22 @@ def check_key(key: str) -> str:
     if len(key) > 512:
         raise UrlError(f"the key {key[:40]!r}… is {len(key)} characters long; 512 is the limit")
     for segment in key.split("/"):
-        if segment in ("", ".", "..") or not _SEGMENT.match(segment):
+        if segment in ("", ".", "..") or not _SEGMENT.match(segment) or segment.startswith(TEMPORARY):
             raise UrlError(
                 f"the key {key!r} is not allowed", help="use letters, digits and . _ - = @ + between slashes"
             )
+        if len(segment) > MAX_SEGMENT:
+            raise UrlError(f"the key {key[:40]!r}… has a part of {len(segment)} characters; {MAX_SEGMENT} is the limit")
     return key
+
+
+def is_key(key: str) -> bool:
+    """Whether we could have written it: folder markers and hostile names in a listing are shown to nobody."""
+    try:
+        check_key(key)
+    except UrlError:
+        return False
+    return True
 
 
 def check_prefix(prefix: str) -> str:

@@ -4,66 +4,63 @@ An object is one file under the root. Its generation is its modification time in
 increasing under one key, so that it survives restarts and needs no file beside the object. A put writes a temporary
 file, makes it durable, and only then gives it its name; what holds the lock is the comparison and the rename alone, so
 a process frozen at a bad moment keeps others waiting for as short a stretch of code as possible.
+
+Whatever fails before the name is given leaves nothing written. If the disk fails to make the *name* durable, the write
+is there and may not stay: that is a plain ``StoreError``, never retried and never read back as a success.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
-import threading
-import time
 from collections.abc import Iterator
 
-from holdfast.errors import (
-    AccessDeniedError,
-    ConflictError,
-    KeyMissingError,
-    StoreError,
-    StoreFullError,
-    StoreUnavailableError,
-    UrlError,
-)
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import ConflictError, StoreError, StoreUnavailableError, UrlError
 from holdfast.fs import FS, Buffer, SystemFS
-from holdfast.stores.base import ABSENT, Blob, Entry, check_key, check_prefix
+from holdfast.stores.base import ABSENT, TEMPORARY, Blob, Entry, check_key, check_prefix, is_key
+from holdfast.stores.file_errors import DirectWriteRefused, file_errors, last_chance
+from holdfast.stores.file_tree import Tree
 
-TEMPORARY = ".tmp-"
 DIRECT_ALIGNMENT = 4096
 DIRECT_FROM_BYTES = 1 << 20  # below this the page cache is as fast and needs no alignment
 LOCK_TIMEOUT_SECONDS = 10.0
+PREPARE_TRIES = 5
 
 
 class FileStore:
     """Objects as files under one directory."""
 
-    def __init__(self, root: str, *, fs: FS | None = None) -> None:
+    def __init__(self, root: str, *, fs: FS | None = None, clock: Clock | None = None) -> None:
         if not root.startswith("/"):
             raise UrlError(f"the path {root!r} is not absolute", help="write file:///absolute/path")
+        if "\0" in root:
+            raise UrlError(f"the path {root!r} holds a NUL character", help="write file:///absolute/path")
         self.root = os.path.normpath(root)
         self.url = "file://" + self.root
         self._fs = fs or SystemFS()
-        self._known_dirs: set[str] = set()
-        self._dirs_lock = threading.Lock()
+        self._clock = clock or SystemClock()
+        self._tree = Tree(self.root, self._fs, self._clock)
 
     # -- reading
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
         path = self._path(key)
-        with self._errors(key, "read"):
+        with file_errors(key, self.url, "read"):
             fd = self._fs.open(path)
             try:
                 status = self._fs.fstat(fd)
                 size = max(0, status.size - offset)
-                buffer = bytearray(size if length is None else min(size, length))
-                count = self._fs.read_into(fd, memoryview(buffer), offset)
+                buffer = memoryview(bytearray(size if length is None else min(size, length)))
+                count = self._fs.read_into(fd, buffer, offset)
                 return Blob(bytes(buffer[:count]), str(status.mtime_ns))
             finally:
                 self._fs.close(fd)
 
     def read_into(self, key: str, buffer: memoryview, *, offset: int = 0) -> int:
         path = self._path(key)
-        with self._errors(key, "read"):
+        with file_errors(key, self.url, "read"):
             fd = self._fs.open(path)
             try:
                 return self._fs.read_into(fd, buffer, offset)
@@ -73,55 +70,55 @@ class FileStore:
     def keys(self, prefix: str = "") -> Iterator[Entry]:
         check_prefix(prefix)
         start = prefix.rpartition("/")[0]
-        with self._errors(prefix or self.root, "list"):
-            yield from (entry for entry in self._walk(start) if entry.key.startswith(prefix))
-
-    def _walk(self, key: str) -> Iterator[Entry]:
-        directory = os.path.join(self.root, key) if key else self.root
-        try:
-            names = self._fs.listdir(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        rows = []
-        for name in names:
-            if not name.startswith(TEMPORARY):
-                status = self._fs.stat(os.path.join(directory, name))
-                if status is not None:
-                    rows.append((name + "/" if status.is_dir else name, status))
-        for name, status in sorted(rows):  # "a/" sorts as its children do, so the order is that of whole keys
-            child = f"{key}/{name}" if key else name
-            if status.is_dir:
-                yield from self._walk(child.rstrip("/"))
-            else:
-                yield Entry(child, status.size)
+        with file_errors(prefix or self.root, self.url, "list"):
+            for entry in self._tree.walk(start):
+                if entry.key.startswith(prefix) and is_key(entry.key):
+                    yield entry
 
     # -- writing
 
     def put(self, key: str, data: Buffer, *, if_generation: str | None = None) -> str:
         path = self._path(key)
-        with self._errors(key, "write"):
-            directory = self._ensure_directory(os.path.dirname(path))
-            temporary = os.path.join(directory, f"{TEMPORARY}{os.getpid():x}-{secrets.token_hex(6)}")
+        view = memoryview(data).cast("B")
+        with file_errors(key, self.url, "write"):
             current = self._generation(path)
             self._check(key, current, if_generation)
-            mtime_ns = max(time.time_ns(), 0 if current == ABSENT else int(current) + 1)
-            self._write_durably(temporary, data, mtime_ns)
             try:
-                self._name(temporary, path, key, if_generation, mtime_ns)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    self._fs.unlink(temporary)
-            self._fs.fsync_dir(directory)
-            return str(mtime_ns)
+                temporary, generation = self._prepare(path, view, current, direct=_can_be_direct(view))
+            except DirectWriteRefused:
+                temporary, generation = self._prepare(path, view, current, direct=False)
+            try:
+                generation = self._name(temporary, path, key, if_generation, generation)
+            except BaseException:
+                self._discard(temporary)
+                raise
+        with last_chance(key, self.url):
+            if if_generation == ABSENT:
+                self._discard(temporary)  # its second name stays
+            self._fs.fsync_dir(os.path.dirname(path))
+        return str(generation)
 
-    def _write_durably(self, temporary: str, data: Buffer, mtime_ns: int) -> None:
+    def _prepare(self, path: str, view: memoryview, current: str, *, direct: bool) -> tuple[str, int]:
+        """The content, durable under a name of its own, and the generation it will have."""
+        for _ in range(PREPARE_TRIES):
+            directory = self._tree.ensure(os.path.dirname(path))
+            temporary = os.path.join(directory, f"{TEMPORARY}{os.getpid():x}-{secrets.token_hex(6)}")
+            try:
+                fd = self._fs.create(temporary, direct=direct)
+            except FileNotFoundError:  # whoever deleted the last object beside it took the directory away
+                self._tree.forget(directory)
+                continue
+            return temporary, self._write_durably(fd, temporary, view, current, direct=direct)
+        raise StoreUnavailableError(f"{path} cannot be written: its directory keeps disappearing")
+
+    def _write_durably(self, fd: int, temporary: str, view: memoryview, current: str, *, direct: bool) -> int:
         """Content first. A failed write or fsync kills this file for good: it is removed, never synced again."""
-        view = memoryview(data).cast("B")
-        fd = self._fs.create(temporary, direct=_can_be_direct(view))
         try:
-            self._fs.write(fd, view, 0)
-            self._fs.set_mtime(fd, mtime_ns)
+            with DirectWriteRefused.instead(direct=direct):
+                self._fs.write(fd, view, 0)
+            generation = self._stamp(fd, current)
             self._fs.fsync(fd)
+            return generation
         except BaseException:
             with contextlib.suppress(OSError):
                 self._fs.unlink(temporary)
@@ -129,29 +126,56 @@ class FileStore:
         finally:
             self._fs.close(fd)
 
-    def _name(self, temporary: str, path: str, key: str, if_generation: str | None, mtime_ns: int) -> None:
+    def _stamp(self, fd: int, current: str) -> int:
+        """Now, or just after the current generation where the clock went back or the disk keeps whole seconds only."""
+        least = 0 if current == ABSENT else int(current) + 1
+        wanted = max(int(self._clock.wall() * 1e9), least)
+        self._fs.set_mtime(fd, wanted)
+        kept = self._fs.fstat(fd).mtime_ns
+        if kept < least:
+            self._fs.set_mtime(fd, (wanted // 1_000_000_000 + 1) * 1_000_000_000)
+            kept = self._fs.fstat(fd).mtime_ns
+        return kept
+
+    def _name(self, temporary: str, path: str, key: str, if_generation: str | None, generation: int) -> int:
         if if_generation == ABSENT:
             try:
                 self._fs.link(temporary, path)  # exclusive by itself: needs no lock
             except FileExistsError:
                 raise ConflictError(f"{key} in {self.url} exists already") from None
-            return
+            return generation
         with self._fs.lock(self.root, timeout_seconds=LOCK_TIMEOUT_SECONDS):
             current = self._generation(path)
             self._check(key, current, if_generation)
-            if current != ABSENT and int(current) >= mtime_ns:
-                raise ConflictError(f"{key} in {self.url} was replaced at the same time")
+            if current != ABSENT and int(current) >= generation:  # replaced while we wrote; only an unconditional put
+                generation = self._stamp_again(temporary, current)
             self._fs.replace(temporary, path)
+        return generation
+
+    def _stamp_again(self, temporary: str, current: str) -> int:
+        fd = self._fs.open(temporary)
+        try:
+            generation = self._stamp(fd, current)
+            self._fs.fsync(fd)
+            return generation
+        finally:
+            self._fs.close(fd)
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with self._errors(key, "delete"):
+        with file_errors(key, self.url, "delete"):
             try:
                 self._fs.unlink(path)
-            except (FileNotFoundError, NotADirectoryError):
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):  # no such object
                 return
-            self._fs.fsync_dir(os.path.dirname(path))
-            self._remove_empty(os.path.dirname(path))
+            with contextlib.suppress(FileNotFoundError):  # somebody else deleted the last object beside it
+                self._fs.fsync_dir(os.path.dirname(path))
+            self._tree.remove_empty(os.path.dirname(path))
+
+    def sweep(self) -> int:
+        """Remove what dead writers left behind; returns the number of files."""
+        with file_errors("leftovers", self.url, "delete"):
+            return self._tree.sweep_all()
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -163,61 +187,17 @@ class FileStore:
 
     def _generation(self, path: str) -> str:
         status = self._fs.stat(path)
+        if status is not None and status.is_dir:
+            raise StoreError(f"{path} is a directory, and a key cannot be both", help="use another key or another URL")
         return ABSENT if status is None else str(status.mtime_ns)
 
     def _check(self, key: str, current: str, if_generation: str | None) -> None:
         if if_generation is not None and current != if_generation:
             raise ConflictError(f"{key} in {self.url} is at generation {current}, not {if_generation}")
 
-    def _ensure_directory(self, directory: str) -> str:
-        """Make the directory and every missing parent durable, once per store."""
-        with self._dirs_lock:
-            if directory in self._known_dirs and self._fs.stat(directory) is not None:
-                return directory
-            missing = []
-            step = directory
-            while self._fs.stat(step) is None:
-                missing.append(step)
-                step = os.path.dirname(step)
-            for new in reversed(missing):
-                self._fs.mkdir(new)
-                self._fs.fsync_dir(os.path.dirname(new))
-            self._known_dirs.add(directory)
-        return directory
-
-    def _remove_empty(self, directory: str) -> None:
-        """A checkpoint's directory goes with its last part; a race with a writer leaves it, harmlessly."""
-        while directory.startswith(self.root + "/"):
-            try:
-                self._fs.rmdir(directory)
-            except OSError:
-                return
-            with self._dirs_lock:
-                self._known_dirs.discard(directory)
-            directory = os.path.dirname(directory)
-
-    @contextlib.contextmanager
-    def _errors(self, key: str, verb: str) -> Iterator[None]:
-        """System errors as ours: each says what, where, and what to do."""
-        try:
-            yield
-        except (FileNotFoundError, IsADirectoryError) as error:
-            raise KeyMissingError(f"there is no {key} in {self.url}") from error
-        except OSError as error:
-            raise self._translate(error, key, verb) from error
-
-    def _translate(self, error: OSError, key: str, verb: str) -> StoreError:
-        place = f"{key} in {self.url}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StoreFullError(
-                f"cannot {verb} {place}: no space left on the disk", help="free space or use another URL"
-            )
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return AccessDeniedError(
-                f"cannot {verb} {place}: {os.strerror(error.errno).lower()}",
-                help="make the directory writable or use another URL",
-            )
-        return StoreUnavailableError(f"cannot {verb} {place}: {error.strerror or error}")
+    def _discard(self, temporary: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.unlink(temporary)
 
 
 def _can_be_direct(view: memoryview) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from urllib.parse import unquote, urlsplit
 
-from holdfast.errors import MissingExtraError, UrlError
+from holdfast.errors import UrlError
 from holdfast.stores.base import Store
 
 SCHEMES = ("file", "gs", "s3", "memory")
@@ -37,16 +36,6 @@ def open_store(url: str) -> Store:
         return FileStore(unquote(parts.path))
     if not parts.netloc:
         raise UrlError(f"the URL {url!r} names no bucket", help=f"write {parts.scheme}://bucket/prefix")
-    return _open_bucket(parts.scheme, parts.netloc, unquote(parts.path).strip("/"))
+    from holdfast.stores.bucket import BucketStore
 
-
-def _open_bucket(scheme: str, bucket: str, prefix: str) -> Store:
-    try:
-        module = importlib.import_module("holdfast.stores.bucket")
-    except ImportError as error:
-        extra = "gcs" if scheme == "gs" else "s3"
-        raise MissingExtraError(
-            f"{scheme}:// needs an extra that is not installed ({error})", help=f"run: pip install 'holdfast[{extra}]'"
-        ) from error
-    store: Store = module.BucketStore(scheme, bucket, prefix)
-    return store
+    return BucketStore(parts.scheme, parts.netloc, unquote(parts.path).strip("/"))

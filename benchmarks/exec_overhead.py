@@ -1,0 +1,79 @@
+"""What the command line costs: start-up of ``--help`` and ``exec`` against a bare interpreter, and exec's memory.
+
+Goals: --help under 150 ms, exec under 100 ms and under 30 MB.
+
+    python benchmarks/exec_overhead.py [--repeats 25]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from reporting import SOURCE, publish
+
+HOLDFAST = [sys.executable, "-m", "holdfast"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off"}
+
+
+def milliseconds(command: list[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, check=True)
+    return (time.perf_counter() - started) * 1000
+
+
+def resident_megabytes(command: list[str]) -> float:
+    """Of the process itself while its child runs."""
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    process.terminate()
+    process.wait()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=25)
+    options = parser.parse_args()
+    commands = {
+        "bare: python -c pass": ([sys.executable, "-c", "pass"], 0.0),
+        "python -c 'import holdfast'": ([sys.executable, "-c", "import holdfast"], 50.0),
+        "holdfast --version": ([*HOLDFAST, "--version"], 150.0),
+        "holdfast --help": ([*HOLDFAST, "--help"], 150.0),
+        "holdfast exec -- true": ([*HOLDFAST, "exec", "--", "true"], 100.0),
+    }
+    for command, _ in commands.values():
+        milliseconds(command)  # bytecode and page cache
+    took: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(options.repeats):
+        for name, (command, _) in commands.items():
+            took[name].append(milliseconds(command))
+    bare = statistics.median(next(iter(took.values())))
+    rows = []
+    for name, (_, goal) in commands.items():
+        middle = statistics.median(took[name])
+        cost = middle - bare if "import" in name else middle
+        rows.append(
+            {
+                "command": name,
+                "median_ms": round(middle, 1),
+                "ratio_to_bare": round(middle / bare, 2),
+                "goal_ms": goal or "-",
+                "within_goal": not goal or cost < goal,
+            }
+        )
+    memory = resident_megabytes([*HOLDFAST, "exec", "--", "sh", "-c", "echo up; sleep 5"])
+    floor = resident_megabytes([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(5)"])
+    publish("exec_overhead", rows, exec_peak_mb=round(memory, 1), bare_peak_mb=round(floor, 1), repeats=options.repeats)
+    print(f"exec at its peak: {memory:.1f} MB (bare interpreter {floor:.1f} MB, goal 30 MB)")
+
+
+if __name__ == "__main__":
+    main()

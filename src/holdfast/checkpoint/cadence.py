@@ -1,0 +1,158 @@
+"""When to save: small policies with one method that combine with ``|``.
+
+::
+
+    EverySteps(1000) | EverySeconds(600)
+    YoungDaly()                                # the default
+    HazardRule(lambda age: 1 / 7200)
+
+The default balances what checkpoints cost against what interruptions destroy: saving every sqrt(2 · cost · M) seconds
+loses least when interruptions come once every M seconds on average (J. W. Young 1974, J. T. Daly 2006). Cost and M are
+measured in the run itself. On a notice and at the end the session saves whatever the cadence says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SHORTEST_SECONDS = 30.0
+LONGEST_SECONDS = 1800.0
+ASSUMED_MEAN_SECONDS = 4 * 3600.0
+"""Mean time between interruptions until the run has seen one; any error in it is halved by the square root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a policy may look at, at the end of a step."""
+
+    step: int
+    steps_since_save: int
+    seconds_since_save: float
+    save_seconds: float = 0.0
+    """What one save costs the training loop, measured; 0 until there was one."""
+    persist_seconds: float = 0.0
+    """How long a save takes in the background: saving more often than that is no use."""
+    interruptions: int = 0
+    """Interruptions of this run that the ledger knows."""
+    run_seconds: float = 0.0
+    """Seconds over which they were counted."""
+    age_seconds: float = 0.0
+    """How long this machine has been ours."""
+
+
+class Cadence:
+    """Base of the policies; anything with ``is_due`` may stand in for one."""
+
+    def is_due(self, moment: Moment) -> bool:
+        """Whether to save at the end of this step."""
+        raise NotImplementedError
+
+    def next_look(self, _moment: Moment) -> tuple[float, float]:
+        """Seconds and steps from now before which ``is_due`` cannot turn true; whichever comes first ends the pause.
+
+        It spares the hot loop the question. A policy that cannot tell is asked at every step.
+        """
+        return math.inf, 1
+
+    def __or__(self, other: Cadence) -> Cadence:
+        return AnyOf(self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class EverySteps(Cadence):
+    """After every ``count`` steps."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _positive("count", self.count)
+
+    def is_due(self, moment: Moment) -> bool:
+        return moment.steps_since_save >= self.count
+
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        return math.inf, self.count - moment.steps_since_save
+
+
+@dataclass(frozen=True, slots=True)
+class EverySeconds(Cadence):
+    """At the first step that ends ``seconds`` after the last save."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _positive("seconds", self.seconds)
+
+    def is_due(self, moment: Moment) -> bool:
+        return moment.seconds_since_save >= self.seconds
+
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        return self.seconds - moment.seconds_since_save, math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class YoungDaly(Cadence):
+    """sqrt(2 · cost · mean time between interruptions), both measured, within limits."""
+
+    shortest_seconds: float = SHORTEST_SECONDS
+    longest_seconds: float = LONGEST_SECONDS
+    assumed_mean_seconds: float = ASSUMED_MEAN_SECONDS
+
+    def is_due(self, moment: Moment) -> bool:
+        return moment.seconds_since_save >= self.interval_seconds(moment)
+
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        return self.interval_seconds(moment) - moment.seconds_since_save, math.inf
+
+    def interval_seconds(self, moment: Moment) -> float:
+        """What the rule says now."""
+        # One assumed interruption counts like an observed one, so that the first real ones move the mean, not jump it.
+        mean = (self.assumed_mean_seconds + moment.run_seconds) / (1 + moment.interruptions)
+        return _clamp(math.sqrt(2 * moment.save_seconds * mean), self.shortest_seconds, self.longest_seconds, moment)
+
+
+@dataclass(frozen=True, slots=True)
+class HazardRule(Cadence):
+    """sqrt(2 · cost / hazard(age)): for capacity whose risk changes with the age of the machine."""
+
+    hazard: Callable[[float], float]
+    """Interruptions per second at this age in seconds."""
+    shortest_seconds: float = SHORTEST_SECONDS
+    longest_seconds: float = LONGEST_SECONDS
+
+    def is_due(self, moment: Moment) -> bool:
+        return moment.seconds_since_save >= self.interval_seconds(moment)
+
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        return self.shortest_seconds - moment.seconds_since_save, math.inf  # the hazard may rise meanwhile
+
+    def interval_seconds(self, moment: Moment) -> float:
+        """What the rule says at this age; no risk at all means the longest interval."""
+        rate = self.hazard(moment.age_seconds)
+        ideal = math.sqrt(2 * moment.save_seconds / rate) if rate > 0 else math.inf
+        return _clamp(ideal, self.shortest_seconds, self.longest_seconds, moment)
+
+
+class AnyOf(Cadence):
+    """Due when any of them is."""
+
+    def __init__(self, *policies: Cadence) -> None:
+        self.policies = policies
+
+    def is_due(self, moment: Moment) -> bool:
+        return any(policy.is_due(moment) for policy in self.policies)
+
+    def next_look(self, moment: Moment) -> tuple[float, float]:
+        looks = [policy.next_look(moment) for policy in self.policies]
+        return min(seconds for seconds, _ in looks), min(steps for _, steps in looks)
+
+
+def _clamp(seconds: float, shortest: float, longest: float, moment: Moment) -> float:
+    return max(min(max(seconds, shortest), longest), moment.persist_seconds)
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} must be more than 0, not {value}")

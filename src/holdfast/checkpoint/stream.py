@@ -1,0 +1,212 @@
+"""Restoring into tensors that exist: each chunk is read, verified, and only then copied to where it belongs.
+
+A few chunk-sized buffers are all the host memory this takes. With a GPU they are pinned and the copies to the device
+run on a stream of their own, while the next chunks are read and verified.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from holdfast.checkpoint.arena import Arena, map_pages
+from holdfast.checkpoint.codec import encode, name_leaves
+from holdfast.checkpoint.device import register_host
+from holdfast.checkpoint.inventory import Inventory, InventoryEntry, Part
+from holdfast.checkpoint.leaf import build, check_size, torch_dtype
+from holdfast.checkpoint.restore import chunk_length, chunks_of, finish, part_starts, read_chunk
+from holdfast.checkpoint.tree import decode
+from holdfast.errors import CorruptError, EncodingError
+from holdfast.stores.base import Store
+
+Piece = tuple[int, int, int]
+"""Entry number, its first byte in the whole, and its end."""
+READERS = 8
+"""More of them only fight over memory bandwidth and the interpreter: half as fast with 16 on a 16-core machine."""
+
+
+class Destination:
+    """Where the bytes of one entry go: host memory by address, or a device tensor seen as bytes."""
+
+    def __init__(self, value: Any, address: int | None, flat: Any = None) -> None:
+        self.value, self.address, self.flat = value, address, flat
+
+
+def destinations(inventory: Inventory, into: Mapping[str, Any] | None, torch: Any) -> list[Destination]:
+    """An existing tensor where ``into`` has one of the same name, dtype and shape; fresh memory otherwise."""
+    existing = _existing(into)
+    found: list[Destination] = []
+    fresh: list[tuple[int, int]] = []
+    total = 0
+    for entry in inventory.entries:
+        value = existing.get((entry.name, entry.dtype, entry.shape))
+        if value is not None and entry.length:
+            found.append(_over(torch, value))
+        elif entry.device.startswith("cuda") and torch is not None and torch.cuda.is_available() and entry.length:
+            found.append(_over(torch, _on_device(torch, entry)))
+        else:
+            fresh.append((len(found), total))
+            found.append(Destination(None, None))
+            total += -(-entry.length // 64) * 64
+    _, memory, address = map_pages(max(total, 1))
+    for number, place in fresh:
+        entry = inventory.entries[number]
+        view = memory[place : place + entry.length]
+        found[number] = Destination(view if entry.dtype == "json" else build(entry.dtype, entry.shape, view), None)
+        found[number].address = address + place
+        if entry.dtype == "bytes":
+            found[number].value = view  # bytes are made when they are there
+    return found
+
+
+def _existing(into: Mapping[str, Any] | None) -> dict[tuple[str, str, tuple[int, ...]], Any]:
+    if not into:
+        return {}
+    try:
+        leaves = encode(into).leaves
+        name_leaves(leaves)
+    except EncodingError:
+        return {}  # what is there now cannot be told apart: restore beside it
+    return {
+        (leaf.name, leaf.dtype, leaf.shape): leaf.value
+        for leaf in leaves
+        if leaf.dtype.startswith("torch:") and leaf.value.is_contiguous()
+    }
+
+
+def _over(torch: Any, tensor: Any) -> Destination:
+    if tensor.device.type == "cpu":
+        return Destination(tensor, tensor.data_ptr())
+    return Destination(tensor, None, tensor.detach().reshape(-1).view(torch.uint8))
+
+
+def _on_device(torch: Any, entry: InventoryEntry) -> Any:
+    dtype = torch_dtype(torch, entry.dtype.partition(":")[2])
+    check_size(entry.shape, dtype.itemsize, entry.length)
+    index = entry.device.partition(":")[2]
+    same = index.isdecimal() and int(index) < torch.cuda.device_count()
+    return torch.empty(entry.shape, dtype=dtype, device=entry.device if same else "cuda")
+
+
+Move = tuple[Destination, int, int, int]
+"""Where to, at which of its bytes, from which byte of the chunk, how many."""
+
+
+class Slots:
+    """Chunk-sized buffers, one per reading thread, pinned where there is a GPU."""
+
+    def __init__(self, count: int, length: int, executor: Executor, torch: Any) -> None:
+        self._arena = Arena(executor)
+        self._arena.reserve(count * length)
+        self._torch = torch
+        self._free: queue.SimpleQueue[tuple[memoryview, int, Any, list[Any]]] = queue.SimpleQueue()
+        if torch is not None:
+            self._arena.pin(register_host(torch))
+        for number in range(count):
+            view = self._arena.view[number * length : (number + 1) * length]
+            flat = torch.frombuffer(view, dtype=torch.uint8) if torch is not None else None
+            self._free.put((view, self._arena.address + number * length, flat, []))
+
+    def take(self) -> tuple[memoryview, int, Any, list[Any]]:
+        """A buffer whose copies to the device have landed."""
+        slot = self._free.get()
+        while slot[3]:
+            slot[3].pop().synchronize()
+        return slot
+
+    def give(self, slot: tuple[memoryview, int, Any, list[Any]]) -> None:
+        self._free.put(slot)
+
+    def drop(self) -> None:
+        if self._torch is not None:
+            self._torch.cuda.synchronize()
+        while not self._free.empty():
+            self._free.get()
+        self._arena.drop()
+
+
+def read_into(
+    store: Store, inventory: Inventory, into: Mapping[str, Any] | None, executor: Executor, threads: int
+) -> dict[str, Any]:
+    """The state, with the tensors of ``into`` in it wherever they fit. They are overwritten even if a later chunk is
+    damaged: the caller then restores another checkpoint over them, or gives up."""
+    torch = sys.modules.get("torch")
+    torch = torch if torch is not None and torch.cuda.is_available() else None
+    targets = destinations(inventory, into, sys.modules.get("torch"))
+    starts = part_starts(inventory)
+    order = sorted((starts[e.part] + e.offset, n, e.length) for n, e in enumerate(inventory.entries) if e.length)
+    pieces = [(number, start, start + length) for start, number, length in order]
+    if torch is not None:
+        torch.cuda.synchronize()  # whatever was queued on these tensors comes before what we write into them
+    slots = Slots(min(threads, READERS), inventory.chunk_bytes, executor, torch)
+    streams: dict[int, Any] = {}
+
+    def job(row: tuple[Part, int, int, int], overlapping: Sequence[Piece]) -> None:
+        part, number, _, place = row
+        length = chunk_length(inventory, part, number)
+        slot = slots.take()
+        try:
+            read_chunk(store, inventory, part, number, slot[0][:length])
+            moves: list[Move] = []
+            for which, start, end in overlapping:
+                low, high = max(start, place), min(end, place + length)
+                moves.append((targets[which], low - start, low - place, high - low))
+            _scatter(torch, moves, slot, streams)
+        finally:
+            slots.give(slot)
+
+    try:
+        rows = list(chunks_of(inventory))
+        finish([executor.submit(job, row, some) for row, some in _matched(rows, pieces, inventory)])
+    finally:
+        slots.drop()
+    return _assemble(inventory, targets)
+
+
+def _matched(rows: list[Any], pieces: list[Piece], inventory: Inventory) -> list[tuple[Any, list[Piece]]]:
+    """Each chunk with the entries that lie in it; both are in order of place."""
+    result = []
+    first = 0
+    for part, number, offset, place in rows:
+        end = place + chunk_length(inventory, part, number)
+        while first < len(pieces) and pieces[first][2] <= place:
+            first += 1
+        last = first
+        while last < len(pieces) and pieces[last][1] < end:
+            last += 1
+        result.append(((part, number, offset, place), pieces[first:last]))
+    return result
+
+
+def _scatter(torch: Any, moves: list[Move], slot: Any, streams: dict[int, Any]) -> None:
+    """One stream change and one event for a whole chunk: with many threads the interpreter is what is scarce."""
+    _, address, flat, events = slot
+    by_device: dict[int, list[Move]] = {}
+    for target, at, start, length in moves:
+        if target.flat is None:
+            assert target.address is not None
+            ctypes.memmove(target.address + at, address + start, length)
+        else:
+            by_device.setdefault(target.flat.device.index, []).append((target, at, start, length))
+    for device, some in by_device.items():
+        stream = streams.get(device) or streams.setdefault(device, torch.cuda.Stream(device))
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            for target, at, start, length in some:
+                target.flat[at : at + length].copy_(flat[start : start + length], non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(stream)
+        events.append(event)
+
+
+def _assemble(inventory: Inventory, targets: list[Destination]) -> dict[str, Any]:
+    def fetch(number: int) -> Any:
+        if not 0 <= number < len(inventory.entries) - 1:
+            raise CorruptError(f"the tree refers to leaf {number}, which does not exist")
+        value = targets[number].value
+        return bytes(value) if inventory.entries[number].dtype == "bytes" else value
+
+    return decode(targets[-1].value, fetch)

@@ -1,0 +1,41 @@
+"""``holdfast exec``: put it in front of any command in a pod."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+from holdfast.errors import UsageError
+from holdfast.runtime.environment import read_settings
+from holdfast.runtime.supervisor import Supervisor, shell_says_done
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "holdfast exec [--done-file FILE | --done-check CMD] -- CMD..."
+    parser.epilog = """\
+examples:
+  holdfast exec -- python train.py
+  holdfast exec -- torchrun --nproc_per_node=8 train.py
+  holdfast exec --done-file out/DONE -- ./simulate.sh
+
+Leaves with 0 when CMD finished, 75 when it was interrupted and can be resumed, and CMD's own code when it failed.
+A CMD that says 0 after a notice is believed only if --done-file or --done-check says it is finished."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--done-file", metavar="FILE", help="finished means: this file exists")
+    group.add_argument("--done-check", metavar="CMD", help="finished means: this shell command exits 0")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD...", help="the program, unchanged")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    command = arguments.command
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        raise UsageError("there is no command to run", help="write: holdfast exec -- python train.py")
+    is_done: Callable[[float], bool] | None = None
+    if arguments.done_file:
+        is_done = lambda _seconds: os.path.exists(arguments.done_file)  # noqa: E731
+    elif arguments.done_check:
+        is_done = lambda seconds: shell_says_done(arguments.done_check, seconds)  # noqa: E731
+    return Supervisor(command, read_settings(), is_done=is_done).run()

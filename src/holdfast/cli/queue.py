@@ -1,0 +1,75 @@
+"""``holdfast queue``: how much is left, what died and why, and another try for it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+
+from holdfast.cli.main import FINDINGS, OK, add_output
+from holdfast.queue.base import Queue
+from holdfast.queue.open import open_queue
+from holdfast.sink.open import open_sink
+
+
+def add_queue_option(parser: argparse.ArgumentParser) -> None:
+    """``--queue URL``, which the environment may give."""
+    default = os.environ.get("HOLDFAST_QUEUE")
+    parser.add_argument(
+        "--queue", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_QUEUE"
+    )
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of ``holdfast queue``."""
+    parser.add_argument("action", choices=("status", "dead", "retry"))
+    parser.add_argument(
+        "--only", action="append", metavar="KEY", help="retry this one; may be given often (default: every dead item)"
+    )
+    add_queue_option(parser)
+    parser.add_argument("--sink", metavar="URL", help="where results go; pubsub:// keeps its ledger there")
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do one of the three."""
+    queue = open_queue(args.queue, sink=args.sink, create=False)
+    if args.sink is not None:
+        queue.missing = open_sink(args.sink).missing
+    try:
+        return {"status": _status, "dead": _dead, "retry": _retry}[args.action](queue, args)
+    finally:
+        queue.close()
+
+
+def _status(queue: Queue, args: argparse.Namespace) -> int:
+    depth = queue.depth()
+    values = {**asdict(depth), "enqueued": depth.enqueued}
+    if args.output == "json":
+        print(json.dumps(values))
+    else:
+        for name, value in values.items():
+            print(f"{name:<9}{value:>12}")
+    return OK
+
+
+def _dead(queue: Queue, args: argparse.Namespace) -> int:
+    """Streams: one JSON object per line in both forms of output that a program reads."""
+    for item in queue.dead():
+        if args.output == "json":
+            row = {"key": item.key, "failures": item.failures, "reason": item.reason, "payload": item.payload}
+            print(json.dumps(row))
+        else:
+            last = item.reason.strip().splitlines()[-1] if item.reason.strip() else "no reason recorded"
+            print(f"{item.key}\t{item.failures} failures\t{last}")
+    return OK
+
+
+def _retry(queue: Queue, args: argparse.Namespace) -> int:
+    count = queue.retry(args.only)
+    if args.output == "json":
+        print(json.dumps({"retried": count}))
+    else:
+        print(f"{count} items are ready again")
+    return FINDINGS if args.only and count < len(set(args.only)) else OK

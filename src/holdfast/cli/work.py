@@ -1,0 +1,102 @@
+"""``holdfast work``: run workers in this pod until the queue is drained or the machine goes away."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+
+from holdfast.cli.main import add_output
+from holdfast.cli.queue import add_queue_option
+from holdfast.errors import HoldfastError, Interrupted, SettingError
+from holdfast.model.exits import FAILED, FINISHED
+from holdfast.queue.base import Policy
+from holdfast.runtime.guard import Guard
+from holdfast.runtime.pool import Pool, PoolOptions
+from holdfast.runtime.task import split_spec
+from holdfast.runtime.worker import WorkerOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of ``holdfast work``."""
+    parser.epilog = """\
+example:
+  holdfast work jobs:infer --queue sqlite:////data/work.db?queue=images --sink sqlite:////data/work.db?table=labels
+
+Leaves with 0 when the queue is drained, 75 when interrupted (start it again), 1 when it failed."""
+    parser.add_argument("task", metavar="MODULE:TASK", help="a function marked with @holdfast.task")
+    add_queue_option(parser)
+    default = os.environ.get("HOLDFAST_SINK")
+    parser.add_argument(
+        "--sink", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_SINK"
+    )
+    parser.add_argument("--chunk", type=int, default=100, metavar="N", help="items per claim (default: 100)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--prefetch", type=int, default=1, metavar="N", help="chunks fetched ahead (default: 1)")
+    parser.add_argument("--max-failures", type=int, default=Policy().max_failures, metavar="N", help="then dead-letter")
+    parser.add_argument(
+        "--max-deliveries", type=int, default=Policy().max_deliveries, metavar="N", help="lost that often: dead-letter"
+    )
+    parser.add_argument(
+        "--backoff", type=float, default=1.0, metavar="S", help="seconds before the second try, doubling"
+    )
+    parser.add_argument("--replace", action="store_true", help="a later result replaces an earlier one")
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check what can be checked, then run; from then on the code is 0, 75 or 1."""
+    for name, lowest in (("chunk", 1), ("workers", 1), ("prefetch", 0), ("max_failures", 1), ("max_deliveries", 1)):
+        if getattr(args, name) < lowest:
+            option = "--" + name.replace("_", "-")
+            raise SettingError(f"{option} is {getattr(args, name)}", help=f"give at least {lowest}")
+    if args.backoff < 0:
+        raise SettingError(f"--backoff is {args.backoff}", help="give zero or more seconds")
+    split_spec(args.task)
+    options = PoolOptions(
+        task=args.task,
+        queue=args.queue,
+        sink=args.sink,
+        workers=args.workers,
+        worker=WorkerOptions(chunk=args.chunk, prefetch=args.prefetch, replace=args.replace),
+        policy=Policy(args.max_failures, args.max_deliveries, args.backoff),
+    )
+    logging.basicConfig(format="holdfast: %(message)s", level=logging.WARNING)
+    return _supervise(options, args.output)
+
+
+def _supervise(options: PoolOptions, output: str) -> int:
+    started = time.monotonic()
+    pool: Pool | None = None
+    code = FAILED
+    try:
+        with Guard() as guard:
+            pool = Pool(options, guard)
+            if sys.stderr.isatty():
+                from holdfast.cli.work_view import attach
+
+                attach(pool, options)
+            code = pool.run()
+            if code == guard.settings.interrupted_code != FINISHED:
+                guard.should_stop()
+            elif code != FINISHED:
+                raise HoldfastError(pool.fatal or "a worker failed")
+    except Interrupted as interruption:
+        code = interruption.code if isinstance(interruption.code, int) else FAILED
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        code = FAILED
+    _tell(pool, code, time.monotonic() - started, output)
+    return code
+
+
+def _tell(pool: Pool | None, code: int, seconds: float, output: str) -> None:
+    tally = pool.tally().as_json() if pool is not None else {}
+    if output == "json":
+        print(json.dumps({"code": code, "seconds": round(seconds, 3), **tally}))
+    elif pool is not None:
+        counts = ", ".join(f"{value} {name}" for name, value in tally.items())
+        print(f"holdfast: {counts} in {seconds:.1f} s", file=sys.stderr)

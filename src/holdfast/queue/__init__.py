@@ -1,0 +1,1 @@
+"""Work queues: lease small chunks, settle them once; nothing lost, nothing doubled."""

@@ -1,0 +1,109 @@
+"""Tables and statements of the PostgreSQL queue; the same shape as in SQLite, judged by the server's clock.
+
+``holder`` is the state: NULL done, 0 ready, -1 delayed, -2 dead, otherwise the owner. A chunk travels as arrays, so
+that each step is one statement and one round trip, and every statement that settles an item names owner and generation.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+STEPS = {
+    1: """
+CREATE TABLE holdfast_queue (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE);
+CREATE SEQUENCE holdfast_generation;
+CREATE TABLE holdfast_owner (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  queue bigint NOT NULL,
+  expires timestamptz NOT NULL,
+  renewed timestamptz NOT NULL
+) WITH (fillfactor=50);
+CREATE TABLE holdfast_item (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  queue bigint NOT NULL,
+  holder bigint,
+  generation bigint NOT NULL DEFAULT 0,
+  due timestamptz,
+  failures int NOT NULL DEFAULT 0,
+  deliveries int NOT NULL DEFAULT 0,
+  key text COLLATE "C" NOT NULL,
+  payload text NOT NULL,
+  reason text
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.2);
+CREATE UNIQUE INDEX holdfast_item_key ON holdfast_item (queue, key);
+CREATE INDEX holdfast_item_open ON holdfast_item (queue, holder, id) WHERE holder IS NOT NULL;
+"""
+}
+
+ADD = """
+INSERT INTO holdfast_item (queue, key, holder, payload)
+SELECT %s, key, 0, payload FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS new (key, payload, place)
+ORDER BY place ON CONFLICT (queue, key) DO
+"""
+REPLACE = """
+UPDATE SET payload=excluded.payload, holder=0, failures=0, deliveries=0, due=NULL, reason=NULL
+"""
+CHANGED = """
+SELECT new.key FROM unnest(%s::text[], %s::text[]) AS new (key, payload) JOIN holdfast_item AS old
+ON old.queue=%s AND old.key=new.key AND old.payload <> new.payload AND old.payload::jsonb <> new.payload::jsonb LIMIT 1
+"""
+REGISTER = """
+INSERT INTO holdfast_owner (queue, expires, renewed)
+VALUES (%s, clock_timestamp() + make_interval(secs => %s), clock_timestamp()) RETURNING id
+"""
+RENEW = """
+UPDATE holdfast_owner SET expires=clock_timestamp() + make_interval(secs => %s), renewed=clock_timestamp()
+WHERE id=ANY(%s::bigint[]) RETURNING id
+"""
+CLAIM = """
+WITH next AS MATERIALIZED (
+  SELECT id FROM holdfast_item WHERE queue=%(queue)s AND holder=0 AND id > %(after)s
+  ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), mine AS MATERIALIZED (SELECT nextval('holdfast_generation') AS generation)
+UPDATE holdfast_item AS item SET holder=%(owner)s, generation=mine.generation, deliveries=deliveries+1
+FROM next, mine WHERE item.id=next.id
+RETURNING item.id, item.key, item.payload, item.generation, item.failures
+"""
+_MINE = """
+FROM unnest(%s::bigint[], %s::bigint[]) AS mine (id, generation)
+WHERE item.id=mine.id AND item.generation=mine.generation AND item.holder=%s RETURNING item.id
+"""
+COMPLETE = "UPDATE holdfast_item AS item SET holder=NULL" + _MINE
+RELEASE = "UPDATE holdfast_item AS item SET holder=0, deliveries=deliveries-1" + _MINE
+FAIL = """
+UPDATE holdfast_item SET holder=CASE WHEN %(over)s THEN -2 ELSE -1 END, failures=failures+1, reason=%(reason)s,
+  due=CASE WHEN %(over)s THEN NULL ELSE clock_timestamp() + make_interval(secs => %(delay)s) END
+WHERE id=%(id)s AND generation=%(generation)s AND holder=%(owner)s
+"""
+EXPIRED = """
+DELETE FROM holdfast_owner WHERE id IN (
+  SELECT id FROM holdfast_owner WHERE queue=%s AND expires < clock_timestamp() FOR UPDATE SKIP LOCKED)
+RETURNING id
+"""
+FREE = """
+UPDATE holdfast_item SET holder=CASE WHEN deliveries >= %(limit)s THEN -2 ELSE 0 END,
+  reason=CASE WHEN deliveries >= %(limit)s THEN %(reason)s ELSE reason END
+WHERE queue=%(queue)s AND holder=ANY(%(owners)s::bigint[])
+"""
+WAKE = """
+UPDATE holdfast_item SET holder=0, due=NULL WHERE id IN (
+  SELECT id FROM holdfast_item WHERE queue=%s AND holder=-1 AND due <= clock_timestamp() FOR UPDATE SKIP LOCKED)
+"""
+HOLD = """
+UPDATE holdfast_item SET holder=0, deliveries=deliveries-1
+WHERE queue=%s AND holder=%s AND NOT id=ANY(%s::bigint[])
+"""
+BLAME = """
+UPDATE holdfast_item SET failures=failures+1, reason=%(reason)s,
+  holder=CASE WHEN failures+1 >= %(limit)s THEN -2 ELSE -1 END,
+  due=CASE WHEN failures+1 >= %(limit)s THEN NULL ELSE clock_timestamp() + make_interval(secs => %(delay)s) END
+WHERE queue=%(queue)s AND holder=ANY(%(owners)s::bigint[])
+"""
+TAIL = """
+SELECT EXISTS (SELECT FROM holdfast_item WHERE queue=%(queue)s AND holder=0),
+  (SELECT extract(epoch FROM min(due) - clock_timestamp()) FROM holdfast_item WHERE queue=%(queue)s AND holder=-1),
+  EXISTS (SELECT FROM holdfast_owner AS other WHERE queue=%(queue)s AND id <> %(owner)s
+    AND renewed <= %(since)s AND EXISTS (SELECT FROM holdfast_item WHERE queue=%(queue)s AND holder=other.id))
+"""
+RETRY = """
+UPDATE holdfast_item SET holder=0, failures=0, deliveries=0, reason=NULL, due=NULL WHERE queue=%s AND holder=-2
+"""

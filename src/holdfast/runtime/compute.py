@@ -1,0 +1,88 @@
+"""Running a task on a chunk: every item ends as a result or as a failure of its own, never of its neighbours."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.errors import HoldfastError, Interrupted, SinkError, UsageError
+from holdfast.queue.base import Failure, Lease
+from holdfast.runtime.task import Failed, Task, results_of
+from holdfast.sink.base import Result, encode_result
+
+_LONGEST_REASON = 8000
+
+
+class Work(NamedTuple):
+    """A lease and the item it stands for."""
+
+    lease: Lease
+    item: Any
+
+
+class Settled(NamedTuple):
+    """What became of some items: to record and acknowledge, or to count as failed."""
+
+    results: list[Result]
+    leases: list[Lease]  # of the results, in the same order
+    failures: list[Failure]
+
+
+def compute(task: Task, chunk: Sequence[Work], stop: Callable[[], bool]) -> tuple[Settled, Sequence[Work]]:
+    """Run the task; returns what was settled and the items not begun because of ``stop``."""
+    settled = Settled([], [], [])
+    if not task.each:
+        _call(task, chunk, settled)
+        return settled, ()
+    for index, work in enumerate(chunk):
+        if stop():
+            return settled, chunk[index:]
+        try:
+            _settle(settled, work.lease, task.function(work.item))
+        except Interrupted:
+            return settled, chunk[index:]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code; told in the dead-letter
+            settled.failures.append(Failure(work.lease, reason_of(error)))
+    return settled, ()
+
+
+def _call(task: Task, chunk: Sequence[Work], settled: Settled) -> None:
+    """The whole chunk at once; when that fails, one by one, so that only the guilty fail."""
+    try:
+        given = task.function([work.item for work in chunk])
+    except Interrupted:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code; told in the dead-letter
+        if len(chunk) == 1:
+            settled.failures.append(Failure(chunk[0].lease, reason_of(error)))
+            return
+        for work in chunk:
+            _call(task, [work], settled)
+        return
+    for work, value in zip(chunk, results_of(given, len(chunk), task.name), strict=True):
+        _settle(settled, work.lease, value)
+
+
+def _settle(settled: Settled, lease: Lease, value: Any) -> None:
+    if isinstance(value, Failed):
+        settled.failures.append(Failure(lease, value.reason[:_LONGEST_REASON], final=not value.retry))
+        return
+    if isinstance(value, BaseException):
+        settled.failures.append(Failure(lease, reason_of(value)))
+        return
+    try:
+        payload = encode_result(value)
+    except SinkError as error:
+        settled.failures.append(Failure(lease, str(error)))
+        return
+    settled.results.append(Result(lease.key, payload, lease.generation))
+    settled.leases.append(lease)
+
+
+def reason_of(error: BaseException) -> str:
+    """The traceback, its end kept when it is long."""
+    if isinstance(error, HoldfastError) and isinstance(error, UsageError):
+        return str(error)
+    text = "".join(traceback.format_exception(error))
+    return text if len(text) <= _LONGEST_REASON else "…" + text[-_LONGEST_REASON:]

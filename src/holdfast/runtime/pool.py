@@ -1,0 +1,272 @@
+"""``holdfast work``: N worker processes, kept alive, warned, and kept in their leases from outside.
+
+The heartbeat is here, in another process than the task: C code that holds the interpreter for minutes cannot starve it.
+A worker that is stopped (SIGSTOP, a debugger) is not renewed: it is as good as gone, and fenced when it wakes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.model.exits import FAILED, FINISHED
+from holdfast.queue.base import Policy, Queue
+from holdfast.queue.open import open_queue
+from holdfast.runtime.guard import Guard
+from holdfast.runtime.pump import Tally
+from holdfast.runtime.worker import WorkerOptions, renew
+
+log = logging.getLogger("holdfast")
+
+_TICK_SECONDS = 0.1
+_LONGEST_BACKOFF_SECONDS = 10.0
+_CRASHES_WITHOUT_PROGRESS = 5
+_LAST_SECONDS = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """What ``holdfast work`` was asked to do."""
+
+    task: str
+    queue: str
+    sink: str
+    workers: int = 1
+    worker: WorkerOptions = field(default_factory=WorkerOptions)
+    policy: Policy = field(default_factory=Policy)
+
+
+@dataclass(slots=True)
+class _Child:
+    process: subprocess.Popen[bytes]
+    tell: int
+    life: int
+    handles: list[str] = field(default_factory=list)
+    progress: dict[str, int] = field(default_factory=dict)
+    started: bool = False
+    fatal: str | None = None
+    buffer: bytes = b""
+
+
+class Pool:
+    """The processes and what is known about them."""
+
+    def __init__(self, options: PoolOptions, guard: Guard) -> None:
+        self._options, self._guard = options, guard
+        self._children: list[_Child] = []
+        self._selector = selectors.DefaultSelector()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._queue: Queue | None = None
+        self._ended = Tally()  # of processes that are gone
+        self._crashes = 0
+        self._restarts: list[float] = []  # when to start a replacement
+        self._codes: list[int] = []
+        self.on_tick: Callable[[], None] = lambda: None
+        self.on_end: Callable[[], None] = lambda: None
+        self.fatal: str | None = None
+
+    def tally(self) -> Tally:
+        """The sum over all workers, living and gone."""
+        total = Tally(**self._ended.as_json())
+        for child in self._children:
+            _add(total, child.progress)
+        return total
+
+    @property
+    def living(self) -> int:
+        """Worker processes now."""
+        return len(self._children)
+
+    def run(self) -> int:
+        """Until all workers are done; returns the code of the contract."""
+        for _ in range(self._options.workers):
+            self._start(careful=self._options.worker.careful)
+        heartbeat = threading.Thread(target=self._beat, name="holdfast-heartbeat", daemon=True)
+        heartbeat.start()
+        try:
+            while self._children or self._restarts:
+                self._listen()
+                self._reap()
+                self._replace()
+                self.on_tick()
+                if self._guard.notice is not None:
+                    self._wind_up()
+                elif self.fatal is not None:
+                    self._signal_all(signal.SIGTERM)
+                    self._restarts.clear()
+        finally:
+            self.on_end()
+            self._over.set()
+            self._signal_all(signal.SIGKILL)
+            heartbeat.join(5.0)
+            if self._queue is not None:
+                self._queue.close()
+        return self._conclude()
+
+    def _conclude(self) -> int:
+        if self.fatal is not None:
+            return FAILED
+        if all(code == FINISHED for code in self._codes):
+            return FINISHED
+        return self._guard.settings.interrupted_code if self._guard.notice is not None else FAILED
+
+    # -- starting and ending
+
+    def _start(self, *, careful: bool) -> None:
+        told, tell = os.pipe()
+        life, keep = os.pipe()
+        worker = {**asdict(self._options.worker), "careful": careful}
+        options = {
+            "task": self._options.task,
+            "queue": self._options.queue,
+            "sink": self._options.sink,
+            "policy": list(self._options.policy),
+            "worker": worker,
+            "tell_fd": tell,
+            "life_fd": life,
+        }
+        command = [sys.executable, "-m", "holdfast.runtime.worker_process", json.dumps(options)]
+        environment = {**os.environ, "HOLDFAST_OUTCOME_FILE": os.devnull, "HOLDFAST_TERMINATION_LOG": os.devnull}
+        environment.pop("HOLDFAST_OUTCOME_DIR", None)  # the pool tells how it ended, once
+        process = subprocess.Popen(command, pass_fds=(tell, life), env=environment, stdin=subprocess.DEVNULL)
+        os.close(tell)
+        os.close(life)
+        os.set_blocking(told, False)
+        child = _Child(process, told, keep)
+        with self._lock:
+            self._children.append(child)
+        self._selector.register(told, selectors.EVENT_READ, child)
+
+    def _replace(self) -> None:
+        now = self._guard.clock.monotonic()
+        due = [instant for instant in self._restarts if instant <= now]
+        self._restarts = [instant for instant in self._restarts if instant > now]
+        for _ in due:
+            self._start(careful=True)
+
+    def _reap(self) -> None:
+        for child in list(self._children):
+            code = child.process.poll()
+            if code is not None:
+                self._hear(child)
+                self._ended_with(child, code)
+
+    def _ended_with(self, child: _Child, code: int) -> None:
+        with self._lock:
+            self._children.remove(child)
+        self._selector.unregister(child.tell)
+        os.close(child.tell)
+        os.close(child.life)
+        _add(self._ended, child.progress)
+        interrupted = self._guard.settings.interrupted_code
+        if child.fatal is not None or not (child.started or self._guard.notice is not None):
+            self.fatal = child.fatal or f"a worker left with {code} before it had started"
+        elif code in (FINISHED, interrupted) or self._guard.notice is not None:
+            self._codes.append(code)
+        else:
+            self._crashed(child, code)
+
+    def _crashed(self, child: _Child, code: int) -> None:
+        """It died by itself: the items it held share the blame; its successor goes one by one to find the guilty."""
+        what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        log.warning("worker %d died with %s; starting another", child.process.pid, what, extra={"action": "crashed"})
+        if child.handles:
+            try:
+                self._open_queue().blame(child.handles, f"its worker died with {what} while it held this item")
+            except HoldfastError as error:
+                log.warning("the dead worker's items wait for its lease to end: %s", error)
+        self._crashes = 1 if sum(child.progress.values()) else self._crashes + 1
+        if self._crashes >= _CRASHES_WITHOUT_PROGRESS:
+            self.fatal = f"{self._crashes} workers in a row died with {what} without finishing an item"
+            return
+        pause = min(_LONGEST_BACKOFF_SECONDS, 0.1 * 2.0**self._crashes)
+        self._restarts.append(self._guard.clock.monotonic() + pause)
+
+    def _wind_up(self) -> None:
+        """The notice goes to every worker; what is still there just before the deadline is ended."""
+        self._restarts.clear()
+        if not self._over.is_set():
+            self._over.set()  # no more heartbeats: what a worker cannot finish now, others should have soon
+            self._signal_all(signal.SIGTERM)
+        if self._guard.budget.remaining_seconds < _LAST_SECONDS:
+            self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, number: int) -> None:
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                child.process.send_signal(number)
+
+    # -- listening
+
+    def _listen(self) -> None:
+        for key, _ in self._selector.select(_TICK_SECONDS):
+            self._hear(key.data)
+
+    def _hear(self, child: _Child) -> None:
+        while True:
+            try:
+                data = os.read(child.tell, 1 << 16)
+            except (BlockingIOError, OSError):
+                return
+            if not data:
+                return
+            *lines, child.buffer = (child.buffer + data).split(b"\n")
+            for line in lines:
+                self._take(child, json.loads(line))
+
+    def _take(self, child: _Child, told: dict[str, Any]) -> None:
+        with self._lock:
+            child.handles = told.get("handles", child.handles)
+        child.progress = told.get("progress", child.progress)
+        child.started = child.started or bool(told.get("started"))
+        child.fatal = told.get("fatal", child.fatal)
+
+    # -- leases
+
+    def _open_queue(self) -> Queue:
+        with self._lock:
+            if self._queue is None:
+                self._queue = open_queue(self._options.queue, sink=self._options.sink, policy=self._options.policy)
+            return self._queue
+
+    def _beat(self) -> None:
+        interval = 1.0
+        while not self._over.wait(interval):
+            with self._lock:
+                handles = [item for child in self._children if _is_running(child) for item in child.handles]
+            if handles:
+                try:
+                    queue = self._open_queue()
+                except HoldfastError as error:
+                    log.warning("leases could not be renewed: %s", error, extra={"action": "renew_failed"})
+                    continue
+                renew(queue, handles)
+                interval = queue.lease_seconds / 3
+
+
+def _is_running(child: _Child) -> bool:
+    """Neither dead nor stopped."""
+    if child.process.returncode is not None:
+        return False
+    try:
+        with open(f"/proc/{child.process.pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X")
+    except OSError:
+        return True
+
+
+def _add(total: Tally, progress: dict[str, int]) -> None:
+    for name, value in progress.items():
+        setattr(total, name, getattr(total, name) + value)

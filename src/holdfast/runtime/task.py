@@ -1,0 +1,129 @@
+"""``@holdfast.task``: a function that workers run on items.
+
+::
+
+    @holdfast.task(key=lambda item: item["image_id"])
+    def infer(batch):                 # a list of items in, a list of results out, in the same order
+        return model(batch)
+
+    @holdfast.task(each=True)
+    def shrink(item):                 # one item in, one result out
+        return resize(item["path"])
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+from holdfast.errors import UsageError
+from holdfast.queue.base import Enqueued
+from holdfast.queue.intake import ItemError, check_key, check_size, encode_payload
+
+
+class Failed:
+    """A result that says: this item could not be done, for this reason."""
+
+    def __init__(self, reason: str, *, retry: bool = True) -> None:
+        self.reason = str(reason)
+        self.retry = retry
+
+    def __repr__(self) -> str:
+        return f"Failed({self.reason!r})"
+
+
+class Task:
+    """A function with what a worker needs to know about it; calling it calls the function."""
+
+    def __init__(self, function: Callable[..., Any], *, key: Callable[[Any], str] | None, each: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.key = key
+        self.each = each
+        self.name = f"{function.__module__}:{getattr(function, '__qualname__', 'task')}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def key_of(self, item: Any, where: str = "an item") -> str:
+        """The key of an item that carries none, by the task's own function."""
+        if self.key is None:
+            raise ItemError(f"{where} has no key and {self.name} has no key function", help="write @task(key=...)")
+        try:
+            return check_key(self.key(item), where)
+        except ItemError:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ItemError(f"the key function of {self.name} failed on {where}: {what}") from error
+
+    def enqueue(self, queue: str, items: Iterable[Any], *, sink: str | None = None, replace: bool = False) -> Enqueued:
+        """Put items into the queue behind the URL, with keys from this task's key function."""
+        from holdfast.queue.open import open_queue
+
+        opened = open_queue(queue, sink=sink)
+        try:
+            return opened.enqueue(self._pairs(items), replace=replace)
+        finally:
+            opened.close()
+
+    def _pairs(self, items: Iterable[Any]) -> Iterable[tuple[str, str]]:
+        for number, item in enumerate(items):
+            where = f"item {number}"
+            yield self.key_of(item, where), check_size(encode_payload(item, where), where)
+
+
+@overload
+def task(function: Callable[..., Any]) -> Task: ...
+@overload
+def task(*, key: Callable[[Any], str] | None = None, each: bool = False) -> Callable[[Callable[..., Any]], Task]: ...
+def task(
+    function: Callable[..., Any] | None = None, *, key: Callable[[Any], str] | None = None, each: bool = False
+) -> Task | Callable[[Callable[..., Any]], Task]:
+    """Mark a function as a task; ``each=True`` when it takes one item instead of a list."""
+    if function is not None:
+        return Task(function, key=key, each=each)
+    return lambda inner: Task(inner, key=key, each=each)
+
+
+def split_spec(spec: str) -> tuple[str, str]:
+    """``package.module:task`` in its two halves."""
+    module, colon, name = spec.partition(":")
+    if not colon or not name or not all(part.isidentifier() for part in (module + "." + name).split(".")):
+        raise UsageError(f"{spec!r} does not name a task", help="write MODULE:TASK, such as jobs.infer:infer")
+    return module, name
+
+
+def load_task(spec: str) -> Task:
+    """Import a task by name; the current directory is searched first, as ``python -m`` does."""
+    module_name, name = split_spec(spec)
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise UsageError(f"{module_name} has no {name!r}: {error}", help="check the name after the colon") from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{module_name} cannot be imported: {what}", help="try: python -c 'import ...'") from error
+    if not isinstance(found, Task):
+        raise UsageError(f"{spec} is a {type(found).__name__}, not a task", help="put @holdfast.task above it")
+    return found
+
+
+def results_of(given: Any, expected: int, name: str) -> Sequence[Any]:
+    """What a task over a list returned, when it is one result per item."""
+    if isinstance(given, str | bytes | dict) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
+        kind = type(given).__name__
+        raise UsageError(f"{name} returned a {kind} for {expected} items", help="return a list, one result per item")
+    if len(given) != expected:
+        raise UsageError(f"{name} returned {len(given)} results for {expected} items", help="return one per item")
+    sequence: Sequence[Any] = given
+    return sequence

@@ -1,0 +1,1 @@
+"""Sinks: where results go; recording twice is recording once."""

@@ -1,0 +1,32 @@
+"""From a URL to a sink."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from holdfast.errors import UrlError
+from holdfast.sink.base import Sink
+from holdfast.stores.open import SCHEMES, open_store
+from holdfast.stores.sqlite import parse_url
+
+
+def open_sink(url: str, *, create: bool = True) -> Sink:
+    """The sink behind ``sqlite:///path.db?table=t``, ``postgresql://…?table=t``, or any store URL."""
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        from holdfast.sink.sqlite import SqliteSink
+
+        path, options = parse_url(url, ("table",))
+        return SqliteSink(path, options.get("table", "results"), create=create)
+    if scheme in ("postgresql", "postgres"):
+        from holdfast.sink.postgres import PostgresSink
+
+        return PostgresSink(url, create=create)
+    if scheme in SCHEMES:
+        from holdfast.sink.objects import ObjectSink
+
+        return ObjectSink(open_store(url))
+    raise UrlError(
+        f"the sink URL {url!r} has no known scheme",
+        help="use sqlite:///path.db?table=t, postgresql://…?table=t, file:///dir, gs://bucket/prefix or s3://bucket/prefix",
+    )

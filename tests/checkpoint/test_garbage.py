@@ -1,0 +1,241 @@
+"""Retention and garbage collection: killed at every effect, with shared parts, leavings and other attempts."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import WHEN, head_of
+from holdfast.checkpoint.effects import Delete, Effect, drive, perform
+from holdfast.checkpoint.engine import Engine
+from holdfast.checkpoint.garbage import Collected, collect
+from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, encode
+from holdfast.checkpoint.protocol import claim, commit
+from holdfast.checkpoint.retention import KeepAll, KeepAny, KeepEvery, KeepLast, retained
+from holdfast.clock import ManualClock
+from holdfast.errors import StoreUnavailableError
+from holdfast.model.exits import Outcome
+from holdfast.stores.memory import MemoryStore
+
+Make = Callable[..., Engine]
+
+
+class Run:
+    """A small run that saves, commits with retention, and collects; its weights are half frozen."""
+
+    def __init__(self, store: MemoryStore, engine: Engine, keep: int = 2) -> None:
+        self.store, self.engine, self.keep = store, engine, KeepLast(keep)
+        self.clock = ManualClock()
+        self.tokens = map(str, itertools.count())
+        self.held = drive(claim("run", AttemptRow(0, WHEN), lambda: next(self.tokens)), store, self.clock)
+
+    def state(self, step: int) -> dict[str, Any]:
+        return {"frozen": {str(n): np.full(9000, n) for n in range(4)}, "hot": np.full(9000, step)}
+
+    def save(self, step: int) -> None:
+        attempt = self.held.head.attempt
+        persisted = self.engine.persist(self.engine.snapshot(step, self.state(step)), attempt)
+        row = Committed(step, attempt, WHEN, persisted.size, persisted.inventory_sha256)
+        kept = retained(self.keep, (row, *self.held.head.checkpoints))
+        new = replace(self.held.head, checkpoints=kept)
+        self.held = drive(commit(self.held, new, lambda: next(self.tokens)), self.store, self.clock)
+        self.engine.committed(persisted)
+
+    def check(self, make_engine: Make) -> None:
+        """Every listed checkpoint restores to exactly what was saved."""
+        engine = make_engine(self.store)
+        for committed in self.held.head.checkpoints:
+            state = engine.restore(committed)
+            assert (state["hot"] == committed.step).all()
+            assert all((state["frozen"][str(n)] == n).all() for n in range(4))
+
+
+def stop_after(protocol: Any, store: MemoryStore, effects: int) -> bool:
+    """Run a protocol and kill it after so many effects; true when it came to its end before that."""
+    try:
+        effect: Effect = next(protocol)
+        for _ in range(effects):
+            effect = protocol.send(perform(effect, store, ManualClock()))
+    except StopIteration:
+        return True
+    protocol.close()
+    return False
+
+
+def test_killed_at_every_effect_nothing_listed_is_lost(make_engine: Make) -> None:
+    kills = 0
+    for cut in itertools.count():
+        store = MemoryStore()
+        run = Run(store, make_engine(store, buffers=1))
+        for step in range(4):
+            run.save(step)
+        run.engine.persist(run.engine.snapshot(9, {"x": np.ones(9000)}), 1)  # a leaving: never committed
+        done = stop_after(collect(1), store, cut)
+        run.check(make_engine)
+        run.save(4)  # and the run goes on
+        run.check(make_engine)
+        result = drive(collect(1), store, ManualClock())
+        assert result.refused is None
+        run.check(make_engine)
+        if done:
+            break
+        kills += 1
+    assert kills >= 6
+
+
+def test_what_remains_is_exactly_what_is_needed(make_engine: Make) -> None:
+    store = MemoryStore()
+    run = Run(store, make_engine(store))
+    for step in range(6):
+        run.save(step)
+        drive(collect(1), store, ManualClock())
+    run.check(make_engine)
+    folders = {entry.key.split("/")[1][:12] for entry in store.keys("checkpoints/")}
+    assert folders == {"000000000000", "000000000004", "000000000005"}  # step 0 wrote the frozen parts
+    parts = [entry.key for entry in store.keys("checkpoints/000000000000")]
+    assert parts
+    assert not any(key.endswith(".json") for key in parts)
+
+
+def test_an_inventory_goes_before_its_parts(make_engine: Make) -> None:
+    store = MemoryStore()
+    run = Run(store, make_engine(store), keep=1)
+    for step in range(3):
+        run.save(step)
+    keys = drive(collect(1, dry_run=True), store, ManualClock()).keys
+    kinds = [key.endswith(".json") for key in keys]
+    assert kinds == sorted(kinds, reverse=True)
+    assert keys == drive(collect(1), store, ManualClock()).keys
+    assert drive(collect(1), store, ManualClock()) == Collected()
+
+
+def test_in_flight_newer_and_foreign_objects_stay(make_engine: Make) -> None:
+    store = MemoryStore()
+    run = Run(store, make_engine(store))
+    run.save(1)
+    strange = [
+        "checkpoints/000000000009-000001/part-00000.bin",  # in flight, says the caller
+        "checkpoints/000000000002-000007/part-00000.bin",  # of a newer attempt
+        "checkpoints/notes.txt",
+        "checkpoints/000000000001-000001/part-00000.bin.bak",
+        "elsewhere/part-00000.bin",
+    ]
+    for key in strange:
+        store.put(key, b"x")
+    drive(collect(1, {"checkpoints/000000000009-000001"}), store, ManualClock())
+    left = {entry.key for entry in store.keys("")}
+    assert set(strange) <= left
+    drive(collect(1), store, ManualClock())
+    assert strange[0] not in {entry.key for entry in store.keys("")}
+
+
+def test_a_superseded_attempt_deletes_nothing(make_engine: Make) -> None:
+    store = MemoryStore()
+    run = Run(store, make_engine(store), keep=1)
+    run.save(1)
+    run.save(2)
+    Run(store, make_engine(store))  # attempt 2 claims
+    result = drive(collect(1), store, ManualClock())
+    assert result.keys == ()
+    assert "attempt 2 owns the run" in str(result.refused)
+
+
+def test_the_command_line_leaves_a_live_attempt_alone(make_engine: Make) -> None:
+    store = MemoryStore()
+    run = Run(store, make_engine(store), keep=1)
+    for step in (1, 2):
+        run.save(step)
+    run.engine.persist(run.engine.snapshot(3, {"x": 1}), 1)
+    gone = drive(collect(None), store, ManualClock()).keys
+    assert gone
+    assert all("000000000001-000001" in key for key in gone)
+    over = replace(run.held.head.row, outcome=Outcome.INTERRUPTED)
+    store.put(HEAD_KEY, encode(replace(run.held.head, attempts=(over,))))
+    assert any("000000000003-000001" in key for key in drive(collect(None), store, ManualClock()).keys)
+    run.check(make_engine)
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_an_unreadable_inventory_stops_everything(how: str, make_engine: Make) -> None:
+    store = MemoryStore()
+    run = Run(store, make_engine(store))
+    for step in range(4):
+        run.save(step)
+    newest = run.held.head.checkpoints[0]
+    key = f"checkpoints/{newest.name}/inventory.json"
+    if how == "damaged":
+        store.put(key, store.get(key).data.replace(b"part", b"pArt"))
+    else:
+        store.delete(key)
+    before = [entry.key for entry in store.keys("")]
+    result = drive(collect(1), store, ManualClock())
+    assert "inventory.json" in str(result.refused)
+    assert [entry.key for entry in store.keys("")] == before
+
+
+def test_an_outage_deletes_nothing_more(make_engine: Make) -> None:
+    store = MemoryStore()
+    run = Run(store, make_engine(store), keep=1)
+    for step in range(3):
+        run.save(step)
+    protocol = collect(1)
+    effect = next(protocol)
+    while not isinstance(effect, Delete):
+        effect = protocol.send(perform(effect, store, ManualClock()))
+    with pytest.raises(StoreUnavailableError):
+        protocol.throw(StoreUnavailableError("down"))
+    run.check(make_engine)
+
+
+def test_a_run_that_was_never_claimed() -> None:
+    assert "never been claimed" in str(drive(collect(None), MemoryStore(), ManualClock()).refused)
+
+
+def test_random_histories(make_engine: Make) -> None:
+    """Saves, failed saves, kills of the collector, new attempts that restore: always everything listed restores."""
+    generator = random.Random(4)
+    for _ in range(15):
+        store = MemoryStore()
+        run = Run(store, make_engine(store, buffers=1), keep=generator.randint(1, 3))
+        step = 0
+        for _ in range(12):
+            choice = generator.randrange(4)
+            attempt = run.held.head.attempt
+            if choice == 0:
+                step += 1
+                run.save(step)
+            elif choice == 1:
+                run.engine.persist(run.engine.snapshot(step + 1, {"x": np.full(9000, step)}), attempt)
+            elif choice == 2:
+                stop_after(collect(attempt), store, generator.randrange(20))
+            else:
+                run = Run(store, make_engine(store, buffers=1), keep=2)
+                run.engine.restore_newest(run.held.head)
+            run.check(make_engine)
+
+
+def _rows(*steps: int) -> tuple[Committed, ...]:
+    return tuple(Committed(step, 1, WHEN) for step in steps)
+
+
+def test_retention_policies() -> None:
+    rows = _rows(100, 90, 80, 70, 60, 50, 40, 30, 20, 10)
+    assert retained(KeepLast(3), rows) == rows[:3]
+    assert [row.step for row in retained(KeepEvery(30), rows)] == [100, 90, 60, 30, 10]
+    assert [row.step for row in retained(KeepLast(2) | KeepEvery(50), rows)] == [100, 90, 50, 10]
+    assert retained(KeepAll(), rows) == rows
+    assert retained(KeepAny(), rows) == rows[:1]  # the newest always stays
+    assert retained(KeepLast(1), ()) == ()
+    for bad in (lambda: KeepLast(0), lambda: KeepEvery(0)):
+        with pytest.raises(ValueError, match="at least 1"):
+            bad()
+
+
+def test_head_helper_is_consistent() -> None:
+    assert head_of(*_rows(2, 1)).newest == _rows(2)[0]

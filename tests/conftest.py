@@ -1,0 +1,72 @@
+"""Shared by all tests: the import path of ``servers`` and ``faults.counts``, and stores on real servers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from faults.counts import counts_file
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+from servers.bucket_server import BucketServer
+from servers.public_servers import gcs_emulator, moto_server
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Counts are those of this run: what an earlier one injected must not fill up this one's."""
+    if not hasattr(session.config, "workerinput") and "HOLDFAST_COUNTS_FILE" not in os.environ:
+        counts_file().unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    """An S3 server (moto) with a bucket named ``bucket``."""
+    with moto_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def gcs_emulator_url() -> Iterator[str]:
+    """A Cloud Storage emulator with a bucket named ``bucket``; it ignores preconditions."""
+    with gcs_emulator() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket_server() -> Iterator[BucketServer]:
+    """Our own server: S3 and Cloud Storage, preconditions enforced, faults on demand."""
+    with BucketServer() as server:
+        yield server
+
+
+@pytest.fixture
+def cloud_environment(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Point the usual variables of ``gs`` or ``s3`` at a server."""
+
+    def point(scheme: str, url: str) -> None:
+        if scheme == "gs":
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        else:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+            monkeypatch.setenv("AWS_REGION", "us-east-1")
+
+    return point
+
+
+@pytest.fixture
+def open_on(cloud_environment: Callable[[str, str], None]) -> Callable[[str, str, str], Store]:
+    """Open ``scheme://bucket/prefix`` on a server: ``open_on("gs", server.url, "run")``."""
+
+    def open_there(scheme: str, url: str, prefix: str) -> Store:
+        cloud_environment(scheme, url)
+        return open_store(f"{scheme}://bucket/{prefix}")
+
+    return open_there

@@ -1,0 +1,128 @@
+"""Real gangs: torchrun, gloo, real signals and kills; the result must equal the uninterrupted one bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+PROGRAM = Path(__file__).parent / "programs" / "ddp.py"
+SCRIPTS = Path(sys.executable).parent
+
+
+class Gang:
+    """Runs the program as one gang after another over the same URL."""
+
+    def __init__(self, folder: Path, name: str, *, ranks: int = 2, steps: int = 40, pause: float = 0.02) -> None:
+        self.folder, self.name, self.ranks, self.steps, self.pause = folder, name, ranks, steps, pause
+        self.out = folder / name
+
+    def start(self, **environ: str) -> subprocess.Popen[str]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        launch = [SCRIPTS / "torchrun", f"--nproc_per_node={self.ranks}", f"--master-port={port}", PROGRAM]
+        arguments = [f"file://{self.out}.run", self.out, self.steps, self.pause]
+        command = [SCRIPTS / "holdfast", "exec", "--", *launch, *arguments]
+        settings = {"OMP_NUM_THREADS": "1", "HOLDFAST_CHECKPOINT_SECONDS": "300", **environ}
+        return subprocess.Popen(
+            [str(word) for word in command], env={**os.environ, **settings}, stderr=subprocess.PIPE, text=True
+        )
+
+    def lines(self, rank: int) -> list[int]:
+        path = Path(f"{self.out}.steps-{rank}")
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def wait_for_steps(self, count: int, process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + 90
+        while min(len(self.lines(rank)) for rank in range(self.ranks)) < count:
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, "the gang made no progress"
+            time.sleep(0.02)
+
+    def finals(self) -> set[str]:
+        return {Path(f"{self.out}.final-{rank}").read_text() for rank in range(self.ranks)}
+
+    def head(self) -> dict:
+        return json.loads(Path(f"{self.out}.run/HEAD.json").read_text())
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=120)
+    return process.returncode, errors
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    gang = Gang(tmp_path_factory.mktemp("gang"), "base")
+    code, errors = end(gang.start())
+    assert code == 0, errors
+    return gang.finals()
+
+
+def test_notice_stops_all_ranks_at_one_step_and_nothing_is_lost(tmp_path: Path, uninterrupted: set[str]) -> None:
+    gang = Gang(tmp_path, "a")
+    for count in (8, 22):
+        process = gang.start()
+        gang.wait_for_steps(count, process)
+        process.send_signal(signal.SIGTERM)
+        code, errors = end(process)
+        assert code == 75, errors
+        assert gang.lines(0) == gang.lines(1), "all ranks stop after the same step"
+    code, errors = end(gang.start())
+    assert code == 0, errors
+    assert gang.finals() == uninterrupted
+    assert gang.lines(0) == list(range(40)), "no step ran twice"
+    outcomes = [row["outcome"] for row in gang.head()["attempts"]]
+    assert outcomes == ["interrupted", "interrupted", "finished"]
+
+
+def _rank_pids(process: subprocess.Popen[str]) -> list[int]:
+    """The ranks are the grandchildren: exec, torchrun, ranks."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    launcher = children[0]
+    return [int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+
+
+def test_killed_rank_is_an_interruption_of_the_others(tmp_path: Path, uninterrupted: set[str]) -> None:
+    gang = Gang(tmp_path, "k")
+    process = gang.start(SAVE_EVERY="5")
+    gang.wait_for_steps(18, process)
+    os.kill(_rank_pids(process)[1], signal.SIGKILL)
+    code, errors = end(process)
+    assert code == 75, errors
+    assert '"cause":"peer-lost"' in errors
+    committed = gang.head()["checkpoints"][0]["step"]
+    assert committed >= 10, "saves before the kill are committed for the whole world"
+    code, errors = end(gang.start())
+    assert code == 0, errors
+    assert gang.finals() == uninterrupted
+
+
+def test_another_world_size_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    gang = Gang(tmp_path, "w", steps=6)
+    code, errors = end(gang.start())
+    assert code == 0, errors
+    wider = Gang(tmp_path, "w", ranks=3, steps=12)
+    code, errors = end(wider.start())
+    assert code == 1
+    assert "was saved by 2 ranks, this world has 3" in errors
+
+
+def test_periodic_checkpoints_are_agreed_without_asking(tmp_path: Path) -> None:
+    gang = Gang(tmp_path, "p", steps=150, pause=0.01)
+    code, errors = end(gang.start(HOLDFAST_CHECKPOINT_SECONDS="0.5"))
+    assert code == 0, errors
+    head = gang.head()
+    assert head["finished"] is True
+    assert all(len(row["others"]) == 1 for row in head["checkpoints"])
+    assert len(head["checkpoints"]) == 2, "the final one and one on the way"

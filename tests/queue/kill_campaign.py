@@ -1,0 +1,250 @@
+"""A storm of SIGKILLs on real workers, forked from a process that has imported everything already.
+
+``python kill_campaign.py '{"queue": URL, "sink": URL, "kills": N, "seed": S}'`` prints one JSON object. At every kill the total-queue check runs: whatever the queue calls done must be in the sink. In the end, without kills, the rest is
+drained and every payload compared.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import mutants  # noqa: E402
+
+from holdfast.queue.base import Policy  # noqa: E402
+from holdfast.queue.open import open_queue  # noqa: E402
+from holdfast.runtime.audit import compare  # noqa: E402
+from holdfast.runtime.guard import Guard  # noqa: E402
+from holdfast.runtime.task import Failed, Task  # noqa: E402
+from holdfast.runtime.worker import Worker, WorkerOptions  # noqa: E402
+from holdfast.sink.open import open_sink  # noqa: E402
+
+POINTS = ("complete", "claim", "record_all", "missing", "release")
+POLICY = Policy(max_failures=3, max_deliveries=1_000_000, backoff_seconds=0.01)
+
+
+def answer(value: int) -> dict[str, int]:
+    return {"sq": value * value + 1}
+
+
+def compute(batch: list[dict[str, Any]]) -> list[Any]:
+    time.sleep(0.0002 * len(batch))
+    return [Failed("odd one out", retry=False) if item["v"] % 997 == 13 else answer(item["v"]) for item in batch]
+
+
+TASK = Task(compute, key=lambda item: item["id"], each=False)
+
+
+def worker(options: dict[str, Any], seed: int) -> None:
+    """The whole life of one forked worker; sometimes it kills itself at a named point instead of being killed."""
+    os.setpgid(0, 0)
+    logging.disable(logging.WARNING)
+    chance = random.Random(seed)
+    queue = open_queue(options["queue"], sink=options["sink"], policy=POLICY)
+    if options.get("lease_seconds"):
+        queue.lease_seconds = options["lease_seconds"]
+    sink = open_sink(options["sink"])
+    if options.get("mutant"):
+        mutants.plant(options["mutant"])
+    if chance.random() < 0.5:
+        _kill_self_at(chance.choice(POINTS), chance.randrange(1, 6), chance.random() < 0.5, queue, sink)
+    code = 0
+    try:
+        with Guard() as guard:
+            Worker(TASK, queue, sink, guard, WorkerOptions(chunk=options.get("chunk", 10))).run()
+        queue.close()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    os._exit(code)
+
+
+def _kill_self_at(point: str, call: int, after: bool, queue: Any, sink: Any) -> None:
+    place = sink if point in ("record_all", "missing") else queue
+    original, calls = getattr(place, point), 0
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*args, **kwargs)
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(place, point, wrapped)
+
+
+class Campaign:
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.chance = random.Random(options["seed"])
+        self.children: list[int] = []
+        self.kills = self.by_full_exec = self.self_kills = self.checks = self.violations = 0
+        self.next_item = self.refill = 0
+        os.environ["HOLDFAST_OUTCOME_FILE"] = os.devnull
+
+    def enqueue(self, count: int) -> None:
+        queue = open_queue(self.options["queue"], sink=self.options["sink"])
+        numbers = range(self.next_item, self.next_item + count)
+        queue.enqueue([(f"k{n:06d}", json.dumps({"id": f"k{n:06d}", "v": n})) for n in numbers])
+        # every tenth is offered a second time, as a publisher that retries would
+        queue.enqueue([(f"k{n:06d}", json.dumps({"id": f"k{n:06d}", "v": n})) for n in numbers if n % 10 == 0])
+        self.next_item += count
+        queue.close()
+
+    def spawn(self) -> None:
+        sys.stdout.flush()
+        seed = self.chance.randrange(1 << 30)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                worker(self.options, seed)
+            finally:
+                os._exit(99)
+        self.children.append(pid)
+
+    def full_exec(self) -> None:
+        """The real command, killed with its whole process group."""
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "campaign_task.py").write_text(
+                "import holdfast, time\n@holdfast.task(key=lambda i: i['id'])\ndef work(batch):\n"
+                "    time.sleep(0.0002 * len(batch))\n"
+                "    return [holdfast.Failed('odd one out', retry=False) if i['v'] % 997 == 13 else "
+                "{'sq': i['v'] ** 2 + 1} for i in batch]\n"
+            )
+            start = "from holdfast.cli.main import entry; entry()"
+            command = [sys.executable, "-c", start, "work", "campaign_task:work", "--chunk", "10"]
+            command += ["--queue", self.options["queue"], "--sink", self.options["sink"], "--workers", "2"]
+            command += ["--max-deliveries", "1000000"]
+            process = subprocess.Popen(
+                command, cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            time.sleep(0.3 + self.chance.random() * 0.5)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            self.kills += 1
+            self.by_full_exec += 1
+
+    def reap(self) -> None:
+        for pid in list(self.children):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                self.children.remove(pid)
+                if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+                    self.kills += 1
+                    self.self_kills += 1
+                elif os.waitstatus_to_exitcode(status) not in (0, 75):
+                    raise SystemExit(f"a worker failed with status {status}")
+
+    def check(self) -> None:
+        """Acknowledged implies stored, now."""
+        self.checks += 1
+        queue = open_queue(self.options["queue"], sink=self.options["sink"])
+        sink = open_sink(self.options["sink"])
+        # The queue is read first: what is done by then must be in the sink, whenever that is read.
+        entries = list(queue.entries())
+        audit = compare(iter(entries), sink.keys())
+        if audit.lost_count:
+            self.violations += audit.lost_count
+        if sum(state == "ready" for _, state in entries) < 400:
+            self.refill = 800
+        queue.close()
+        sink.close()
+
+    def run(self) -> dict[str, Any]:
+        self.enqueue(1500)
+        target = self.options["kills"]
+        for _ in range(self.options.get("workers", 3)):
+            self.spawn()
+        next_check = 1
+        while self.kills < target:
+            time.sleep(self.chance.random() * self.options.get("life_seconds", 0.04))
+            self.reap()
+            if self.children:
+                victim = self.chance.choice(self.children)
+                os.kill(victim, signal.SIGKILL)
+                os.waitpid(victim, 0)
+                self.children.remove(victim)
+                self.kills += 1
+            if self.kills >= next_check:
+                next_check = self.kills + self.options.get("check_every", 5)
+                self.check()
+            if self.options.get("full_exec") and self.kills % 20 == 0:
+                self.full_exec()
+            if self.options.get("stop_early") and self.violations:
+                break
+            if self.refill:
+                self.enqueue(self.refill)
+                self.refill = 0
+            while len(self.children) < self.options.get("workers", 3):
+                self.spawn()
+        return self.finish()
+
+    def finish(self) -> dict[str, Any]:
+        """No more kills: the storm is over, and everything must come right."""
+        for pid in self.children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self.children.clear()
+        self.options = {**self.options, "mutant": None}
+        pid = os.fork()
+        if pid == 0:
+            logging.disable(logging.WARNING)
+            queue = open_queue(self.options["queue"], sink=self.options["sink"], policy=POLICY)
+            sink = open_sink(self.options["sink"])
+            with Guard() as guard:
+                Worker(TASK, queue, sink, guard, WorkerOptions(chunk=50)).run()
+            queue.close()
+            os._exit(0)
+        deadline = time.monotonic() + 90
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                raise SystemExit("the queue did not drain within 90 s after the storm")
+            time.sleep(0.02)
+        self.check()
+        return self.verdict()
+
+    def verdict(self) -> dict[str, Any]:
+        queue = open_queue(self.options["queue"], sink=self.options["sink"])
+        sink = open_sink(self.options["sink"])
+        audit = compare(queue.entries(), sink.keys())
+        dead = {row.key for row in queue.dead()}
+        wrong = 0
+        for n in range(self.next_item):
+            payload = sink.get(f"k{n:06d}")
+            if n % 997 == 13:
+                wrong += payload is not None or f"k{n:06d}" not in dead
+            else:
+                wrong += payload is None or json.loads(payload) != answer(n)
+        queue.close()
+        sink.close()
+        return {
+            "items": self.next_item,
+            "kills": self.kills,
+            "self_kills": self.self_kills,
+            "full_exec": self.by_full_exec,
+            "checks": self.checks,
+            "acknowledged_not_stored": self.violations,
+            "lost": audit.missing_count,
+            "unexpected": audit.foreign_count,
+            "dead": audit.dead,
+            "wrong": wrong,
+        }
+
+
+if __name__ == "__main__":
+    print(json.dumps(Campaign(json.loads(sys.argv[1])).run()))

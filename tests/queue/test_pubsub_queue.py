@@ -1,0 +1,186 @@
+"""Pub/Sub against Google's emulator: the same promises, by other means; the ledger tells what Pub/Sub cannot."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from work_command import finish, holdfast, pairs, start_work, until, write_task
+
+from holdfast.errors import UsageError
+from holdfast.queue.base import Failure, Policy
+from holdfast.queue.open import open_queue
+from holdfast.sink.open import open_sink
+
+
+@pytest.fixture
+def place(make_place):
+    return make_place("pubsub")
+
+
+@pytest.fixture
+def opened(place):
+    queues = []
+    sink = open_sink(place.sink)
+
+    def make(**options):
+        queues.append(open_queue(place.queue, sink=place.sink, **options))
+        queues[-1].missing = sink.missing
+        return queues[-1]
+
+    yield make
+    for queue in queues:
+        queue.close()
+    sink.close()
+
+
+def pull(queue, count: int, seconds: float = 15.0) -> list:
+    """Pull until so many are there: one pull may bring fewer than there are."""
+    leases = []
+    deadline = time.monotonic() + seconds
+    while len(leases) < count and time.monotonic() < deadline:
+        leases += queue.claim(count - len(leases))
+    return leases
+
+
+def test_items_come_out_and_the_ledger_knows_when_all_are_recorded(opened, place):
+    queue, sink = opened(), open_sink(place.sink)
+    assert queue.enqueue(pairs(30)).added == 30
+    assert not queue.tail().drained
+    leases = pull(queue, 30)
+    assert sorted(lease.key for lease in leases) == [key for key, _ in pairs(30)]
+    assert {json.loads(lease.payload)["id"] for lease in leases} == {lease.key for lease in leases}
+    sink.record_all([(lease.key, "1", lease.generation) for lease in leases[:29]])
+    queue.complete(leases[:29])
+    assert not queue.tail().drained, "an empty pull would prove nothing; the ledger does"
+    assert queue.depth().ready == 1
+    sink.record_all([(leases[29].key, "1", 0)])
+    queue.complete(leases[29:])
+    assert queue.tail().drained
+    assert queue.depth().done == 30
+    sink.close()
+
+
+def test_enqueueing_is_idempotent_and_contradictions_are_refused(opened):
+    queue = opened()
+    assert queue.enqueue(pairs(10)).added == 10
+    assert queue.enqueue(pairs(12)).added == 2
+    with pytest.raises(UsageError, match="another payload"):
+        queue.enqueue([("k00001", '"other"')])
+    assert len(pull(queue, 13, 4.0)) == 12
+
+
+def test_keys_in_the_ledger_that_were_never_published_are_published_by_the_next_enqueue(opened):
+    queue = opened()
+    queue._ledger.add(pairs(5), replace=False)  # an enqueue that died before publishing
+    assert queue.claim(5) == []
+    assert queue.enqueue(pairs(5)).added == 5
+    assert len(pull(queue, 5)) == 5
+
+
+def test_a_worker_publishes_what_a_dead_enqueue_left_behind(opened):
+    queue = opened()
+    queue._ledger.add(pairs(3), replace=False)
+    queue.lease_seconds = 0.05
+    assert not queue.tail().drained
+    time.sleep(0.2)
+    queue.tail()
+    assert len(pull(queue, 3)) == 3
+
+
+def test_released_messages_come_again_at_once(opened):
+    queue = opened()
+    queue.enqueue(pairs(5))
+    queue.release(pull(queue, 5))
+    started = time.monotonic()
+    assert len(pull(queue, 5, 8.0)) == 5
+    assert time.monotonic() - started < 8.0, "well before the deadline of 10 s"
+
+
+def test_failures_back_off_and_end_in_ledger_and_dead_letter_topic(opened, place):
+    from google.cloud import pubsub_v1
+
+    queue = opened(policy=Policy(max_failures=2, backoff_seconds=0.0))
+    with pubsub_v1.SubscriberClient() as subscriber:
+        watch = subscriber.subscription_path("lab", queue._name + "-watch")
+        subscriber.create_subscription(request={"name": watch, "topic": queue._dead_topic})
+        queue.enqueue(pairs(1))
+        assert queue.fail([Failure(pull(queue, 1)[0], "first")]) == []
+        assert queue.fail([Failure(pull(queue, 1)[0], "second")]) == ["k00000"]
+        answer = subscriber.pull(request={"subscription": watch, "max_messages": 1}, timeout=10)
+        assert answer.received_messages[0].message.attributes["key"] == "k00000"
+        assert answer.received_messages[0].message.attributes["reason"] == "second"
+    assert [(row.key, row.failures, row.reason) for row in queue.dead()] == [("k00000", 2, "second")]
+    assert queue.tail().drained
+    assert queue.retry() == 1
+    assert pull(queue, 1)[0].key == "k00000"
+
+
+def test_renewal_keeps_a_message_past_its_deadline(opened):
+    queue = opened()
+    queue.enqueue(pairs(1))
+    leases = pull(queue, 1)
+    handles = queue.handles(leases)
+    for _ in range(4):
+        time.sleep(3.2)
+        assert opened().renew(handles) == []
+    assert queue.claim(1) == []
+
+
+def test_the_whole_command_drains_skips_duplicates_and_audits_clean(place, tmp_path, opened):
+    queue = opened()
+    queue.enqueue(pairs(300))
+    queue._publish(pairs(300)[::7])  # a publisher that retried: the same keys in new messages
+    task = write_task(tmp_path, "def work(batch): return [i['v'] * 3 for i in batch]")
+    code, told, err = finish(start_work(tmp_path, task, place.queue, place.sink, "--chunk", "40", "--workers", "2"), 80)
+    assert code == 0, err
+    assert told["done"] + told["skipped"] >= 300
+    sink = open_sink(place.sink)
+    assert {key: sink.get(key) for key in sink.keys()} == {f"k{n:05d}": str(n * 3) for n in range(300)}  # noqa: SIM118
+    sink.close()
+    audit = holdfast("audit", "--queue", place.queue, "--sink", place.sink, "--json")
+    assert (audit.returncode, json.loads(audit.stdout)["recorded"]) == (0, 300)
+    status = holdfast("queue", "status", "--queue", place.queue, "--sink", place.sink, "--json")
+    assert json.loads(status.stdout)["done"] == 300
+
+
+def test_a_ledger_beside_results_in_a_directory(place, tmp_path):
+    sink_url = f"file://{tmp_path}/out"
+    queue, sink = open_queue(place.queue, sink=sink_url), open_sink(sink_url)
+    queue.missing = sink.missing
+    assert queue.enqueue(pairs(5)).added == 5
+    assert queue.enqueue(pairs(5)).added == 0
+    leases = pull(queue, 5)
+    queue.fail([Failure(leases[0], "bad", final=True)])
+    sink.record_all([(lease.key, "1", 0) for lease in leases[1:]])
+    queue.complete(leases[1:])
+    assert queue.tail().drained
+    assert [row.key for row in queue.dead()] == [leases[0].key]
+    assert [key for key, _ in queue.entries()] == [key for key, _ in pairs(5)]
+    assert queue.retry([leases[0].key, "nobody"]) == 1
+    queue.close()
+    sink.close()
+
+
+def test_a_subscription_that_does_not_exist_is_one_sentence(pubsub_server, tmp_path):
+    with pytest.raises(UsageError, match=r"does not exist.*\?topic"):
+        open_queue("pubsub://lab/nobody-made-this", sink=f"sqlite://{tmp_path}/l.db")
+    with pytest.raises(UsageError, match="names no subscription"):
+        open_queue("pubsub://lab", sink=f"sqlite://{tmp_path}/l.db")
+
+
+def test_an_emulator_that_hangs_only_delays_the_work(place, tmp_path, opened, pubsub_server):
+    queue = opened()
+    queue.enqueue(pairs(60))
+    task = write_task(tmp_path, "def work(batch):\n    time.sleep(0.05)\n    return [i['v'] for i in batch]")
+    process = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "5")
+    sink = open_sink(place.sink)
+    until(lambda: sink.get("k00000") is not None or sink.get("k00003") is not None)
+    pubsub_server.pause()
+    time.sleep(1.5)
+    pubsub_server.resume()
+    code, _, err = finish(process, 60)
+    assert code == 0, err
+    assert sum(1 for _ in sink.keys()) == 60
+    sink.close()

@@ -1,0 +1,250 @@
+"""Suite H: Hypothesis drives several owners of one queue and compares it with a model after every rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import uuid
+
+import mutants
+import pytest
+from counts import record
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from holdfast.clock import ManualClock
+from holdfast.errors import LeaseLostError
+from holdfast.queue import sqlite_schema
+from holdfast.queue.base import Failure, Policy
+from holdfast.queue.open import open_queue
+from holdfast.queue.sqlite import SqliteQueue
+from holdfast.sink.open import open_sink
+
+POLICY = Policy(max_failures=3, max_deliveries=10_000, backoff_seconds=0.0)
+OWNERS = st.integers(0, 2)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """The model: which generation of which key is with whom, and what has been recorded."""
+
+    calls = 0
+    can_expire = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, int] = {}
+        self.holder: dict[str, tuple[int, int]] = {}  # key -> owner, generation, as the newest claim said
+        self.held: list[list] = [[], [], []]
+        self.done: set[str] = set()
+        self.dead: set[str] = set()
+        self.failures: dict[str, int] = {}
+        self.recorded: dict[str, str] = {}
+        self.next = 0
+        self.open()
+
+    # -- what differs between backends
+
+    def open(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="holdfast-h-")
+        self.clock = ManualClock()
+        path = os.path.join(self.folder, "q.db")
+        self.owners = [SqliteQueue(path, clock=self.clock, policy=POLICY) for _ in range(3)]
+        self.sink = open_sink(f"sqlite://{path}?table=r")
+        for connection in [queue.connection for queue in self.owners]:
+            connection.execute("PRAGMA synchronous=OFF")  # durability has its own suite
+
+    def let_leases_end(self) -> None:
+        self.clock.advance(16.0)
+
+    # -- rules
+
+    @initialize(count=st.integers(1, 8))
+    def fill(self, count: int) -> None:
+        self.enqueue(count)
+
+    @rule(count=st.integers(1, 6))
+    def enqueue(self, count: int) -> None:
+        type(self).calls += 1
+        new = [(f"k{self.next + n:04d}", json.dumps(self.next + n)) for n in range(count)]
+        assert self.owners[0].enqueue(new).added == count
+        for key, payload in new:
+            self.known[key] = json.loads(payload)
+        self.next += count
+
+    @rule(number=st.integers(0, 40))
+    def enqueue_again(self, number: int) -> None:
+        type(self).calls += 1
+        if number < self.next:
+            assert self.owners[1].enqueue([(f"k{number:04d}", json.dumps(number))]).added == 0
+
+    @rule(owner=OWNERS, limit=st.integers(1, 5))
+    def claim(self, owner: int, limit: int) -> None:
+        type(self).calls += 1
+        try:
+            leases = self.owners[owner].claim(limit)
+        except LeaseLostError:
+            return
+        for lease in leases:
+            assert lease.key not in self.done, "finished work was handed out"
+            assert lease.key not in self.dead, "dead work was handed out"
+            assert json.loads(lease.payload) == self.known[lease.key]
+            if lease.key in self.holder:
+                assert lease.generation > self.holder[lease.key][1], "generations only grow"
+                assert lease not in self.held[owner]
+            self.holder[lease.key] = (owner, lease.generation)
+        self.held[owner] += leases
+
+    @rule(owner=OWNERS)
+    def settle(self, owner: int) -> None:
+        """Record and complete in one transaction, as a worker does."""
+        type(self).calls += 1
+        leases, self.held[owner] = self.held[owner], []
+        with self.owners[owner].batch() as transaction:
+            kept = self.owners[owner].complete(leases)
+            rows = [(lease.key, json.dumps([owner, lease.generation]), lease.generation) for lease in kept]
+            self.sink.record_all(rows, transaction=transaction)
+        for lease in kept:
+            assert self.holder[lease.key] == (owner, lease.generation), "a lost lease was acknowledged"
+            assert lease.key not in self.done, "acknowledged twice"
+            self.done.add(lease.key)
+            self.recorded[lease.key] = json.dumps([owner, lease.generation])
+
+    @rule(owner=OWNERS)
+    def release(self, owner: int) -> None:
+        type(self).calls += 1
+        leases, self.held[owner] = self.held[owner], []
+        self.owners[owner].release(leases)
+
+    @rule(owner=OWNERS, final=st.booleans())
+    def fail(self, owner: int, final: bool) -> None:
+        type(self).calls += 1
+        leases, self.held[owner] = self.held[owner], []
+        before = {lease.key for lease in leases if self.holder.get(lease.key) == (owner, lease.generation)}
+        dead = self.owners[owner].fail([Failure(lease, "reason", final) for lease in leases])
+        assert set(dead) <= before
+        self.dead |= set(dead)
+
+    @rule()
+    def everybody_sleeps(self) -> None:
+        type(self).calls += 1
+        self.let_leases_end()
+
+    @rule()
+    def retry_the_dead(self) -> None:
+        type(self).calls += 1
+        assert self.owners[2].retry() == len(self.dead)
+        self.dead.clear()
+
+    # -- after every rule
+
+    @invariant()
+    def books_agree(self) -> None:
+        entries = dict(self.owners[0].entries())
+        assert entries.keys() == self.known.keys(), "an item vanished or appeared"
+        assert {key for key, state in entries.items() if state == "done"} == self.done
+        assert {key for key, state in entries.items() if state == "dead"} == self.dead
+        assert self.stored() == self.recorded, "acknowledged, and not as recorded"
+
+    def stored(self) -> dict[str, str]:
+        return dict(self.owners[0].connection.execute("SELECT key, payload FROM r"))
+
+    def teardown(self) -> None:
+        for queue in self.owners:
+            queue.close()
+        self.sink.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class PostgresMachine(QueueMachine):
+    """The same rules on a server; leases end by an update of the server's own books, not by waiting."""
+
+    url = ""
+    pool: list = []
+    results = None
+
+    def open(self) -> None:
+        """Fresh names on connections that stay: connecting would be most of the time."""
+        self.folder = ""
+        cls = type(self)
+        if not cls.pool:
+            name = "h" + uuid.uuid4().hex[:12]
+            fast = f"{self.url}?options=-c%20synchronous_commit%3Doff"  # durability has its own suite
+            cls.pool = [open_queue(f"{fast}&queue={name}", policy=POLICY) for _ in range(3)]
+            cls.results = open_sink(f"{fast}&table={name}")
+        self.owners, self.sink = cls.pool, cls.results
+        with self.owners[0].batch() as cursor:
+            cursor.execute("INSERT INTO holdfast_queue (name) VALUES (%s) RETURNING id", (uuid.uuid4().hex,))
+            number = cursor.fetchone()[0]
+        for queue in self.owners:
+            queue._queue, queue._owner, queue._after, queue._next_sweep = number, None, 0, 0.0
+
+    def stored(self) -> dict[str, str]:
+        with self.owners[0].batch() as cursor:
+            return dict(cursor.execute(f"SELECT key, payload FROM {self.sink.table}").fetchall())
+
+    def let_leases_end(self) -> None:
+        with self.owners[0].batch() as cursor:
+            cursor.execute(
+                "UPDATE holdfast_owner SET expires=clock_timestamp() - interval '1 s' WHERE queue=%s",
+                (self.owners[0]._queue,),
+            )
+
+    def teardown(self) -> None:
+        with self.owners[0].batch() as cursor:
+            cursor.execute(f"DELETE FROM {self.sink.table}")
+            cursor.execute("DELETE FROM holdfast_item WHERE queue=%s", (self.owners[0]._queue,))
+
+
+def drive(machine: type[QueueMachine], examples: int, *, shrink: bool = False) -> int:
+    machine.calls = 0
+    phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=50,
+            deadline=None,
+            derandomize=not os.environ.get("HOLDFAST_RANDOM"),
+            database=None,
+            phases=phases,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    return machine.calls
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_sqlite_queue_machine():
+    calls = 0
+    while calls < 20_000:
+        calls += drive(QueueMachine, 520)
+    record("H", sqlite_rule_calls=calls)
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_postgres_queue_machine(postgres_base):
+    PostgresMachine.url = postgres_base
+    calls = 0
+    try:
+        while calls < 20_000:
+            calls += drive(PostgresMachine, 480)
+    finally:
+        for queue in PostgresMachine.pool:
+            queue.close()
+        PostgresMachine.pool = []
+    record("H", postgres_rule_calls=calls)
+
+
+@pytest.mark.faults
+def test_the_machine_finds_a_missing_fence(monkeypatch):
+    for name in ("COMPLETE", "RELEASE"):
+        monkeypatch.setattr(sqlite_schema, name, getattr(sqlite_schema, name))
+    mutants.plant("no fence")
+    with pytest.raises(AssertionError, match=r"lost lease|acknowledged|finished work|appeared|generations"):
+        drive(QueueMachine, 400)
+    record("P", planted_found=1)

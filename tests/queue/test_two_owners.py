@@ -1,0 +1,300 @@
+"""Suite G: owners that freeze, clocks that lie, items that outlast their lease."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mutants
+import pytest
+from counts import record
+from work_command import finish, pairs, start_work, until, write_task
+
+from holdfast.clock import ManualClock, SystemClock
+from holdfast.errors import LeaseLostError
+from holdfast.queue import sqlite_schema
+from holdfast.queue.open import open_queue
+from holdfast.queue.sqlite import SqliteQueue
+from holdfast.sink.open import open_sink
+
+FROZEN = """
+import json, os, signal, sys
+sys.path.insert(0, {here!r})
+import mutants
+from holdfast.errors import LeaseLostError
+from holdfast.queue.open import open_queue
+from holdfast.sink.open import open_sink
+options = json.loads(sys.argv[1])
+if options["mutant"]: mutants.plant(options["mutant"])
+queue = open_queue(options["queue"]); queue.lease_seconds = options["lease"]
+sink = open_sink(options["sink"])
+for _ in range(options["rounds"]):
+    leases = queue.claim(3)
+    os.kill(os.getpid(), signal.SIGSTOP)          # frozen with leases in hand, as a live migration does
+    if options["fused"]:
+        with queue.batch() as transaction:
+            kept = queue.complete(leases)
+            sink.record_all([(l.key, '"stale"', l.generation) for l in kept], transaction=transaction)
+    else:
+        sink.record_all([(l.key, '"stale"', l.generation) for l in leases])
+        kept = queue.complete(leases)
+    lost = "no"
+    try:
+        queue.release(queue.claim(1))
+    except LeaseLostError:
+        lost = "yes"
+    print(json.dumps({{"kept": len(kept), "told": lost}}), flush=True)
+"""
+
+
+def freeze_and_overtake(place, rounds: int, *, fused: bool, mutant: str | None = None) -> list[dict]:
+    """Freeze an owner past its lease, let another finish its items, wake it; what did it get away with?"""
+    sink_url = place.sink if fused else place.other_sink
+    lease = 0.15
+    fresh = open_queue(place.queue)
+    fresh.enqueue(pairs(3))
+    sink = open_sink(sink_url)
+    options = {
+        "queue": place.queue,
+        "sink": sink_url,
+        "lease": lease,
+        "rounds": rounds,
+        "fused": fused,
+        "mutant": mutant,
+    }
+    script = FROZEN.format(here=str(Path(__file__).resolve().parent))
+    process = subprocess.Popen([sys.executable, "-c", script, json.dumps(options)], stdout=subprocess.PIPE, text=True)
+    told = []
+    try:
+        for number in range(rounds):
+            _wait_until_stopped(process.pid)
+            until(lambda: fresh.claim(0) == [] and fresh.depth().leased == 0, 10)  # the sweep frees what expired
+            taken = fresh.claim(3)
+            assert len(taken) == 3
+            with fresh.batch() as transaction:
+                kept = fresh.complete(taken)
+                if fused:
+                    sink.record_all([(x.key, '"fresh"', x.generation) for x in kept], transaction=transaction)
+            if not fused:
+                sink.record_all([(x.key, '"fresh"', x.generation) for x in kept])
+            fresh.enqueue([(f"r{number}-{key}", payload) for key, payload in pairs(3)])  # for the next round
+            os.kill(process.pid, signal.SIGCONT)
+            told.append(json.loads(process.stdout.readline()))
+            stored = [sink.get(x.key) for x in taken]
+            told[-1]["stale"] = sum(value != '"fresh"' for value in stored)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        sink.close()
+        fresh.close()
+    return told
+
+
+def _wait_until_stopped(pid: int) -> None:
+    def stopped() -> bool:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+
+    until(stopped, 10)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("fused", [True, False], ids=["one-database", "two-databases"])
+def test_an_owner_frozen_past_its_lease_cannot_acknowledge_or_overwrite(place, fused):
+    rounds = 25
+    told = freeze_and_overtake(place, rounds, fused=fused)
+    assert [row["kept"] for row in told] == [0] * rounds
+    assert [row["stale"] for row in told] == [0] * rounds
+    assert {row["told"] for row in told} == {"yes"}, "the stale owner must be told, loudly"
+    record("G", frozen_owners=rounds)
+
+
+@pytest.mark.faults
+def test_the_planted_missing_fence_is_found(place):
+    told = freeze_and_overtake(place, 2, fused=True, mutant="no fence")
+    assert sum(row["kept"] for row in told) > 0
+    record("P", planted_found=1)
+
+
+@pytest.mark.faults
+def test_a_stopped_worker_of_the_real_command_is_overtaken_and_fenced(make_place, tmp_path):
+    """The pool keeps beating for a worker in a long C call, but not for one that is stopped."""
+    place = make_place("sqlite")
+    queue = SqliteQueue(place.queue[len("sqlite://") :].split("?")[0], place.queue.split("=")[1])
+    queue.enqueue(pairs(2))
+    flag = tmp_path / "pid"
+    body = (
+        f"def work(batch):\n    open({str(flag)!r}, 'w').write(str(os.getpid()))\n    time.sleep(1)\n"
+        "    return ['old'] * len(batch)"
+    )
+    process = start_work(tmp_path, write_task(tmp_path, body), place.queue, place.sink)
+    worker = int(until(lambda: flag.exists() and flag.read_text()))
+    os.kill(worker, signal.SIGSTOP)
+    taken = until(lambda: queue.claim(5), 25)
+    with queue.batch() as transaction:
+        kept = queue.complete(taken)
+        sink = open_sink(place.sink)
+        sink.record_all([(x.key, '"new"', x.generation) for x in kept], transaction=transaction)
+    os.kill(worker, signal.SIGCONT)
+    code, told, err = finish(process)
+    assert code == 0, err
+    assert told["lost"] == 2
+    assert [sink.get(key) for key, _ in pairs(2)] == ['"new"', '"new"']
+    assert "ran out and went to others" in err
+    sink.close()
+    queue.close()
+    record("G", frozen_owners=1)
+
+
+@pytest.mark.faults
+def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_item(make_place, tmp_path):
+    """PyDLL does not let go of the interpreter: no thread of the worker runs, and the heartbeat is elsewhere."""
+    place = make_place("postgres")
+    queue = open_queue(place.queue)
+    queue.enqueue(pairs(1))
+    log = tmp_path / "runs"
+    body = (
+        f"def work(batch):\n    open({str(log)!r}, 'a').write('x')\n"
+        "    ctypes.PyDLL(None).usleep(999_000) or [ctypes.PyDLL(None).usleep(999_000) for _ in range(5)]\n"
+        "    return [1] * len(batch)"
+    )
+    task = write_task(tmp_path, body)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import holdfast.queue.postgres as p\np.LEASE_SECONDS = 2.0\n"
+        "p.PostgresQueue.__init__.__kwdefaults__['lease_seconds'] = 2.0\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    slow = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)
+    until(log.exists)
+    rival = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)
+    assert finish(rival)[0] == 0, "the rival finds the item in living hands and leaves"
+    code, told, err = finish(slow)
+    assert (code, told["done"]) == (0, 1), err
+    assert log.read_text() == "x", "it was never handed out a second time"
+    queue.close()
+    record("G", items_of_three_leases=1)
+
+
+class Skewed(SystemClock):
+    """A machine's clock that is wrong, and jumps."""
+
+    def __init__(self, seconds: float) -> None:
+        self.skew = seconds
+
+    def wall(self) -> float:
+        return super().wall() + self.skew
+
+
+def stolen_under_skew(path: str, rounds: int) -> int:
+    """How often an owner with a wrong wall clock takes what another holds with a fresh lease."""
+    chance = random.Random(4)
+    right = SqliteQueue(path, clock=Skewed(0))
+    stolen = 0
+    for number in range(rounds):
+        right.enqueue([(f"r{number}-{key}", payload) for key, payload in pairs(2)])
+        mine = right.claim(2)
+        wrong = SqliteQueue(path, clock=Skewed(chance.choice((-1, 1)) * chance.uniform(30, 600)))
+        stolen += len(wrong.claim(2))
+        wrong.close()
+        try:
+            right.complete(mine)
+            right.claim(0)
+        except LeaseLostError:
+            pass
+    right.close()
+    return stolen
+
+
+@pytest.mark.faults
+def test_wrong_wall_clocks_steal_nothing(tmp_path):
+    assert stolen_under_skew(str(tmp_path / "q.db"), 75) == 0
+    record("G", skewed_clocks=75)
+
+
+@pytest.mark.faults
+def test_the_planted_lease_by_local_clock_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(SqliteQueue, "_now", SqliteQueue._now)
+    mutants.plant("lease by local clock")
+    assert stolen_under_skew(str(tmp_path / "q.db"), 20) > 0
+    record("P", planted_found=1)
+
+
+@pytest.mark.faults
+def test_postgres_never_asks_a_worker_for_the_time():
+    """All instants in its statements come from the server; a worker's clock has no way in."""
+    from holdfast.queue import postgres, postgres_schema
+
+    source = Path(postgres.__file__).read_text() + Path(postgres_schema.__file__).read_text()
+    assert "wall(" not in source
+    assert "time.time" not in source
+    assert postgres_schema.RENEW.count("clock_timestamp()") == 2
+    assert "expires < clock_timestamp()" in postgres_schema.EXPIRED
+
+
+@pytest.mark.faults
+def test_leases_of_another_boot_are_over(tmp_path):
+    """After a reboot the monotonic clock starts again: an instant of the old boot may lie far in the future."""
+    path = str(tmp_path / "q.db")
+    old = SqliteQueue(path, clock=ManualClock(monotonic=1e9))
+    old._boot = "another boot"
+    old.enqueue(pairs(1))
+    assert len(old.claim(1)) == 1
+    new = SqliteQueue(path, clock=ManualClock(monotonic=5.0))
+    assert len(new.claim(1)) == 1
+    new.close()
+    old.close()
+
+
+@pytest.mark.faults
+def test_100000_simulated_races_of_two_owners_never_show_a_lower_generation(tmp_path):
+    """Owners in one process on a manual clock: claim, freeze past the lease, settle late, in random order."""
+    clock = ManualClock()
+    chance = random.Random(11)
+    path = str(tmp_path / "q.db")
+    owners = [SqliteQueue(path, clock=clock, lease_seconds=15.0) for _ in range(3)]
+    for owner in owners:
+        owner.connection.execute("PRAGMA synchronous=OFF")  # durability has its own suite; this one is about order
+    done: dict[str, int] = {}
+    held: list[list] = [[], [], []]
+    races = late = 0
+    next_key = 0
+    until_time = time.monotonic() + 25
+    while races < 100_000 and time.monotonic() < until_time:
+        owner = chance.randrange(3)
+        action = chance.random()
+        if action < 0.15:
+            owners[owner].enqueue([(f"i{next_key + n}", "0") for n in range(50)])
+            next_key += 50
+        elif action < 0.55:
+            try:
+                held[owner] += owners[owner].claim(chance.randrange(1, 40))
+            except LeaseLostError:
+                late += 1
+        elif action < 0.85:
+            batch, held[owner] = held[owner], []
+            for lease in owners[owner].complete(batch):
+                assert lease.key not in done, "acknowledged twice"
+                done[lease.key] = lease.generation
+            races += len(batch)
+        else:
+            clock.advance(chance.choice((1.0, 6.0, 16.0)))
+    rows = dict(owners[0].connection.execute("SELECT key, generation FROM holdfast_item WHERE holder IS NULL"))
+    assert rows == done
+    assert late > 0
+    record("G", simulated=races)
+    assert races >= 20_000
+    for owner in owners:
+        owner.close()
+
+
+def test_the_schema_names_owner_and_generation_wherever_an_item_is_settled():
+    for statement in (sqlite_schema.COMPLETE, sqlite_schema.RELEASE, sqlite_schema.FAIL):
+        assert "generation=?" in statement
+        assert "holder=?" in statement

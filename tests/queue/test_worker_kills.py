@@ -1,0 +1,70 @@
+"""Suite D: real workers killed at random and at named points; nothing is lost, nothing is doubled, ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from counts import record
+
+CAMPAIGN = Path(__file__).resolve().parent / "kill_campaign.py"
+
+
+def campaign(**options):
+    done = subprocess.run(
+        [sys.executable, str(CAMPAIGN), json.dumps(options)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ,
+    )
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-500:]
+    return json.loads(done.stdout)
+
+
+def assert_nothing_lost(result, kills):
+    assert result["kills"] >= kills, "a run that killed too little proves nothing"
+    assert result["checks"] >= kills // 20
+    assert result["acknowledged_not_stored"] == 0
+    assert (result["lost"], result["unexpected"], result["wrong"]) == (0, 0, 0)
+    assert result["dead"] > 0, "the poison items must end in the dead-letter"
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False], ids=["one-file", "two-files"])
+def test_sqlite_workers_killed_hundreds_of_times(make_place, shared):
+    place = make_place("sqlite")
+    sink = place.sink if shared else place.other_sink
+    result = campaign(queue=place.queue, sink=sink, kills=500, seed=7 if shared else 8, full_exec=True, check_every=10)
+    assert_nothing_lost(result, 500)
+    assert result["full_exec"] > 0
+    assert result["self_kills"] > 0
+    record("D", kills=result["kills"], checks=result["checks"], full_exec=result["full_exec"])
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+def test_postgres_workers_killed(make_place):
+    place = make_place("postgres")
+    result = campaign(
+        queue=place.queue, sink=place.sink, kills=150, seed=9, lease_seconds=0.8, life_seconds=0.2, check_every=10
+    )
+    assert_nothing_lost(result, 150)
+    record("D", kills=result["kills"], checks=result["checks"])
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("mutant", "shared"), [("ack before store", False), ("autocommit between record and ack", True)]
+)
+def test_planted_bugs_are_found(make_place, mutant, shared):
+    place = make_place("sqlite")
+    sink = place.sink if shared else place.other_sink
+    result = campaign(queue=place.queue, sink=sink, kills=400, seed=3, mutant=mutant, stop_early=True, check_every=1)
+    assert result["acknowledged_not_stored"] > 0, f"{mutant!r} went unnoticed through {result['kills']} kills"
+    record("P", planted_found=1)

@@ -1,0 +1,69 @@
+"""Starting the real ``holdfast`` command on a task module written for the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ENTRY = "from holdfast.cli.main import entry; entry()"
+QUIET = {"HOLDFAST_OUTCOME_FILE": os.devnull}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-c", ENTRY, *arguments]
+
+
+def holdfast(*arguments: str, cwd: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env={**os.environ, **QUIET},
+    )
+
+
+def write_task(folder: Path, body: str, decorator: str = "@holdfast.task", name: str = "job") -> str:
+    (folder / f"{name}.py").write_text(f"import ctypes, os, signal, sys, time, holdfast\n{decorator}\n{body}\n")
+    return f"{name}:work"
+
+
+def start_work(folder: Path, task: str, queue: str, sink: str, *more: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command("work", task, "--queue", queue, "--sink", sink, "--output", "json", *more),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **QUIET, **environment},
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, dict[str, Any], str]:
+    out, err = process.communicate(timeout=timeout)
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    return process.returncode, json.loads(lines[-1]) if lines else {}, err
+
+
+def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """The first true answer; a test that waits for real waits no longer than it must."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer = condition()
+        if answer:
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"did not happen within {seconds} s")
+
+
+def pairs(count: int) -> list[tuple[str, str]]:
+    return [(f"k{n:05d}", json.dumps({"id": f"k{n:05d}", "v": n})) for n in range(count)]

@@ -1,0 +1,452 @@
+"""``holdfast.run`` in one process: the counter, the ends, and what is written down."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.checkpoint.head import Head, decode
+from holdfast.errors import (
+    AccessDeniedError,
+    NoProgressError,
+    RunError,
+    StoreError,
+    StoreUnavailableError,
+    UrlError,
+    UsageError,
+)
+from holdfast.model.exits import Outcome
+from holdfast.runtime.environment import Settings
+from holdfast.stores.memory import MemoryStore
+
+WATCHED = (signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/run"
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_put_back() -> Any:
+    """Previous handlers, the wake-up descriptor and the guard's place are restored on every path."""
+    before = [signal.getsignal(number) for number in WATCHED], signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(before[1])
+    yield
+    after = [signal.getsignal(number) for number in WATCHED], signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(after[1])
+    assert after == before
+    from holdfast.runtime.guard import active
+
+    assert active() is None
+
+
+def head(url: str) -> Head:
+    return decode(Path(url.removeprefix("file://"), "HEAD.json").read_bytes())
+
+
+def attempt(url: str | None, total: int | None = None, *, stop_at: int | None = None, **options: Any) -> list[int]:
+    done = []
+    with holdfast.run(url, total, **options) as run:
+        for step in run.steps():
+            done.append(step)
+            if step == stop_at:
+                run.interrupt("enough")
+    return done
+
+
+def test_a_run_counts_resumes_and_finishes(url: str) -> None:
+    with pytest.raises(holdfast.Interrupted) as left:
+        attempt(url, 10, stop_at=3)
+    assert left.value.code == 75
+    assert left.value.cause == "request"
+    assert head(url).next_step == 4
+    assert head(url).row.outcome is Outcome.INTERRUPTED
+    assert attempt(url, 10) == [4, 5, 6, 7, 8, 9]
+    assert head(url).finished
+    assert head(url).attempt == 2
+    assert [row.outcome for row in head(url).attempts] == [Outcome.INTERRUPTED, Outcome.FINISHED]
+
+
+def test_a_finished_run_yields_nothing_and_a_larger_total_continues(url: str) -> None:
+    assert attempt(url, 3) == [0, 1, 2]
+    assert attempt(url, 3) == []
+    assert head(url).finished
+    assert attempt(url, 5) == [3, 4]
+    assert attempt(url, 4) == []
+    assert head(url).finished
+    assert head(url).next_step == 5
+
+
+def test_a_larger_total_that_is_interrupted_is_not_finished(url: str) -> None:
+    attempt(url, 2)
+    with pytest.raises(holdfast.Interrupted):
+        attempt(url, 9, stop_at=4)
+    assert not head(url).finished
+    assert attempt(url, 9) == [5, 6, 7, 8]
+
+
+def test_break_counts_as_finished(url: str) -> None:
+    with holdfast.run(url, total_steps=100) as run:
+        for step in run.steps():
+            if step == 2:
+                break
+    assert head(url).finished
+    assert head(url).newest is not None
+    assert head(url).newest.step == 2
+    assert attempt(url, 100) == []
+
+
+def test_leaving_the_block_by_sys_exit_0_is_finished_and_by_another_code_is_failed(url: str) -> None:
+    with pytest.raises(SystemExit) as left, holdfast.run(url, total_steps=9) as run:
+        for _ in run.steps():
+            raise SystemExit(0)
+    assert left.value.code == 0
+    assert head(url).finished
+    other = url + "-2"
+    with pytest.raises(SystemExit), holdfast.run(other, total_steps=9) as run:
+        for _ in run.steps():
+            raise SystemExit(4)
+    assert not head(other).finished
+
+
+def test_sys_exit_75_means_interrupted(url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left, holdfast.run(url, total_steps=9) as run:
+        for _ in run.steps():
+            raise SystemExit(75)
+    assert left.value.code == 75
+    assert not head(url).finished
+    assert json.loads(capfd.readouterr().err.splitlines()[-1])["outcome"] == "interrupted"
+
+
+@pytest.mark.parametrize("error", [ValueError("my bug"), KeyboardInterrupt()])
+def test_an_exception_is_a_failure_that_is_written_down(
+    url: str, error: BaseException, capfd: pytest.CaptureFixture[str]
+) -> None:
+    drained = []
+    with pytest.raises(type(error)), holdfast.run(url, total_steps=9) as run:
+        run.on_drain(lambda: drained.append("released"))
+        for step in run.steps():
+            if step == 2:
+                raise error
+    assert drained == ["released"]
+    assert head(url).row.outcome is Outcome.FAILED
+    assert head(url).row.cause == type(error).__name__
+    assert head(url).next_step == 0, "the step was cut short: nothing new is saved"
+    report = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert report["outcome"] == "failed"
+    assert report["code"] == 1
+    assert type(error).__name__ in report["detail"]
+
+
+def test_an_exception_in_a_drain_step_still_releases_and_reports(url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    def breaks() -> None:
+        raise OSError("no network any more")
+
+    released = []
+    with pytest.raises(holdfast.Interrupted), holdfast.run(url) as run:
+        run.on_drain(breaks, name="upload")
+        run.on_drain(lambda: released.append(1), name="release")
+        for step in run.steps():
+            run.interrupt()
+    assert released == [1]
+    report = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert [(step["name"], step["outcome"]) for step in report["drain"]] == [
+        ("save", "done"),
+        ("upload", "failed"),
+        ("release", "done"),
+    ]
+    assert report["saved"] == "step 0"
+
+
+def test_an_exception_of_the_program_after_a_notice_still_releases_and_reports(
+    url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    released = []
+    with pytest.raises(ValueError, match="late"), holdfast.run(url) as run:
+        run.on_drain(lambda: released.append(1))
+        for _ in run.steps():
+            run.interrupt()
+            raise ValueError("late")
+    assert released == [1]
+    assert json.loads(capfd.readouterr().err.splitlines()[-1])["outcome"] == "failed"
+
+
+def test_save_now_returns_when_committed(url: str) -> None:
+    with holdfast.run(url, total_steps=3) as run:
+        for step in run.steps():
+            run.save(now=True)
+            assert head(url).newest is not None
+            assert head(url).newest.step == step
+
+
+def test_save_asks_for_a_checkpoint_at_the_end_of_the_step(url: str) -> None:
+    with holdfast.run(url, total_steps=3) as run:
+        for step in run.steps():
+            if step == 0:
+                run.save()
+                assert head(url).newest is None
+            elif step == 1:
+                assert run._saver.wait(5)
+                assert head(url).newest is not None
+                assert head(url).newest.step == 0
+
+
+def test_loops_we_do_not_own(url: str) -> None:
+    with pytest.raises(holdfast.Interrupted), holdfast.run(url) as run:
+        step = run.restore()
+        while not run.should_stop(step):
+            step += 1
+            if step == 5:
+                run.interrupt()
+    assert head(url).next_step == 6
+    with holdfast.run(url) as run:
+        assert run.restore() == 6
+        assert not run.should_stop()
+    assert head(url).finished
+
+
+def test_a_notice_before_the_first_step_of_a_foreign_loop_commits_nothing_odd(url: str) -> None:
+    with pytest.raises(holdfast.Interrupted), holdfast.run(url) as run:
+        run.interrupt()
+        assert run.should_stop()
+    assert head(url).checkpoints == ()
+    assert head(url).row.outcome is Outcome.INTERRUPTED
+    assert attempt(url, 2) == [0, 1]
+
+
+def test_once_told_to_stop_the_end_of_the_block_is_no_finish(url: str) -> None:
+    with pytest.raises(holdfast.Interrupted), holdfast.run(url, total_steps=5) as run:
+        run.interrupt()
+        for step in range(5):
+            if run.should_stop(step):
+                break
+    assert not head(url).finished
+
+
+def test_a_run_without_a_url_keeps_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert attempt(None, 3) == [0, 1, 2]
+    assert attempt(None, 3) == [0, 1, 2]
+    with pytest.raises(holdfast.Interrupted):
+        attempt(None, 3, stop_at=1)
+    report = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert report["saved"] == "nothing"
+    assert report["attempt"] == 1
+
+
+def test_two_runs_at_once_are_one_sentence_and_one_after_another_is_fine(url: str) -> None:
+    with holdfast.run(url, total_steps=1) as run:
+        sentence = r"a run is open already in this process \(file://.*\); end it before"
+        with pytest.raises(RunError, match=sentence), holdfast.run(url + "-2"):
+            pass
+        with pytest.raises(RunError, match="already"):
+            holdfast.guard().start()
+        for _ in run.steps():
+            pass
+    assert not Path((url + "-2").removeprefix("file://")).exists()
+    assert attempt(url + "-2", 1) == [0]
+
+
+def test_a_run_is_of_no_use_outside_its_block(url: str) -> None:
+    run = holdfast.run(url, total_steps=1)
+    with pytest.raises(RunError, match="this run is not open; use it inside its `with` block"):
+        run.restore()
+    with run:
+        pass
+    with pytest.raises(RunError):
+        next(iter(run.steps()))
+
+
+@pytest.mark.parametrize("bad", ["no-scheme", "ftp://host/x", "file://host/path", "file:relative", "", "file:///x?y=1"])
+def test_bad_urls_are_one_sentence(bad: str) -> None:
+    with pytest.raises(UrlError) as caught, holdfast.run(bad):
+        pass
+    assert "\n" not in str(caught.value)
+    assert ";" in str(caught.value)
+
+
+def test_negative_total_steps() -> None:
+    with pytest.raises(UsageError, match="total_steps=-1 is negative"):
+        holdfast.run(total_steps=-1)
+
+
+def test_index_in_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"file://{tmp_path}/run-{{index}}"
+    with pytest.raises(UrlError, match="JOB_COMPLETION_INDEX is not set"):
+        holdfast.run(url)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "7")
+    assert attempt(url, 1) == [0]
+    assert (tmp_path / "run-7" / "HEAD.json").exists()
+
+
+@pytest.mark.parametrize("name", ["with space", "per%cent", "ünï", "a'b\"c", "x" * 200, "--flag", "{braces}"])
+def test_odd_characters_in_the_url(tmp_path: Path, name: str) -> None:
+    from urllib.parse import quote
+
+    url = f"file://{tmp_path}/{quote(name)}"
+    assert attempt(url, 2) == [0, 1]
+    assert (tmp_path / name / "HEAD.json").exists()
+
+
+def test_an_unwritable_run_directory_is_one_sentence_and_nothing_is_left(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError) as caught, holdfast.run(f"file://{tmp_path}/file/run"):
+        pass
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+    if os.geteuid() != 0:
+        closed = tmp_path / "closed"
+        closed.mkdir(mode=0o500)
+        with pytest.raises(AccessDeniedError), holdfast.run(f"file://{closed}/run"):
+            pass
+
+
+def test_attempts_that_keep_failing_stop_the_run(url: str) -> None:
+    def fails() -> None:
+        with holdfast.run(url, total_steps=9) as run:
+            for _ in run.steps():
+                raise ValueError("always")
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match="always"):
+            fails()
+    with pytest.raises(NoProgressError) as caught:
+        fails()
+    assert "the last 5 attempts of file://" in str(caught.value)
+    assert "HOLDFAST_MAX_STALLED_ATTEMPTS" in str(caught.value)
+    with pytest.raises(NoProgressError):
+        fails()
+    assert attempt(url, 1, settings=Settings(max_stalled_attempts=99, metadata="off")) == [0]
+
+
+def test_progress_in_between_resets_the_count(url: str) -> None:
+    for number in range(12):
+        with pytest.raises(ValueError, match="unlucky"), holdfast.run(url) as run:
+            for _ in run.steps():
+                if number % 4 == 3:
+                    run.save(now=True)
+                raise ValueError("unlucky")
+    assert head(url).attempt == 12
+
+
+class Slow(MemoryStore):
+    """A store whose writes take as long as the test says."""
+
+    pause = 0.0
+    broken = False
+    gate = threading.Event()
+
+    def put(self, key: str, data: Any, *, if_generation: str | None = None) -> str:
+        if self.broken:
+            raise StoreUnavailableError("the bucket is gone")
+        if self.pause:
+            self.gate.wait(self.pause)
+        return super().put(key, data, if_generation=if_generation)
+
+
+@pytest.mark.parametrize(
+    ("grace", "in_flight", "saving", "saved_step"),
+    [
+        (5.0, False, "full save", 3),
+        (1.45, True, "last snapshot", 2),
+        (1.2, False, "last committed checkpoint", 1),
+    ],
+)
+def test_all_three_savings_end_to_end_in_numbers(
+    grace: float,
+    in_flight: bool,
+    saving: str,
+    saved_step: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A commit takes 0.3 s on this store; what the window still allows decides, and the log says it in numbers."""
+    store = Slow(f"memory://three-{grace}")
+    monkeypatch.setattr("holdfast.runtime.books.open_store", lambda _url: store)
+    settings = Settings(grace_seconds=grace, margin_seconds=1.0, metadata="off", checkpoint_seconds=1000.0)
+    with (
+        caplog.at_level(logging.WARNING, "holdfast"),
+        pytest.raises(holdfast.Interrupted),
+        holdfast.run("memory://three", settings=settings) as run,
+    ):
+        store.pause = 0.3
+        for step in run.steps():
+            if step == 1:
+                run.save(now=True)
+            if step == 2 and in_flight:
+                run.save()
+            if step == 3:
+                run.interrupt(grace_seconds=grace)
+    line = next(record.getMessage() for record in caplog.records if "needed" in record.getMessage())
+    assert line.endswith(saving), line
+    needed, had = (float(word.split()[0]) for word in line.removeprefix("drain: needed ").split(" s, had "))
+    assert (needed <= had) == (saving == "full save")
+    found = decode(store.get("HEAD.json").data)
+    assert found.newest is not None
+    assert found.newest.step == saved_step
+
+
+def test_a_store_that_breaks_during_the_drain_leaves_the_last_checkpoint_and_75(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = Slow("memory://breaks")
+    monkeypatch.setattr("holdfast.runtime.books.open_store", lambda _url: store)
+    monkeypatch.setattr("holdfast.checkpoint.protocol.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("holdfast.checkpoint.protocol.LONGEST_PAUSE_SECONDS", 0.001)
+    with pytest.raises(holdfast.Interrupted), holdfast.run("memory://breaks") as run:
+        for step in run.steps():
+            if step == 1:
+                run.save(now=True)
+                store.broken = True
+                run.interrupt()
+    report = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert report["outcome"] == "interrupted"
+    assert report["saved"] == "step 1"
+    store.broken = False
+    assert decode(store.get("HEAD.json").data).next_step == 2
+
+
+def test_guard_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    with holdfast.guard() as guard:
+        assert not guard.should_stop()
+        assert guard.notice is None
+        assert guard.wait(0.001) is False
+    drained = []
+    with pytest.raises(holdfast.Interrupted), holdfast.guard() as guard:
+        guard.on_drain(lambda: drained.append(guard.budget.remaining_seconds))
+        guard.interrupt("by hand")
+        assert guard.wait(1) is True
+        assert guard.should_stop()
+    assert 0 < drained[0] <= 14
+    report = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert report["cause"] == "request"
+    assert report["detail"] == "by hand"
+
+
+def test_a_run_inside_a_guard_shares_its_notice(url: str) -> None:
+    with pytest.raises(holdfast.Interrupted), holdfast.guard() as guard, holdfast.run(url) as run:
+        for step in run.steps():
+            if step == 2:
+                guard.interrupt()
+    assert head(url).next_step == 3
+
+
+def test_notice_seen_but_work_finished_is_finished(url: str) -> None:
+    """Nobody asked should_stop, and the last step was done: the truth is 0."""
+    with holdfast.run(url, total_steps=2) as run:
+        for step in run.steps():
+            if step == 1:
+                break
+        run.interrupt()
+    assert head(url).finished

@@ -1,0 +1,85 @@
+"""The reference pages are complete: whatever a user can meet is written down."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main as cli
+from holdfast.model.exits import CONTRACT, Outcome
+from holdfast.model.notice import Cause
+from holdfast.runtime.environment import VARIABLES
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def page(name: str) -> str:
+    return (REFERENCE / name).read_text()
+
+
+@pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
+def test_every_variable_is_documented_with_its_default(variable: object) -> None:
+    row = next(
+        (line for line in page("environment.md").splitlines() if line.startswith(f"| `{variable.name}` |")), None
+    )  # type: ignore[attr-defined]
+    assert row is not None, "add a row to docs/reference/environment.md"
+    _, _, default, meaning, _ = (cell.strip() for cell in row.split("|"))
+    assert default == variable.default  # type: ignore[attr-defined]
+    assert meaning == variable.meaning  # type: ignore[attr-defined]
+
+
+def test_no_variable_is_documented_that_does_not_exist() -> None:
+    mentioned = set(re.findall(r"HOLDFAST_[A-Z_]+", "".join(path.read_text() for path in REFERENCE.glob("*.md"))))
+    known = {variable.name for variable in VARIABLES} | set(re.findall(r"HOLDFAST_[A-Z_]+", all_source()))
+    assert mentioned <= known
+
+
+def test_no_variable_is_read_that_is_not_in_the_table() -> None:
+    known = {variable.name for variable in VARIABLES}
+    used = set(re.findall(r"\bHOLDFAST_[A-Z_]+[A-Z]\b", all_source()))
+    assert used <= known, "add it to VARIABLES in runtime/environment.py"
+
+
+def all_source() -> str:
+    return "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+
+
+def test_every_exit_code_and_outcome_is_documented() -> None:
+    text = page("exit-codes.md")
+    for row in CONTRACT:
+        assert re.search(rf"^\| {row.code} \| `\w+` \| {re.escape(row.meaning)} \|", text, re.MULTILINE), row
+    for outcome in Outcome:
+        assert f"`{outcome}`" in text
+    for code in (cli.OK, cli.FINDINGS, cli.USAGE, cli.UNREACHABLE, cli.INFEASIBLE):
+        assert re.search(rf"^\| {code} \| [a-z]", text, re.MULTILINE), code
+
+
+def test_every_cause_and_notice_source_is_documented() -> None:
+    text = page("notices.md")
+    for cause in Cause:
+        assert f"`{cause}`" in text, cause
+    from holdfast.runtime.guard import Guard
+    from holdfast.runtime.metadata import WATCHED
+
+    words = {
+        "SignalSource": "SIGTERM",
+        "MetadataSource": "metadata",
+        "LeaseSource": "lease",
+        "NoticeFileSource": "file",
+    }
+    for source in Guard()._sources:
+        assert words[type(source).__name__] in text, "describe the new source in docs/reference/notices.md"
+    for path, _, _ in WATCHED:
+        assert f"`{path}`" in text
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = []
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text()):
+            if "://" not in target and not (path.parent / target).exists():
+                broken.append(f"{path.relative_to(ROOT)}: {target}")
+    assert broken == []
