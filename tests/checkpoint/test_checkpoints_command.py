@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from conftest import head_of, save
+
 from holdfast.checkpoint.engine import Engine
 from holdfast.checkpoint.head import HEAD_KEY, Committed, encode
 from holdfast.cli.main import main

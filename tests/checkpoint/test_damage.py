@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import head_of, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import head_of, save
 from faults.counts import record
 from holdfast.checkpoint import head as head_format
 from holdfast.checkpoint import inventory as inventory_format

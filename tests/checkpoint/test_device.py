@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from conftest import save
+
 from holdfast.checkpoint import codec, device
 from holdfast.checkpoint.engine import Engine
 from holdfast.checkpoint.fingerprint import ROW_BYTES, Fingerprints

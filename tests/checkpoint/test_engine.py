@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from conftest import head_of, save
+
 from holdfast.checkpoint import inventory as inventory_format
 from holdfast.checkpoint.engine import Engine
 from holdfast.checkpoint.head import Committed

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from conftest import WHEN, head_of
+
 from holdfast.checkpoint.effects import Delete, Effect, drive, perform
 from holdfast.checkpoint.engine import Engine
 from holdfast.checkpoint.garbage import Collected, collect
