@@ -27,6 +27,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies: cost, finish time"
     ),
+    Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
     Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
 )

@@ -31,7 +31,7 @@ def read_spec(text: str, where: str, *, accelerators: Sequence[str] = ()) -> Wor
         reader.complain((), "a workload is a mapping of fields", "start with: name: my-run")
         raise reader.error()
     values = reader.section(body, FIELDS, ())
-    reader.check_together(values, accelerators)
+    reader.check_together(values, body, accelerators)
     if reader.complaints:
         raise reader.error()
     return _build(values, where)
@@ -146,10 +146,10 @@ class _Reader:
             return None
         return _PARSERS[field.form](found) if field.form in _PARSERS else found
 
-    def check_together(self, values: dict[str, Any], accelerators: Sequence[str]) -> None:
+    def check_together(self, values: dict[str, Any], body: dict[str, Any], accelerators: Sequence[str]) -> None:
         """Rules that span fields."""
-        kind, work = values.get("kind"), values.get("work")
-        if kind and kind != "serve" and not isinstance(work, dict):
+        kind, work = values.get("kind"), body.get("work")
+        if kind and kind != "serve" and work is None:
             self.complain((), f"work is missing for kind {kind}", "add work: with hours, or steps and seconds_per_step")
         elif isinstance(work, dict):
             self._check_work(work)
