@@ -47,6 +47,7 @@ class WorkloadSpec:
     latency_critical: bool = False
     state_bytes: int | None = None
     checkpoint_url: str | None = None
+    bucket_region: str | None = None
     queue_url: str | None = None
     sink_url: str | None = None
     region: str | None = None

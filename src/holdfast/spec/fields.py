@@ -34,6 +34,7 @@ class Field:
     fields: tuple[Field, ...] = ()
 
 
+REGION = r"[a-z]+-[a-z]+[0-9]+"
 NAME = r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?"
 STORE_URL = r"(gs|s3)://[^/\s]+(/\S*)?|file:///\S+|memory://\S*"
 DURATION = r"[0-9]+(\.[0-9]+)?\s*(s|m|h|d)"
@@ -78,6 +79,7 @@ FIELDS: tuple[Field, ...] = (
         fields=(
             Field("size", Form.SIZE, "of one checkpoint, all ranks together", pattern=SIZE, example="14GB"),
             Field("checkpoints", Form.TEXT, "URL of the run", pattern=STORE_URL, example="gs://bucket/runs/llm-7"),
+            Field("region", Form.TEXT, "where that bucket is; transfer out of the region is priced", pattern=REGION),
         ),
     ),
     Field("queue", Form.TEXT, "URL of the work queue", pattern=r"(sqlite|postgresql|pubsub)://\S+"),
@@ -87,7 +89,7 @@ FIELDS: tuple[Field, ...] = (
         Form.SECTION,
         "where it may run",
         fields=(
-            Field("region", Form.TEXT, "of the cluster", pattern=r"[a-z]+-[a-z]+[0-9]+", example="us-central1"),
+            Field("region", Form.TEXT, "of the cluster", pattern=REGION, example="us-central1"),
             Field("zones", Form.TEXTS, "zones to choose from", pattern=r"[a-z]+-[a-z]+[0-9]+-[a-z]"),
         ),
     ),

@@ -210,6 +210,7 @@ def _build(values: dict[str, Any], where: str) -> WorkloadSpec:
         latency_critical=tolerance.get("latency_critical", False),
         state_bytes=state.get("size"),
         checkpoint_url=state.get("checkpoints"),
+        bucket_region=state.get("region"),
         queue_url=values.get("queue"),
         sink_url=values.get("sink"),
         region=location.get("region"),
