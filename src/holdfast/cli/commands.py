@@ -27,7 +27,10 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies: cost, finish time"
     ),
+    Command("init", "holdfast.cli.init", "First", "a working project to start from: train or batch"),
+    Command("plan", "holdfast.cli.plan", "Plan", "which capacity for a workload, why, what it costs, when it ends"),
     Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
+    Command("bill", "holdfast.cli.bill", "Runs", "what a run has cost, per useful step"),
     Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
 )

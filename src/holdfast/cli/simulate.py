@@ -33,26 +33,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("--traces", required=True, metavar="FILE", help="capacity traces, JSONL or CSV")
     parser.add_argument("--trace-id", action="append", metavar="ID", help="which trace; repeat for several zones")
-    parser.add_argument("--nodes", type=_count, default=1, metavar="N", help="gang size (default: 1)")
-    parser.add_argument("--work-hours", type=_positive, required=True, metavar="C")
-    parser.add_argument("--deadline-hours", type=_positive, required=True, metavar="R")
-    parser.add_argument("--cold-start-hours", type=_amount, default=0.0, metavar="D")
-    parser.add_argument("--start-hours", type=_amount, default=0.0, metavar="S", help="where in the trace to start")
+    parser.add_argument("--nodes", type=whole, default=1, metavar="N", help="gang size (default: 1)")
+    parser.add_argument("--work-hours", type=positive, required=True, metavar="C")
+    parser.add_argument("--deadline-hours", type=positive, required=True, metavar="R")
+    parser.add_argument("--cold-start-hours", type=amount, default=0.0, metavar="D")
+    parser.add_argument("--start-hours", type=amount, default=0.0, metavar="S", help="where in the trace to start")
     parser.add_argument("--policy", required=True, metavar="P[,P…]", help=", ".join(NAMES))
-    parser.add_argument("--on-demand-price", type=_amount, required=True, metavar="USD", help="per hour, whole gang")
-    parser.add_argument("--spot-price", type=_amount, required=True, metavar="USD", help="per hour, whole gang")
-    parser.add_argument("--windows", type=_count, metavar="N", help="many random starts instead of --start-hours")
+    parser.add_argument("--on-demand-price", type=amount, required=True, metavar="USD", help="per hour, whole gang")
+    parser.add_argument("--spot-price", type=amount, required=True, metavar="USD", help="per hour, whole gang")
+    parser.add_argument("--windows", type=whole, metavar="N", help="many random starts instead of --start-hours")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the random starts (default: 0)")
-    parser.add_argument("--tick-seconds", type=_positive, metavar="G", help="tick of a CSV without times")
+    parser.add_argument("--tick-seconds", type=positive, metavar="G", help="tick of a CSV without times")
     saving = parser.add_argument_group("checkpoints (without an interval no work is ever lost)")
-    saving.add_argument("--checkpoint-interval-seconds", type=_positive, metavar="T")
-    saving.add_argument("--checkpoint-seconds", type=_amount, default=0.0, metavar="T", help="blocking cost of one")
-    saving.add_argument("--restore-seconds", type=_amount, default=0.0, metavar="T")
+    saving.add_argument("--checkpoint-interval-seconds", type=positive, metavar="T")
+    saving.add_argument("--checkpoint-seconds", type=amount, default=0.0, metavar="T", help="blocking cost of one")
+    saving.add_argument("--restore-seconds", type=amount, default=0.0, metavar="T")
     saving.add_argument("--notice-saves", action="store_true", help="a last save fits the grace window")
     saving.add_argument("--job-backoff", action="store_true", help="add the Job controller's delays: 10 s to 10 min")
     flex = parser.add_argument_group("flex-start")
-    flex.add_argument("--flex-start-price", type=_amount, metavar="USD", help="per hour, whole gang")
-    flex.add_argument("--flex-wait-hours", type=_amount, default=0.0, metavar="H", help="in the queue, per lease")
+    flex.add_argument("--flex-start-price", type=amount, metavar="USD", help="per hour, whole gang")
+    flex.add_argument("--flex-wait-hours", type=amount, default=0.0, metavar="H", help="in the queue, per lease")
     add_output(parser)
 
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     scenario = _scenario(args)
     if scenario.flex_start_usd_per_hour is None and set(policies) & set(NEEDS_FLEX_PRICE):
         raise SettingError("the policy flex-start needs a price", help="add --flex-start-price")
-    traces = _choose(read_traces(_read(args.traces), args.traces, tick_seconds=args.tick_seconds), args)
+    traces = _choose(read_traces(read_text(args.traces), args.traces, tick_seconds=args.tick_seconds), args)
     result: dict[str, Any] = {"trace_ids": [trace.id for trace in traces], "nodes": scenario.nodes}
     if args.windows is None:
         window = cut(traces, nodes=scenario.nodes, start_seconds=args.start_hours * 3600)
@@ -120,14 +120,15 @@ def _choose(traces: list[Trace], args: argparse.Namespace) -> list[Trace]:
     return [by_id[identity] for identity in dict.fromkeys(args.trace_id)]
 
 
-def _read(name: str) -> str:
+def read_text(name: str) -> str:
+    """A text file that the user named, or one sentence."""
     path = Path(name)
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
             raise UsageError(f"{name} is larger than {MAX_TRACE_BYTES >> 20} MiB", help="split the trace file")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{name} cannot be read ({error.strerror})", help="name a trace file with --traces") from error
+        raise UsageError(f"{name} cannot be read ({error.strerror})", help="check the path") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is not UTF-8 text (byte {error.start})", help="save it as UTF-8") from error
 
@@ -145,11 +146,12 @@ def _number(low: float, *, including: bool) -> Callable[[str], float]:
     return parse
 
 
-_amount = _number(0.0, including=True)
-_positive = _number(0.0, including=False)
+amount = _number(0.0, including=True)
+positive = _number(0.0, including=False)
 
 
-def _count(text: str) -> int:
+def whole(text: str) -> int:
+    """A whole number from 1, as typed."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= 10_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 10000000")
     return int(text)

@@ -82,7 +82,7 @@ def make_plan(
         region,
         prices,
         choice.kind if choice else None,
-        tuple(explain(spec, prices, options, choice, grace)),
+        tuple(explain(prices, options, choice, grace)),
         tuple(options),
         interval,
         grace,
@@ -145,7 +145,7 @@ def _endpoint(
 ) -> Plan:
     """An endpoint has no end: only the price of an hour can be said."""
     choice = next((option for option in options if option.feasible), None)
-    because = explain(spec, prices, options, choice, grace)
+    because = explain(prices, options, choice, grace)
     interval = Advice(math.inf, 0.0, "an endpoint keeps no checkpoints")
     return Plan(
         spec, machine, region, prices, choice.kind if choice else None, tuple(because), tuple(options), interval, grace,

@@ -30,9 +30,7 @@ class Flip:
         return f"{self.winner} wins {side} ${self.usd_per_hour:,.2f}/h{what} (now ${self.now_usd_per_hour:,.2f}/h)"
 
 
-def explain(
-    spec: WorkloadSpec, prices: Prices, options: Sequence[Option], choice: Option | None, grace: Grace
-) -> list[str]:
+def explain(prices: Prices, options: Sequence[Option], choice: Option | None, grace: Grace) -> list[str]:
     """Sentences, the weightiest first."""
     if choice is None:
         return [f"{option.kind}: {'; '.join(option.obstacles)}" for option in options]
@@ -51,7 +49,9 @@ def explain(
         )
     else:
         reasons.append(f"{choice.kind}: an endpoint must be there all the time, without waiting and without notice")
-    reasons += _about(spec, prices, choice)
+    reasons += _about(prices, choice)
+    if choice.met_share is not None and choice.met_share < 0.995:
+        reasons.append(f"in {1 - choice.met_share:.0%} of the replays it is not done in the time that was watched")
     for option in options:
         if option.obstacles and option is not choice:
             reasons.append(f"not {option.kind}: {'; '.join(option.obstacles)}")
@@ -63,7 +63,7 @@ def explain(
     return reasons
 
 
-def _about(spec: WorkloadSpec, prices: Prices, choice: Option) -> list[str]:
+def _about(prices: Prices, choice: Option) -> list[str]:
     flex, spot = prices.flex_start, prices.spot
     if choice.kind == CapacityClass.FLEX_START and flex is not None and spot is not None and flex <= spot:
         return [

@@ -221,6 +221,8 @@ class BatchReplay:
             self.kept = np.where(settled, self.done, self.kept)
             self.phase = np.where(settled, 0.0, self.phase)
         if scenario.flex_start_usd_per_hour is not None:
+            left = self.active & (self.mode == FLEX_START) & (mode != FLEX_START)
+            self.flex_ready_at = np.where(left, tick * self.view.tick_seconds + self.flex_wait, self.flex_ready_at)
             fresh = begun & (mode == FLEX_START)
             self.lease_ends_at[fresh] = tick * self.view.tick_seconds + scenario.flex_lease_seconds
         self.mode, self.zone = mode, np.where(mode == SPOT, zone, 0).astype(np.int16)

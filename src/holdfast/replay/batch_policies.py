@@ -49,16 +49,17 @@ def flex_start(view: BatchView) -> tuple[Any, Any]:
 
 def hybrid(view: BatchView) -> tuple[Any, Any]:
     np, flex = view.np, view.scenario.flex_start_usd_per_hour
-    mode, zone = uniform_progress(view)
     if flex is None:
-        return mode, zone
-    there, _ = best_spot(view)
-    room = view.need_ticks(1) <= view.remaining_ticks
-    cheaper = flex < float(view.spot_prices.min())
-    idle = (view.mode == IDLE) & (cheaper | ~there) & (room | must_run(view))
-    saves = (view.mode == ON_DEMAND) & room & (flex < view.scenario.on_demand_usd_per_hour)
-    takes = (view.mode == FLEX_START) | (view.flex_ready & (idle | saves))
-    return np.where(takes, FLEX_START, mode), zone
+        return uniform_progress(view)
+    before = view.mode
+    held, idle = before == FLEX_START, before == IDLE
+    cheapest = flex <= float(view.spot_prices.min())
+    view.mode = np.where(held, ON_DEMAND, before)
+    mode, zone = uniform_progress(view)
+    view.mode = before
+    room = idle | (view.need_ticks(1) <= view.remaining_ticks)
+    wants = (mode == ON_DEMAND) | (cheapest & (idle | held))
+    return np.where(wants & (held | (view.flex_ready & room)), FLEX_START, mode), zone
 
 
 def best_spot(view: BatchView) -> tuple[Any, Any]:

@@ -148,6 +148,9 @@ class Replay:
                 break
             self._observe(tick)
             target = self.policy.decide(self.view)
+            if self.place.mode == Mode.FLEX_START and target.mode != Mode.FLEX_START:
+                # A lease that is given up is gone: the next one has to queue again.
+                self.flex_ready_at = tick * self.window.tick_seconds + self.scenario.flex_wait_seconds
             if target.mode != Mode.IDLE and target != self.place:
                 self._start(target, tick)
             elif target.mode == Mode.IDLE and self.place.mode != Mode.IDLE:

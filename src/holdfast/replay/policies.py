@@ -64,24 +64,31 @@ class FlexStart:
 
 
 class Hybrid:
-    """Whatever is cheapest now: Spot or flex-start, whichever costs less, and uniform progress to fall back on."""
+    """Uniform progress with flex-start in it: first choice where it is cheapest, else the on-demand to fall back on.
+
+    Where flex-start costs less than Spot it is taken when the queue lets it through, and kept. Where it costs more, it
+    stands in for on-demand whenever it is there.
+    """
 
     def __init__(self) -> None:
         self._line = UniformProgress()
 
     def decide(self, view: View) -> Placement:
-        if view.placement.mode == Mode.FLEX_START:
-            return FLEX_START
         flex = view.scenario.flex_start_usd_per_hour
-        if view.flex_ready and flex is not None:
-            idle = view.placement.mode == Mode.IDLE
-            cheaper = flex < min(view.spot_usd_per_hour)
-            room = view.need_ticks(1) <= view.remaining_ticks
-            if idle and (cheaper or best_spot(view) is None) and (room or must_run(view)):
-                return FLEX_START
-            if view.placement.mode == Mode.ON_DEMAND and room and flex < view.scenario.on_demand_usd_per_hour:
-                return FLEX_START
-        return self._line.decide(view)
+        if flex is None:
+            return self._line.decide(view)
+        held = view.placement.mode == Mode.FLEX_START
+        cheapest = flex <= min(view.spot_usd_per_hour)
+        if cheapest and held:
+            return FLEX_START
+        before = view.placement
+        if held:
+            view.placement = ON_DEMAND
+        target = self._line.decide(view)
+        view.placement = before
+        room = before.mode == Mode.IDLE or view.need_ticks(1) <= view.remaining_ticks
+        wants = target.mode == Mode.ON_DEMAND or (cheapest and before.mode == Mode.IDLE)
+        return FLEX_START if wants and (held or (view.flex_ready and room)) else target
 
 
 def best_spot(view: View) -> Placement | None:
