@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import importlib.metadata
 import json
 import mmap
 import os
@@ -23,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from holdfast.clock import to_rfc3339
 from holdfast.stores.base import ABSENT, Store
 from holdfast.stores.open import open_store
 
@@ -127,8 +129,18 @@ def main() -> None:
     print(f"{options.parts} parts of {options.part_mib} MiB, {options.threads} threads, median of {options.repeats}")
     for name, row in rows.items():
         print(f"{name:8}  {row['seconds']:7.3f} s  {row['gib_per_second']:6.2f} GiB/s  {row['of_raw']:5.2f} x raw")
-    result = {"options": vars(options), "rows": rows, "python": platform.python_version(), "cpus": os.cpu_count()}
+    result = {
+        "benchmark": "bucket_upload",
+        "measured_at": to_rfc3339(time.time()),
+        "options": {name: value for name, value in vars(options).items() if name != "json"},
+        "rows": rows,
+        "python": platform.python_version(),
+        "obstore": importlib.metadata.version("obstore"),
+        "machine": f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}",
+        "load_average": os.getloadavg()[0],
+    }
     if options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
         Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
     else:
         print(json.dumps(result))

@@ -69,6 +69,22 @@ class Floors:
         finally:
             os.close(fd)
 
+    def write_many(self) -> None:
+        """The same bytes as many files, each written and fsynced by one of the threads."""
+        folder = os.path.join(self.folder, "floor")
+        os.makedirs(folder, exist_ok=True)
+
+        def one(at: int) -> None:
+            path = os.path.join(folder, f"{at:015d}.bin")
+            fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | getattr(os, "O_DIRECT", 0))
+            try:
+                os.pwrite(fd, self.view[at : at + BLOCK], 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+        list(self.executor.map(one, range(0, self.size, BLOCK)))
+
     def read(self) -> None:
         """From the page cache into pinned memory, without checking anything, then to the device."""
         fd = os.open(os.path.join(self.folder, "floor.bin"), os.O_RDONLY)
@@ -86,6 +102,7 @@ class Floors:
         if self.pinned:
             torch.cuda.cudart().cudaHostUnregister(self.address)
         os.unlink(os.path.join(self.folder, "floor.bin"))
+        shutil.rmtree(os.path.join(self.folder, "floor"), ignore_errors=True)
 
 
 # -- us
@@ -128,19 +145,20 @@ class Holdfast:
 
 
 def overlapped(training: Training, ours: Holdfast, repeats: int) -> dict[str, float]:
-    """Time of a few steps with and without a snapshot among them, interleaved; the host runs ahead, as it does."""
-    steps = 4
+    """Time of a few steps with and without a snapshot among them, interleaved; the loop runs on as training does."""
+    steps, before = 5, 2
     plain, with_save, calls = [], [], []
 
     def run(save: bool) -> float:
         torch.cuda.synchronize()
         start = time.perf_counter()
-        training.step()
+        for _ in range(before):
+            training.step()
         if save:
             called = time.perf_counter()
             snapshot = ours.snapshot()
             calls.append(time.perf_counter() - called)
-        for _ in range(steps - 1):
+        for _ in range(steps - before):
             training.step()
         torch.cuda.synchronize()
         total = time.perf_counter() - start
@@ -175,11 +193,13 @@ def ours(training: Training, folder: str, floors: Floors, repeats: int, options:
     result["first_durable_seconds"] = seconds(save)
     result["first_stall_seconds"] = stall.pop()
     subject.forget()
-    floor_write, floor_copy = [], []
+    floor_write, floor_many, floor_copy = [], [], []
     for _ in range(repeats):
         training.step()
         floor_copy.append(seconds(lambda: floors.device_to_host(training.tensors())))
         floor_write.append(seconds(floors.write))
+        floor_many.append(seconds(floors.write_many))
+        shutil.rmtree(os.path.join(floors.folder, "floor"))
         durable.append(seconds(lambda: subject.finish(subject.snapshot())))
         subject.forget()
     for _ in range(repeats):
@@ -187,7 +207,9 @@ def ours(training: Training, folder: str, floors: Floors, repeats: int, options:
         save()
         subject.forget()
     result |= {"durable_seconds": median(durable), "stall_seconds": median(stall)}
-    result |= {"floor_write_seconds": median(floor_write), "floor_copy_seconds": median(floor_copy)}
+    best = min(median(floor_write), median(floor_many))  # whichever way of writing the disk likes better
+    result |= {"floor_write_seconds": best, "floor_copy_seconds": median(floor_copy)}
+    result |= {"floor_one_file_seconds": median(floor_write), "floor_many_files_seconds": median(floor_many)}
     result["overlapped"] = overlapped(training, subject, repeats)
     result |= lora(training, subject, repeats)
     result |= restore(training, folder, subject, floors, repeats)

@@ -145,6 +145,11 @@ def peer_dcp(training: Training, path: str) -> dict[str, float]:
     return {"stall_seconds": stall, "durable_seconds": total, "restore_warm_seconds": seconds(load)}
 
 
+def enumerate_tensors(training: Training) -> list[tuple[str, torch.Tensor]]:
+    """All tensors on the device, under names of their own."""
+    return [(f"tensor-{number:05d}", tensor) for number, tensor in enumerate(training.tensors())]
+
+
 def peer_dcp_async(training: Training, path: str, kind: str, stagers: dict[str, Any]) -> dict[str, float]:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
@@ -159,14 +164,23 @@ def peer_dcp_async(training: Training, path: str, kind: str, stagers: dict[str, 
             try:
                 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-                stagers["stager"] = DefaultStager(StagingOptions(True, True, False, False))
+                stagers["stager"] = DefaultStager(
+                    StagingOptions(
+                        use_pinned_memory=True,
+                        use_shared_memory=True,
+                        use_async_staging=False,
+                        use_non_blocking_copy=False,
+                    )
+                )
             except (ImportError, TypeError) as error:
                 print(f"no cached staging: {error}", file=sys.stderr)
                 stagers["stager"] = None
         if stagers["stager"] is not None:
             options["async_stager"] = stagers["stager"]
     torch.cuda.synchronize()
-    future = dcp.async_save(training.state(), storage_writer=writer, **options)
+    # The staging of torch 2.11 stops at plain values inside an optimizer's state (KeyError): the tensors alone, then.
+    state = training.state() if kind == "thread" else dict(enumerate_tensors(training))
+    future = dcp.async_save(state, storage_writer=writer, **options)
     if hasattr(future, "upload_completion"):
         if future.staging_completion is not None:
             future.staging_completion.result()

@@ -29,6 +29,7 @@ def machine() -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": model,
         "cores": os.cpu_count(),
+        "load_average": [round(load, 1) for load in os.getloadavg()],
         "kernel": platform.release(),
         "python": platform.python_version(),
         "holdfast": __version__,

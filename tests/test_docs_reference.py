@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +77,26 @@ def test_every_cause_and_notice_source_is_documented() -> None:
         assert words[type(source).__name__] in text, "describe the new source in docs/reference/notices.md"
     for path, _, _ in WATCHED:
         assert f"`{path}`" in text
+
+
+def test_the_first_example_of_the_readme_runs(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    program = text.split("python -c '\n", 1)[1].split("\n'\n", 1)[0]
+    program = program.replace("/tmp/first-run", str(tmp_path / "run")).replace("sleep(0.2)", "sleep(0)")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOLDFAST_METADATA": "off"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "attempt 1 step 99"
+
+
+def test_the_first_screen_of_the_readme_shows_a_loop_of_ten_lines() -> None:
+    text = (ROOT / "README.md").read_text()
+    example = text.split("```python\n", 1)[1].split("```", 1)[0]
+    compile(example, "README.md", "exec")
+    lines = [line for line in example.splitlines() if line.strip() and not line.startswith("import")]
+    assert len(lines) <= 10
+    assert text.index("```python") < 1000
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -88,8 +88,8 @@ class NoProgressError(RunError):
 class SupersededError(RunError):
     """A newer attempt of the same run took over; this one must leave without writing.
 
-    ``landed`` tells whether the commit that found this out had been applied before the other attempt took over: then
-    its parts belong to the run and must not be deleted.
+    ``landed`` is true when the commit that found this out had been applied before the other attempt took over: the
+    checkpoint is the run's. Whatever it says, deleting is left to the owner: newer checkpoints may refer to our parts.
     """
 
     def __init__(self, message: str, *, help: str | None = None, landed: bool = False) -> None:

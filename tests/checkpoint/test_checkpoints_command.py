@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import head_of, save
+from saving import head_of, save
 
 from holdfast.checkpoint.engine import Engine
 from holdfast.checkpoint.head import HEAD_KEY, Committed, encode

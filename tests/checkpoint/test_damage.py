@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import head_of, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from saving import head_of, save
 
 from faults.counts import record
 from holdfast.checkpoint import head as head_format

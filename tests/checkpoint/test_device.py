@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import save
+from saving import save
 
 from holdfast.checkpoint import codec, device
 from holdfast.checkpoint.engine import Engine
@@ -174,7 +174,7 @@ def test_closing_takes_the_hooks_away(pretend: Pretend) -> None:
 
 def lora() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(1)
-    base = {f"layer{n}": torch.randn(30_000, generator=generator) for n in range(30)}
+    base = {f"layer{n}": torch.randn(30_000, generator=generator) for n in range(12)}
     return {"base": base, "adapter": torch.randn(20_000, generator=generator), "step": 0}
 
 
@@ -192,8 +192,8 @@ def test_frozen_parts_stop_leaving_the_device(pretend: Pretend, make_engine: Mak
         written.append(persisted.written_bytes)
     # first all is written; then content is recognised; then fingerprints are taken; from then on they decide
     assert same[:3] == [0, 0, 0]
-    assert same[3] == same[5] > 20
-    assert max(written[1:]) < written[0] / 10
+    assert same[3] == same[5] > 8
+    assert max(written[1:]) < written[0] / 5
     back = engine.restore(Committed(5, 1, "", persisted.size, persisted.inventory_sha256))
     assert back["step"] == 5
     assert torch.equal(back["adapter"], state["adapter"])
@@ -205,12 +205,12 @@ def test_a_frozen_part_that_changes_is_stored(pretend: Pretend, make_engine: Mak
     state = lora()
     for step in range(4):
         save(engine, step, state)
-    for name in ("layer0", "layer17", "layer29"):
+    for name in ("layer0", "layer11"):
         state["base"][name][12_345] += 1e-7
         state["base"][name][-1] *= -1
         back = engine.restore(save(engine, 4 + int(name[5:]), state))
         assert torch.equal(back["base"][name], state["base"][name])
-        for step in range(100, 104):
+        for step in range(100, 103):
             save(engine, step + 100 * int(name[5:]), state)
 
 

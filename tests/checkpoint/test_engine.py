@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import head_of, save
+from saving import head_of, save
 
 from holdfast.checkpoint import inventory as inventory_format
 from holdfast.checkpoint.engine import Engine
@@ -353,6 +353,30 @@ def test_buffers_are_reused_and_bound(make_engine: Make) -> None:
     assert third[0].arena.address in arenas
     first.release()  # a second release of the same snapshot gives nothing back
     assert engine.free_buffers == 0
+
+
+def test_a_snapshot_does_not_wait_for_the_save_before_it(make_engine: Make) -> None:
+    class Slow(MemoryStore):
+        gate = threading.Event()
+
+        def put(self, key: str, data: Any, *, if_generation: str | None = None) -> str:
+            self.gate.wait(30)
+            return super().put(key, data, if_generation=if_generation)
+
+    store = Slow()
+    engine = make_engine(store)
+    state = {"a": np.ones(6 << 20)}  # larger than one copy job: other threads have to help
+    first = engine.snapshot(1, state)
+    saving = threading.Thread(target=engine.persist, args=(first, 1))
+    saving.start()
+    second: list[Any] = []
+    taking = threading.Thread(target=lambda: second.append(engine.snapshot(2, state)))
+    taking.start()
+    taking.join(20)
+    assert second
+    assert saving.is_alive()
+    store.gate.set()
+    saving.join(30)
 
 
 def test_python_memory_stays_flat_over_many_saves(make_engine: Make, tmp_path: Path) -> None:

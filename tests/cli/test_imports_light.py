@@ -33,7 +33,6 @@ RUNTIME_SIDE = [
     "version.py",
     "__init__.py",
     "model",
-    "stores",
     "runtime",
     "checkpoint",
 ]

@@ -26,7 +26,10 @@ def lines(*text: str, key: str | None = None) -> list[tuple[str, str]]:
 
 
 def test_json_lines_keep_their_text_and_find_their_key():
-    assert lines('{"key": "a", "id": "z"}', "", '  {"id": "b"} ') == [("a", '{"key": "a", "id": "z"}'), ("b", '{"id": "b"}')]
+    assert lines('{"key": "a", "id": "z"}', "", '  {"id": "b"} ') == [
+        ("a", '{"key": "a", "id": "z"}'),
+        ("b", '{"id": "b"}'),
+    ]
     assert lines('{"url": "x", "id": "z"}', key="url") == [("x", '{"url": "x", "id": "z"}')]
 
 
@@ -112,7 +115,10 @@ def test_the_commands_together(tmp_path):
     sink.record_all([(key, "1", 0) for key in told["missing"]])
     clean = holdfast("audit", "--queue", queue_url, "--sink", sink_url)
     assert clean.returncode == 0, clean.stdout
-    assert holdfast("queue", "retry", "--queue", queue_url, "--only", "k00046", "--json").stdout.strip() == '{"retried": 1}'
+    assert (
+        holdfast("queue", "retry", "--queue", queue_url, "--only", "k00046", "--json").stdout.strip()
+        == '{"retried": 1}'
+    )
     assert holdfast("queue", "retry", "--queue", queue_url, "--only", "nobody").returncode == 1
     queue.close()
     sink.close()
@@ -186,7 +192,9 @@ def test_tasks_bring_their_own_keys(tmp_path, monkeypatch):
     task = load_task("own_keys:work")
     url = f"sqlite://{tmp_path}/w.db"
     assert task.enqueue(url, [{"image": "a"}, {"image": "b"}]).added == 2
-    done = holdfast("enqueue", "--queue", url, "--task", "own_keys:work", "--json", cwd=tmp_path, stdin='{"image": "c"}')
+    done = holdfast(
+        "enqueue", "--queue", url, "--task", "own_keys:work", "--json", cwd=tmp_path, stdin='{"image": "c"}'
+    )
     assert json.loads(done.stdout)["added"] == 1, done.stderr
     with pytest.raises(UsageError, match=r"key function .* failed on item 0: KeyError"):
         task.enqueue(url, [{"other": 1}])

@@ -162,7 +162,7 @@ def test_everything_in_a_batch_happens_or_nothing(opened):
     class Stop(Exception):
         pass
 
-    with pytest.raises(Stop), queue.batch():  # noqa: PT012 - the block is what is tested
+    with pytest.raises(Stop), queue.batch():
         queue.complete(leases)
         queue.claim(2)
         raise Stop

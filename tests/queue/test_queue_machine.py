@@ -10,11 +10,11 @@ import uuid
 
 import mutants
 import pytest
-from counts import record
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from faults.counts import record
 from holdfast.clock import ManualClock
 from holdfast.errors import LeaseLostError
 from holdfast.queue import sqlite_schema
@@ -142,11 +142,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def books_agree(self) -> None:
-        entries = dict(self.owners[0].entries())
+        with self.owners[0].batch():
+            entries, stored = dict(self.owners[0].entries()), self.stored()
         assert entries.keys() == self.known.keys(), "an item vanished or appeared"
         assert {key for key, state in entries.items() if state == "done"} == self.done
         assert {key for key, state in entries.items() if state == "dead"} == self.dead
-        assert self.stored() == self.recorded, "acknowledged, and not as recorded"
+        assert stored == self.recorded, "acknowledged, and not as recorded"
 
     def stored(self) -> dict[str, str]:
         return dict(self.owners[0].connection.execute("SELECT key, payload FROM r"))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import mutants
 import pytest
-from counts import record
 from work_command import finish, pairs, start_work, until, write_task
 
+from faults.counts import record
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.errors import LeaseLostError
 from holdfast.queue import sqlite_schema

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from counts import record
+
+from faults.counts import record
 
 CAMPAIGN = Path(__file__).resolve().parent / "kill_campaign.py"
 

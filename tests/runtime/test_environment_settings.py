@@ -40,6 +40,8 @@ FREE_TEXT = {
     "HOLDFAST_OUTCOME_FILE",
     "HOLDFAST_TERMINATION_LOG",
     "HOLDFAST_MACHINE",
+    "HOLDFAST_QUEUE",
+    "HOLDFAST_SINK",
     "HOLDFAST_ZONE",
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]

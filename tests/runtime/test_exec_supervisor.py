@@ -64,7 +64,7 @@ def test_a_finished_program_is_silent_and_a_failed_one_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "shell", ["bash -c 'python T 999 0.8'", "bash -c 'python T 999 0.8; true'", "sh -c 'python T 999 0.8 | cat'"]
+    "shell", ["bash -c 'python T 999 0.8'", "bash -c 'python T 999 2.5; true'", "sh -c 'python T 999 0.8 | cat'"]
 )
 def test_sigterm_to_a_shell_tree_gives_the_trainer_its_whole_grace(trainer: Path, shell: str) -> None:
     """A shell that dies at once, or never forwards, costs nothing: the trainer drains and its word counts."""
@@ -145,9 +145,9 @@ def test_double_forked_daemons_and_new_sessions_end_with_the_program(tmp_path: P
 
 def test_it_signals_its_direct_child_alone(tmp_path: Path) -> None:
     script = """
+        trap 'echo child heard; wait; exit 0' TERM
         sh -c 'trap "echo grandchild heard" TERM; echo ready; for i in 1 2 3 4 5; do sleep 0.1; done
                echo grandchild done' &
-        trap 'echo child heard; wait; exit 0' TERM
         wait; wait
     """
     child = held("exec", "--", "sh", "-c", script)

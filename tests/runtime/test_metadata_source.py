@@ -167,7 +167,9 @@ def test_sigterm_then_metadata_names_the_cause(server: MetadataServer) -> None:
         import time, holdfast
         with holdfast.run() as run:
             for step in run.steps():
-                print("step", flush=True); time.sleep(0.6 if run.notice is None else 0)
+                print("step", flush=True)
+                while run.notice is None or run.notice.cause == "unknown":
+                    time.sleep(0.01)
         """,
         GCE_METADATA_HOST=server.host,
         HOLDFAST_METADATA="on",

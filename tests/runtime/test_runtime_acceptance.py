@@ -297,6 +297,31 @@ def test_a_signalled_child_process_does_not_look_like_a_notice_to_its_parent() -
     assert "notice None" in ended.out
 
 
+def test_a_child_forked_by_c_code_does_not_look_like_a_notice_either() -> None:
+    """No hook of Python's runs in it: it keeps our handlers and our socket, and only the sender's id tells."""
+    child = python(
+        """
+        import ctypes, os, signal, time, holdfast
+        libc = ctypes.PyDLL(None)
+        with holdfast.run(total_steps=30) as run:
+            for step in run.steps():
+                if step == 3:
+                    pid = libc.fork()
+                    if pid == 0:
+                        libc.pause()
+                        libc._exit(0)
+                    time.sleep(0.1)
+                    os.kill(pid, signal.SIGTERM)
+                    os.waitpid(pid, 0)
+                time.sleep(0.01)
+            print("notice", run.notice)
+        """
+    )
+    ended = child.end()
+    assert ended.code == 0, ended.err
+    assert "notice None" in ended.out
+
+
 def test_a_forked_child_that_unwinds_the_block_ends_nothing(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/run"
     child = python(

@@ -13,7 +13,22 @@ from holdfast.sink.objects import ObjectSink, object_name
 from holdfast.sink.open import open_sink
 from holdfast.stores.memory import MemoryStore
 
-AWKWARD = ["plain", "a/b", "../up", ".hidden", "ä ö", "\U0001f600", "a=b", "x" * 500, "=41", "A", "CON", "a\nb", "%2F", "ﬀ"]
+AWKWARD = [
+    "plain",
+    "a/b",
+    "../up",
+    ".hidden",
+    "ä ö",
+    "\U0001f600",
+    "a=b",
+    "x" * 500,
+    "=41",
+    "A",
+    "CON",
+    "a\nb",
+    "%2F",
+    "ﬀ",
+]
 
 
 @pytest.fixture(params=["sqlite", "postgres", "file", "memory"])
@@ -172,7 +187,9 @@ def test_results_are_plain_json_or_bytes():
     assert encode_result(bytearray(b"\x00")) == b"\x00"
 
 
-@pytest.mark.parametrize("url", ["redis://x", "sqlite:///", "sqlite:////tmp/x.db?queue=a", "postgresql://h/d?colour=red"])
+@pytest.mark.parametrize(
+    "url", ["redis://x", "sqlite:///", "sqlite:////tmp/x.db?queue=a", "postgresql://h/d?colour=red"]
+)
 def test_urls_that_nobody_understands(url):
     with pytest.raises(UsageError):
         open_sink(url)

@@ -209,7 +209,7 @@ class DeviceCopier:
                 place = layout.parts[part]
                 low = max(place.start - layout.places[number], 0)
                 pieces.setdefault(part, []).append((number, low, place.start + place.length - layout.places[number]))
-        found: dict[int, list[Any]] = {}
+        found: dict[int, list[tuple[int, Any]]] = {}
         for part in sorted(parts):
             for number, low, high in pieces.get(part, []):
                 value = leaves[number].value.detach()
@@ -218,10 +218,16 @@ class DeviceCopier:
                     self._fingerprints[device] = Fingerprints(torch, value.device)
                 with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(self._stream(device)):
                     flat = value.contiguous().reshape(-1).view(torch.uint8)[low:high]
-                    found.setdefault(part, []).append(self._fingerprints[device].of(flat))
-        for device in self._fingerprints:
-            self._stream(device).synchronize()
-        return {part: b"".join(row.cpu().numpy().tobytes() for row in rows) for part, rows in found.items()}
+                    found.setdefault(device, []).append((part, self._fingerprints[device].of(flat)))
+        result: dict[int, bytes] = {}
+        for device, rows in found.items():
+            with torch.cuda.device(device), torch.cuda.stream(self._stream(device)):
+                everything = torch.cat([row for _, row in rows]).cpu().numpy()  # one answer per device, not per tensor
+            at = 0
+            for part, row in rows:
+                result[part] = result.get(part, b"") + everything[at : at + len(row)].tobytes()
+                at += len(row)
+        return result
 
     def _stream(self, device: int) -> Any:
         if device not in self._streams:

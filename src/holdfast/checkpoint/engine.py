@@ -42,7 +42,11 @@ log = logging.getLogger("holdfast")
 
 def default_threads() -> int:
     """Enough to keep a disk or a bucket busy, few enough to leave the cores to the training loop."""
-    return max(4, min(16, len(os.sched_getaffinity(0))))
+    return max(4, min(16, _cores()))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 class Engine:
@@ -63,7 +67,9 @@ class Engine:
         self._clock = clock or SystemClock()
         self._threads = threads or default_threads()
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="holdfast-engine")
-        self._pool = Pool(buffers, self._executor)
+        # Copies have threads of their own: queued behind the writes of the last save they would stall the loop.
+        self._copiers = ThreadPoolExecutor(min(self._threads, _cores()), thread_name_prefix="holdfast-copy")
+        self._pool = Pool(buffers, self._copiers)
         self._planner = Planner(part_bytes)
         self._algorithm = algorithm or default_algorithm()
         self._rank = rank
@@ -85,7 +91,7 @@ class Engine:
         try:
             arena.reserve(layout.total)
             arrival = self._copy_device(leaves, layout, arena)
-            copy_host(leaves, layout, arena, self._executor)
+            copy_host(leaves, layout, arena, self._copiers)
         except BaseException:
             self._pool.release(arena)
             raise
@@ -251,6 +257,7 @@ class Engine:
         if self._device is not None:
             self._device.unhook()
         self._executor.shutdown(wait=True)
+        self._copiers.shutdown(wait=True)
         self._pool.drop()
 
 

@@ -68,9 +68,11 @@ def _may_go(key: str, head: Head, attempt: int | None, needed: set[str], in_flig
     step, owner = int(match[1]), int(match[2])
     if owner > head.attempt:
         return False
-    if attempt is None and owner == head.attempt and head.attempts and head.row.outcome is None:
-        return head.newest is not None and step < head.newest.step  # the live attempt may be writing the rest
-    return True
+    if owner < head.attempt or (attempt is None and head.attempts and head.row.outcome is not None):
+        return True
+    # Of the live attempt, only what lies before its newest commit: the rest may be in flight, here or on another rank.
+    newest = -1 if head.newest is None else head.newest.step
+    return step < newest or (step == newest and attempt is not None)
 
 
 def _needed(head: Head, entries: list[Entry]) -> Protocol[set[str]]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from holdfast.checkpoint.effects import drive
 from holdfast.checkpoint.head import AttemptRow, Committed, Head
-from holdfast.checkpoint.protocol import Held, claim, commit
+from holdfast.checkpoint.protocol import Held, claim, commit, read_head
 from holdfast.clock import Clock, to_rfc3339
-from holdfast.errors import NoProgressError, RunError
+from holdfast.errors import HoldfastError, NoProgressError, RunError, SupersededError
 from holdfast.model.exits import Outcome
 from holdfast.stores.base import Store
 
@@ -34,6 +34,7 @@ class RunLedger:
         self._clock = clock
         self._held: Held | None = None
         self._lock = threading.Lock()
+        self._unsure = False  # whether the last write may have happened although it ended in an error
 
     @property
     def head(self) -> Head:
@@ -93,8 +94,30 @@ class RunLedger:
         with self._lock:
             if self._held is None:
                 raise RunError(f"the run {self.run} has not been claimed")
+            if self._unsure:
+                self._look_again(self._held)
+            self._unsure = True
             self._held = drive(commit(self._held, change(self._held.head), _token), self.store, self._clock)
+            self._unsure = False
             return self._held.head
+
+    def _look_again(self, held: Held) -> None:
+        """The last write ended in an error and may be there all the same: our own head is nobody who took over."""
+        found = drive(read_head(), self.store, self._clock)
+        if found is not None and found.head.attempt == held.head.attempt:
+            self._held = found
+
+    def check_owner(self) -> None:
+        """Raise ``SupersededError`` when a newer attempt owns the run; to be asked when a save failed.
+
+        The newer attempt may have pruned what this one was writing, and that must not look like a broken disk.
+        """
+        try:
+            found = drive(read_head(), self.store, self._clock)
+        except HoldfastError:
+            return  # what cannot be read says nothing about who owns it
+        if found is not None and found.head.attempt > self.head.attempt:
+            raise SupersededError("another attempt of this run took over while this one was saving")
 
     def now(self) -> str:
         """The wall clock as the ledger writes it."""

@@ -10,7 +10,7 @@ import ctypes
 import queue
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from holdfast.checkpoint.arena import Arena, map_pages
@@ -25,7 +25,7 @@ from holdfast.stores.base import Store
 
 Piece = tuple[int, int, int]
 """Entry number, its first byte in the whole, and its end."""
-READERS = 8
+READERS = 10
 """More of them only fight over memory bandwidth and the interpreter: half as fast with 16 on a 16-core machine."""
 
 
@@ -142,7 +142,8 @@ def read_into(
     pieces = [(number, start, start + length) for start, number, length in order]
     if torch is not None:
         torch.cuda.synchronize()  # whatever was queued on these tensors comes before what we write into them
-    slots = Slots(min(threads, READERS), inventory.chunk_bytes, executor, torch)
+    readers = min(threads, READERS)
+    slots = Slots(readers, inventory.chunk_bytes, executor, torch)
     streams: dict[int, Any] = {}
 
     def job(row: tuple[Part, int, int, int], overlapping: Sequence[Piece]) -> None:
@@ -161,7 +162,8 @@ def read_into(
 
     try:
         rows = list(chunks_of(inventory))
-        finish([executor.submit(job, row, some) for row, some in _matched(rows, pieces, inventory)])
+        with ThreadPoolExecutor(readers, thread_name_prefix="holdfast-restore") as pool:
+            finish([pool.submit(job, row, some) for row, some in _matched(rows, pieces, inventory)])
     finally:
         slots.drop()
     return _assemble(inventory, targets)

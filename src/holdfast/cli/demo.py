@@ -47,9 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) < lowest:
             raise UsageError(f"--{name} {getattr(arguments, name)} is too small", help=f"use at least {lowest}")
     settings = Settings(arguments.items, arguments.workers, arguments.kills, arguments.seed, arguments.steps)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left running
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         story = Story(settings, Path(folder))
+        for number in (signal.SIGTERM, signal.SIGINT):  # looked at between starts, so that no process is left running
+            signal.signal(number, lambda got, _: story.stop(got))
         result = _watched(story) if sys.stderr.isatty() else story.run(_lines())
     proved = result["lost"] == 0 and result["duplicates"] == 0 and result["bit_identical"]
     if arguments.output == "json":

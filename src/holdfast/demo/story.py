@@ -48,6 +48,7 @@ class Story:
         self.kills: list[tuple[float, str, str]] = []
         self._chance = random.Random(settings.seed)
         self._started = time.monotonic()
+        self._stopped: int | None = None
         self.trainer = self._trainer("training", folder / "run", self.steps_log)
         self.calm = self._trainer("uninterrupted", folder / "calm", folder / "calm.log")
         self.pods = [self.trainer, *(self._worker(number) for number in range(settings.workers))]
@@ -86,6 +87,8 @@ class Story:
     def _storm(self, everybody: list[Pod], show: Callable[[Story], None]) -> None:
         next_kill = time.monotonic() + 0.8
         while not all(pod.finished for pod in everybody):
+            if self._stopped is not None:
+                raise SystemExit(128 + self._stopped)
             if self.seconds > LONGEST_SECONDS:
                 raise RunError("the demo did not finish in time; this machine is very busy", help="try --kills 4")
             for pod in everybody:
@@ -105,6 +108,10 @@ class Story:
             number = self._chance.choice((signal.SIGTERM, signal.SIGKILL))
             if pod.interrupt(number):
                 self.kills.append((self.seconds, pod.name, number.name))
+
+    def stop(self, number: int) -> None:
+        """End early: a signal to the demo itself."""
+        self._stopped = number
 
     # -- what can be seen
 

@@ -26,6 +26,7 @@ from holdfast.runtime.state import State
 from holdfast.runtime.world import find_world
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
+from holdfast.stores.probe import check_store
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.persist import Persisted
@@ -97,6 +98,8 @@ class Books:
             return
         settings = self._guard.settings
         self._store = open_store(self.url)
+        if settings.rank == 0:
+            check_store(self._store)
         ledger = RunLedger(self._store, self.url, clock=self._guard.clock)
         row = AttemptRow(
             attempt=0,
@@ -210,6 +213,7 @@ class Books:
         except Exception as error:
             if self.gang is not None:
                 self.gang.fail(step, str(error))
+            ledger.check_owner()
             raise
         before = len(ledger.head.checkpoints)
         commit = ledger.commit if self.gang is None else self.gang.commit

@@ -73,6 +73,8 @@ VARIABLES = (
     Variable("HOLDFAST_ZONE", "none", "the machine's zone in the run's ledger"),
     Variable("HOLDFAST_CAPACITY", "none", "spot, flex-start, on-demand or reservation, for the run's ledger"),
     Variable("HOLDFAST_USD_PER_HOUR", "none", "what the machine costs, for the run's ledger and `holdfast bill`"),
+    Variable("HOLDFAST_QUEUE", "none", "URL of the work queue, where `--queue` is not given"),
+    Variable("HOLDFAST_SINK", "none", "URL of the sink, where `--sink` is not given"),
     Variable("JOB_COMPLETION_INDEX", "none", "replaces {index} in the run's URL; Kubernetes sets it for Indexed Jobs"),
     Variable("RANK", "0", "this process's rank; torchrun sets it"),
     Variable("WORLD_SIZE", "1", "how many ranks there are; torchrun sets it"),

@@ -171,9 +171,11 @@ class Pool:
         os.close(child.life)
         _add(self._ended, child.progress)
         interrupted = self._guard.settings.interrupted_code
-        if child.fatal is not None or not (child.started or self._guard.notice is not None):
+        if self._guard.notice is not None:  # whatever else went wrong will show again in the next attempt
+            self._codes.append(code)
+        elif child.fatal is not None or not child.started:
             self.fatal = child.fatal or f"a worker left with {code} before it had started"
-        elif code in (FINISHED, interrupted) or self._guard.notice is not None:
+        elif code in (FINISHED, interrupted):
             self._codes.append(code)
         else:
             self._crashed(child, code)

@@ -16,6 +16,9 @@ Payload = str | bytes
 """JSON text, or bytes as they are."""
 
 
+_to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
 class Result(NamedTuple):
     """One outcome to record."""
 
@@ -63,7 +66,7 @@ def encode_result(value: Any) -> Payload:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     try:
-        return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        return _to_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise SinkError(
             f"the result is a {type(value).__name__} that JSON cannot say: {error}",

@@ -1,7 +1,7 @@
 """Results as one object per key in any store: a directory or a bucket.
 
 The object's name is the key, with every byte that names may not hold written as ``=XX``; a key too long for a name is
-stored under its digest. The object is one line of JSON (key, generation, recorded_at, kind, token) and then the payload.
+stored under its digest. The object is one line of JSON (key, generation, recorded_at, kind, token), then the payload.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ ABSENT: Final = "absent"
 
 TEMPORARY: Final = ".tmp-"
 """How names of unfinished files start; no key may."""
-MAX_SEGMENT: Final = 200
+MAX_SEGMENT: Final = 240
+"""Of one name between slashes; file systems take 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from holdfast.clock import Clock
 from holdfast.fs import FS
 from holdfast.stores.base import TEMPORARY, Entry
 
+_CANNOT_SYNC = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)
 LEFTOVER_SECONDS = 900.0
 """Age at which a temporary file counts as left behind. Names are unique: sweeping a live one only fails its put."""
 
@@ -40,21 +42,18 @@ class Tree:
                     self._fs.mkdir(step)
                 try:
                     self._fs.fsync_dir(os.path.dirname(step))
-                except PermissionError:  # the root's parent may be closed to us; then the root was not made just now
-                    if missing:
+                except OSError as error:  # high above the root it may be closed to us, or not a real disk at all
+                    if missing or error.errno not in _CANNOT_SYNC:
                         raise
                 self._known.add(step)
         return directory
 
     def _unknown(self, directory: str) -> list[str]:
-        """Outermost first: the missing parents of the root, the root, and everything below it that is new to us."""
+        """Outermost first, from the top of the disk: a parent that exists may be as new as what lies in it."""
         steps, step = [], directory
-        while step not in self._known or self._fs.stat(step) is None:
+        while step != "/" and (step not in self._known or self._fs.stat(step) is None):
             steps.append(step)
-            parent = os.path.dirname(step)
-            if parent == step or (len(parent) < len(self._root) and self._fs.stat(parent) is not None):
-                break
-            step = parent
+            step = os.path.dirname(step)
         return steps[::-1]
 
     def forget(self, directory: str) -> None:

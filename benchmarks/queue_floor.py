@@ -1,0 +1,120 @@
+"""The floor: the shortest lease queue one could write on the same database, with the same durability.
+
+Claim, ask the sink, record and acknowledge in one transaction, chunk by chunk; no retries, no heartbeat, no notices.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+
+def fill_sqlite(path: str, count: int) -> None:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute(
+        "CREATE TABLE item (id INTEGER PRIMARY KEY, key TEXT UNIQUE, payload TEXT, state INT, owner TEXT, expires REAL)"
+    )
+    db.execute("CREATE INDEX ready ON item (state, id) WHERE state < 2")
+    db.execute("CREATE TABLE result (key TEXT PRIMARY KEY, payload TEXT)")
+    db.execute("BEGIN")
+    rows = ((f"k{n}", json.dumps({"id": f"k{n}", "v": n})) for n in range(count))
+    db.executemany("INSERT INTO item (key, payload, state) VALUES (?, ?, 0)", rows)
+    db.execute("COMMIT")
+    db.close()
+
+
+def work_sqlite(path: str, chunk: int) -> int:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA synchronous=FULL")
+    claim = (
+        "UPDATE item SET state=1, owner='me', expires=unixepoch()+15 WHERE id IN "
+        "(SELECT id FROM item WHERE state=0 ORDER BY id LIMIT ?) RETURNING id, key, payload"
+    )
+    done = 0
+    while True:
+        db.execute("BEGIN IMMEDIATE")
+        rows = db.execute(claim, (chunk,)).fetchall()
+        db.execute("COMMIT")
+        if not rows:
+            return done
+        marks = ",".join("?" * len(rows))
+        db.execute(f"SELECT key FROM result WHERE key IN ({marks})", [row[1] for row in rows]).fetchall()
+        items = [json.loads(row[2]) for row in rows]
+        results = [1] * len(items)
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany(
+            "INSERT INTO result VALUES (?, ?) ON CONFLICT (key) DO NOTHING",
+            [(row[1], json.dumps(value)) for row, value in zip(rows, results, strict=True)],
+        )
+        db.executemany("UPDATE item SET state=2 WHERE id=? AND state=1 AND owner='me'", [(row[0],) for row in rows])
+        db.execute("COMMIT")
+        done += len(rows)
+
+
+def fill_postgres(url: str, count: int) -> None:
+    import psycopg
+
+    with psycopg.connect(url) as db:
+        db.execute("DROP TABLE IF EXISTS item, result")
+        db.execute(
+            "CREATE TABLE item (id bigserial PRIMARY KEY, key text UNIQUE, payload text, state int, expires timestamptz)"
+        )
+        db.execute("CREATE INDEX ready ON item (id) WHERE state=0")
+        db.execute("CREATE TABLE result (key text PRIMARY KEY, payload text)")
+        with db.cursor().copy("COPY item (key, payload, state) FROM STDIN") as copy:
+            for n in range(count):
+                copy.write_row((f"k{n}", json.dumps({"id": f"k{n}", "v": n}), 0))
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("VACUUM ANALYZE item")
+
+
+def work_postgres(url: str, chunk: int) -> int:
+    import psycopg
+
+    claim = (
+        "UPDATE item SET state=1, expires=now()+interval '15 s' WHERE id IN (SELECT id FROM item WHERE state=0 "
+        "ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING id, key, payload"
+    )
+    done = 0
+    with psycopg.connect(url, prepare_threshold=1) as db:
+        while True:
+            rows: list[Any] = db.execute(claim, (chunk,)).fetchall()
+            db.commit()
+            if not rows:
+                return done
+            keys = [row[1] for row in rows]
+            db.execute("SELECT key FROM result WHERE key=ANY(%s)", (keys,)).fetchall()
+            results = [json.dumps(1) for _ in (json.loads(row[2]) for row in rows)]
+            db.execute(
+                "INSERT INTO result SELECT * FROM unnest(%s::text[], %s::text[]) ON CONFLICT DO NOTHING",
+                (keys, results),
+            )
+            db.execute("UPDATE item SET state=2 WHERE id=ANY(%s) AND state=1", ([row[0] for row in rows],))
+            db.commit()
+            done += len(rows)
+
+
+def work_pubsub(project: str, subscription: str, count: int, path: str) -> int:
+    """Pull 100, record, acknowledge."""
+    from google.cloud import pubsub_v1
+
+    subscriber = pubsub_v1.SubscriberClient()
+    name = subscriber.subscription_path(project, subscription)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute("CREATE TABLE IF NOT EXISTS result (key TEXT PRIMARY KEY, payload TEXT)")
+    done = 0
+    while done < count:
+        got = subscriber.pull(request={"subscription": name, "max_messages": 100}, timeout=10).received_messages
+        rows = [(each.message.attributes["key"], json.dumps(json.loads(each.message.data)["v"])) for each in got]
+        db.execute("BEGIN")
+        db.executemany("INSERT INTO result VALUES (?, ?) ON CONFLICT DO NOTHING", rows)
+        db.execute("COMMIT")
+        if got:
+            subscriber.acknowledge(request={"subscription": name, "ack_ids": [each.ack_id for each in got]})
+        done += len(got)
+    subscriber.close()
+    return done

@@ -1,0 +1,198 @@
+"""Items per second and CPU per item: the raw floor, holdfast, and its peers, side by side on this machine.
+
+    python benchmarks/queue_speed.py [--items 20000] [--repeats 3] [--peers PYTHON] [--only sqlite,postgres,pubsub]
+
+Goals: SQLite chunk 100 at least half of the floor, ten times huey, twenty times celery and dramatiq with their safest
+settings; chunk 1 at least 60 % of the floor; PostgreSQL chunk 100 at least half of the floor; Pub/Sub at least 60 %
+of a bare pull loop; at most 25 µs of CPU per item. A worker is one process; runs are interleaved, medians are told.
+``--peers`` names a Python with huey, celery[redis] and dramatiq[redis]; redis-server must be on the PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from reporting import HERE, SOURCE, publish
+
+sys.path.insert(0, str(SOURCE))
+sys.path.insert(0, str(HERE.parent / "tests" / "queue"))
+
+import queue_floor
+
+
+def once(who: str, place: dict[str, str], count: int, chunk: int) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "queue_once.py"), who, json.dumps(place), str(count), str(chunk)],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{who} failed: {done.stderr[-800:]}")
+    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return {"items_per_second": count / told["seconds"], "cpu_us_per_item": told["cpu_seconds"] / count * 1e6}
+
+
+def pairs(count: int) -> Any:
+    return ((f"k{n}", json.dumps({"id": f"k{n}", "v": n})) for n in range(count))
+
+
+def sqlite_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
+    from holdfast.queue.open import open_queue
+
+    floor = {"path": str(folder / f"floor{tag}.db")}
+    queue_floor.fill_sqlite(floor["path"], count)
+    ours = {"queue": f"sqlite://{folder}/ours{tag}.db", "sink": f"sqlite://{folder}/ours{tag}.db?table=r"}
+    queue = open_queue(ours["queue"])
+    queue.enqueue(pairs(count))
+    queue.close()
+    return {"floor": once("floor-sqlite", floor, count, chunk), "holdfast": once("ours", ours, count, chunk)}
+
+
+def postgres_runs(url: str, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
+    import psycopg
+
+    from holdfast.queue.open import open_queue
+
+    queue_floor.fill_postgres(url, count)
+    ours = {"queue": f"{url}?queue=b{tag}", "sink": f"{url}?table=b{tag}"}
+    queue = open_queue(ours["queue"])
+    queue.enqueue(pairs(count))
+    queue.close()
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("VACUUM ANALYZE holdfast_item")
+    return {"floor": once("floor-postgres", {"url": url}, count, chunk), "holdfast": once("ours", ours, count, chunk)}
+
+
+def pubsub_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
+    from holdfast.queue.open import open_queue
+
+    runs = {}
+    for who in ("floor", "holdfast"):
+        name = f"bench-{who}-{tag}"
+        url, sink = f"pubsub://lab/{name}?topic={name}", f"sqlite://{folder}/{name}.db?table=r"
+        queue = open_queue(url, sink=sink)
+        queue.enqueue(pairs(count))
+        queue.close()
+        if who == "floor":
+            place = {"project": "lab", "subscription": name, "path": f"{folder}/{name}-floor.db"}
+            runs[who] = once("floor-pubsub", place, count, chunk)
+        else:
+            runs[who] = once("ours", {"queue": url, "sink": sink}, count, chunk)
+    return runs
+
+
+def peer(python: str, name: str, folder: Path, count: int) -> dict[str, float]:
+    place = folder / name
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    done = subprocess.run(
+        [python, str(HERE / "queue_peer_tasks.py"), name, str(place), str(count)],
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{name} failed: {done.stderr[-800:]}")
+    told = json.loads(done.stdout.splitlines()[-1])
+    return {"items_per_second": told["items_per_second"], "cpu_us_per_item": told["cpu_seconds"] / told["found"] * 1e6}
+
+
+class Redis:
+    """A server of our own for the peers that need one."""
+
+    def __enter__(self) -> Redis:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        os.environ["BENCH_REDIS"] = f"redis://127.0.0.1:{port}/0"
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]
+        self.folder = tempfile.mkdtemp(prefix="bench-redis-")
+        self.process = subprocess.Popen([*command, "--dir", self.folder], stdout=subprocess.DEVNULL)
+        time.sleep(1.0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def median_rows(title: str, runs: list[dict[str, dict[str, float]]]) -> list[dict[str, Any]]:
+    """Each who's median, and the median of the per-round ratio to the floor: rounds share the machine's mood."""
+    rows = []
+    for who in runs[0]:
+        ratio = (
+            [run[who]["items_per_second"] / run["floor"]["items_per_second"] for run in runs]
+            if "floor" in runs[0]
+            else []
+        )
+        rows.append(
+            {
+                "setting": title,
+                "who": who,
+                "items_per_second": round(statistics.median(run[who]["items_per_second"] for run in runs)),
+                "cpu_us_per_item": round(statistics.median(run[who]["cpu_us_per_item"] for run in runs), 1),
+                "of_floor": round(statistics.median(ratio), 2) if ratio else "",
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peers", metavar="PYTHON")
+    parser.add_argument("--only", default="sqlite,postgres,pubsub")
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="bench-queue-") as name:
+        folder = Path(name)
+        if "sqlite" in wanted:
+            rows += sqlite_rows(folder, options)
+        if "postgres" in wanted:
+            from postgres_server import PostgresServer
+
+            server = PostgresServer()
+            try:
+                runs = [postgres_runs(server.url, options.items, 100, str(n)) for n in range(options.repeats)]
+            finally:
+                server.close()
+            rows += median_rows("postgresql, chunk 100", runs)
+        if "pubsub" in wanted:
+            from pubsub_server import PubsubServer
+
+            emulator = PubsubServer()
+            os.environ["PUBSUB_EMULATOR_HOST"] = emulator.host
+            try:
+                runs = [pubsub_runs(folder, options.items // 4, 100, str(n)) for n in range(options.repeats)]
+            finally:
+                emulator.close()
+            rows += median_rows("pub/sub emulator, chunk 100", runs)
+    publish("queue_speed", rows, items=options.items, repeats=options.repeats, load_average=os.getloadavg())
+
+
+def sqlite_rows(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for chunk, count in ((100, options.items), (1, max(500, options.items // 20))):
+        runs = [sqlite_runs(folder, count, chunk, f"{chunk}-{n}") for n in range(options.repeats)]
+        rows += median_rows(f"sqlite, one file, FULL, chunk {chunk}", runs)
+    if options.peers:
+        with Redis():
+            for name in ("huey", "celery", "dramatiq"):
+                runs = [{name: peer(options.peers, name, folder, 1500)} for _ in range(min(2, options.repeats))]
+                rows += median_rows("peer, safest settings, one UPSERT per item", runs)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What is put under fault: an attempt that claims, saves and prunes, and a restore, all of it the product's own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from holdfast.checkpoint.arena import Pool
+from holdfast.checkpoint.effects import drive
+from holdfast.checkpoint.engine import Engine
+from holdfast.checkpoint.garbage import Collected, collect
+from holdfast.checkpoint.head import AttemptRow, Committed
+from holdfast.checkpoint.ledger import RunLedger
+from holdfast.checkpoint.protocol import read_head
+from holdfast.checkpoint.retention import KeepLast, retained
+from holdfast.clock import Clock, ManualClock
+from holdfast.stores.base import Store
+
+State = dict[str, Any]
+PART_BYTES = 4096
+FROZEN = bytes(range(256)) * 32  # exactly two parts that never change: later saves refer to them
+
+
+class InlineExecutor(Executor):
+    """Does the work at once: the same operations in an order that a seed replays."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        return future
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        return map(fn, *iterables)
+
+
+INLINE = InlineExecutor()
+
+
+def make_engine(store: Store, clock: Clock, *, inline: bool) -> Engine:
+    """Small parts, so that a small state has several."""
+    engine = Engine(store, clock=clock, threads=2, part_bytes=PART_BYTES)
+    if inline:
+        engine._executor = INLINE  # type: ignore[assignment]
+        engine._pool = Pool(2, INLINE)
+    return engine
+
+
+def make_state(rng: random.Random, step: int, *, parts: int = 2) -> State:
+    """Values that name their step, so that a mix of two saves can never pass for either."""
+    state: State = {"frozen": FROZEN, "step": step}
+    for number in range(parts):
+        state[f"leaf-{number}"] = b"%d/%d:" % (step, number) + rng.randbytes(rng.randint(4100, 5000))
+    return state
+
+
+class Attempt:
+    """One process life: claims the run when made."""
+
+    def __init__(self, store: Store, *, keep: int = 2, inline: bool = False, clock: Clock | None = None) -> None:
+        self.store = store
+        self.keep = KeepLast(keep)
+        self.clock = clock or ManualClock()
+        self.ledger = RunLedger(store, "run", clock=self.clock)
+        self.ledger.claim(AttemptRow(attempt=0, started_at=self.ledger.now()))
+        self.engine = make_engine(store, self.clock, inline=inline)
+
+    @property
+    def number(self) -> int:
+        return self.ledger.head.attempt
+
+    def restore(self) -> tuple[int, State] | None:
+        """Where this attempt resumes."""
+        found = self.engine.restore_newest(self.ledger.head)
+        return None if found is None else (found[0].step, found[1])
+
+    def save(self, step: int, state: State) -> None:
+        """Acknowledged once this returns."""
+        snapshot = self.engine.snapshot(step, state)
+        try:
+            persisted = self.engine.persist(snapshot, self.number)
+        except BaseException as error:
+            snapshot.release()
+            if isinstance(error, Exception):
+                self.ledger.check_owner()
+            raise
+        row = Committed(step, self.number, self.ledger.now(), persisted.size, persisted.inventory_sha256)
+        self.ledger.commit(row, keep=lambda rows: retained(self.keep, rows))
+        self.engine.committed(persisted)
+
+    def prune(self) -> Collected:
+        """Remove what no kept checkpoint needs."""
+        return drive(collect(self.number, self.engine.in_flight), self.store, self.clock)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def restore_all(store: Store) -> list[tuple[int, State]]:
+    """Every checkpoint that the head lists, newest first; ``CorruptError`` when one of them is not whole."""
+    clock = ManualClock()
+    held = drive(read_head(), store, clock)
+    if held is None:
+        return []
+    engine = make_engine(store, clock, inline=True)
+    return [(row.step, engine.restore(row)) for row in held.head.checkpoints]

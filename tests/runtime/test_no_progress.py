@@ -1,0 +1,77 @@
+"""Which attempts count as no progress: those that failed, and those that outlived two intervals without a commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.checkpoint.head import AttemptRow, Head, decode
+from holdfast.checkpoint.ledger import check_progress
+from holdfast.clock import ManualClock
+from holdfast.errors import NoProgressError
+from holdfast.model.exits import Outcome
+from holdfast.runtime.books import Books
+from holdfast.runtime.environment import Settings
+from holdfast.runtime.guard import Guard
+from holdfast.runtime.options import RunOptions
+
+QUIET = Settings(metadata="off", checkpoint_seconds=60.0)
+
+
+def row(kind: str) -> AttemptRow:
+    start = AttemptRow(attempt=1, started_at="2026-11-15T00:00:00Z", first_step=5, last_step=4)
+    changes = {
+        "failed": {"outcome": Outcome.FAILED},
+        "stalled": {"outcome": Outcome.LOST, "stalled": True},
+        "quick": {"outcome": Outcome.LOST},
+        "interrupted": {"outcome": Outcome.INTERRUPTED},
+        "progress": {"outcome": Outcome.FAILED, "last_step": 9, "stalled": True},
+    }[kind]
+    import dataclasses
+
+    return dataclasses.replace(start, **changes)
+
+
+@given(
+    st.lists(st.sampled_from(["failed", "stalled", "quick", "interrupted", "progress"]), max_size=40), st.integers(1, 8)
+)
+def test_only_failed_and_stalled_attempts_since_the_last_progress_count(kinds: list[str], most: int) -> None:
+    rows = tuple(row(kind) for kind in [*kinds, "quick"])  # the last is the attempt that asks
+    head = Head(run="memory://x", attempt=len(rows), token="t", attempts=rows)
+    since = kinds[len(kinds) - kinds[::-1].index("progress") :] if "progress" in kinds else kinds
+    stuck = sum(kind in ("failed", "stalled") for kind in since)
+    if stuck >= most:
+        with pytest.raises(NoProgressError, match=f"the last {stuck} attempts"):
+            check_progress(head, most)
+    else:
+        check_progress(head, most)
+
+
+def test_an_attempt_that_outlives_two_intervals_without_a_commit_is_written_down_as_stalled(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/run"
+    clock = ManualClock()
+    guard = Guard(settings=QUIET, clock=clock)
+    books = Books(url, None, RunOptions(settings=QUIET), guard)
+    books.open()
+    started = clock.monotonic()
+    books.loop_starts(0)  # its watch waits on the manual clock: two intervals pass at once
+    for _ in range(500):
+        head = decode((tmp_path / "run" / "HEAD.json").read_bytes())
+        if head.row.stalled:
+            break
+        import time
+
+        time.sleep(0.01)
+    assert head.row.stalled
+    assert clock.monotonic() - started >= 120
+    books.release()
+    for _ in range(4):
+        again = Books(url, None, RunOptions(settings=QUIET), Guard(settings=QUIET, clock=ManualClock()))
+        again.open()
+        again._ledger.record(stalled=True)  # type: ignore[union-attr]
+        again.release()
+    with pytest.raises(NoProgressError, match="the last 5 attempts"):
+        Books(url, None, RunOptions(settings=QUIET), Guard(settings=QUIET, clock=ManualClock())).open()
