@@ -38,6 +38,9 @@ class Assumptions:
     windows: int = 2500
     """Replays of each capacity class."""
 
+    most_ticks: int = 600
+    """The horizon is cut into at most this many ticks."""
+
     seed: int = 0
     confidence: float = 0.95
     """Share of replays that must keep the deadline."""

@@ -23,7 +23,6 @@ POLICY = {
     CapacityClass.ON_DEMAND: "on-demand",
     CapacityClass.HYBRID: "hybrid",
 }
-MAX_TICKS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def lay_ground(
         last = max(1, trace.ticks - int(horizon_seconds / trace.tick_seconds))
         starts = np.random.default_rng(assumptions.seed).integers(0, last, assumptions.windows)
         return Ground(trace.tick_seconds, Openings(trace.tick_seconds, table, starts), waits, f"the trace {trace.id}")
-    tick = max(300.0, math.ceil(horizon_seconds / MAX_TICKS / 60) * 60.0)
+    tick = max(300.0, math.ceil(horizon_seconds / assumptions.most_ticks / 60) * 60.0)
     regimes = suitable_regimes(spec.nodes)
     table = draw_bursty(
         regimes,

@@ -9,9 +9,10 @@ from typing import Any
 from holdfast.catalogue.catalogue import Catalogue, Machine, Prices
 from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
 from holdfast.plan.assumptions import Assumptions
+from holdfast.plan.flips import Flip, Question, find_flips
 from holdfast.plan.grace import Grace, judge_grace
 from holdfast.plan.options import Ground, Option, evaluate, lay_ground, rule_out, scenario_of
-from holdfast.plan.reasons import Flip, advise_workload, explain, flips
+from holdfast.plan.reasons import advise_workload, explain
 from holdfast.replay.interval import Advice, advise
 from holdfast.replay.optimum import load_numpy
 from holdfast.replay.scenario import Saving
@@ -86,7 +87,7 @@ def make_plan(
         tuple(options),
         interval,
         grace,
-        tuple(flips(options, choice)),
+        tuple(find_flips(options, choice, Question(spec, scenario, ground, assumed, transfer))),
         tuple(advise_workload(spec, machine, choice, grace)),
         ground.described,
         assumed,
