@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.model.workload import CapacityClass, WorkloadSpec
 from holdfast.plan.assumptions import Assumptions
-from holdfast.plan.options import Ground, Option, evaluate
+from holdfast.plan.options import Ground, Option, evaluate, merit
 from holdfast.replay.optimum import load_numpy
 from holdfast.replay.scenario import Scenario
 
@@ -99,7 +99,7 @@ class _Chooser:
 
     def best(self, prices: dict[CapacityClass, float]) -> CapacityClass:
         """The class with the least median cost under these prices."""
-        costs = {kind: round(self._cost(kind, prices), 2) for kind in self._kinds}
+        costs = {kind: merit(kind, self._cost(kind, prices)) for kind in self._kinds}
         return min(costs, key=lambda kind: costs[kind])
 
     def _cost(self, kind: CapacityClass, prices: dict[CapacityClass, float]) -> float:

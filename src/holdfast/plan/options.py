@@ -17,6 +17,15 @@ from holdfast.replay.scenario import Saving, Scenario
 from holdfast.replay.synthetic import draw_bursty, lognormal_waits
 from holdfast.replay.trace import Trace
 
+BLEND_HANDICAP = 1.01
+"""A blend of classes must be at least this much cheaper than a single one: it has more parts that can fail."""
+
+
+def merit(kind: CapacityClass, cost_usd: float) -> float:
+    """What classes are compared by."""
+    return round(cost_usd * (BLEND_HANDICAP if kind == CapacityClass.HYBRID else 1.0), 2)
+
+
 POLICY = {
     CapacityClass.SPOT: "spot-only",
     CapacityClass.FLEX_START: "flex-start",

@@ -11,7 +11,7 @@ from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.flips import Flip, Question, find_flips
 from holdfast.plan.grace import Grace, judge_grace
-from holdfast.plan.options import Ground, Option, evaluate, lay_ground, rule_out, scenario_of
+from holdfast.plan.options import Ground, Option, evaluate, lay_ground, merit, rule_out, scenario_of
 from holdfast.plan.reasons import advise_workload, explain
 from holdfast.replay.interval import Advice, advise
 from holdfast.replay.optimum import load_numpy
@@ -95,10 +95,10 @@ def make_plan(
 
 
 def _merit(option: Option) -> tuple[float, float]:
-    """By median cost; among equals, by the bad end of the finish."""
+    """By median cost, with a handicap for the blend; among equals, by the bad end of the finish."""
     assert option.cost_usd is not None
     assert option.finish_hours is not None
-    return round(option.cost_usd.p50, 2), option.finish_hours.p95
+    return merit(option.kind, option.cost_usd.p50), option.finish_hours.p95
 
 
 def choose_interval(spec: WorkloadSpec, grace: Grace, ground: Ground) -> Advice:

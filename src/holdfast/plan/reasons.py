@@ -20,9 +20,8 @@ def explain(prices: Prices, options: Sequence[Option], choice: Option | None, gr
         best = min(rivals, key=lambda option: option.cost_usd.p50 if option.cost_usd else 0.0)
         assert best.cost_usd is not None
         less = best.cost_usd.p50 - choice.cost_usd.p50
-        reasons.append(
-            f"{choice.kind} costs ${choice.cost_usd.p50:,.2f} in the median replay, ${less:,.2f} less than {best.kind}"
-        )
+        than = f"${less:,.2f} less than {best.kind}" if less >= 0.005 else f"as much as {best.kind}, with fewer parts"
+        reasons.append(f"{choice.kind} costs ${choice.cost_usd.p50:,.2f} in the median replay, {than}")
     elif choice.cost_usd:
         reasons.append(
             f"{choice.kind} is the only class that keeps every promise; it costs ${choice.cost_usd.p50:,.2f}"

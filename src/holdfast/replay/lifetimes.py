@@ -94,6 +94,7 @@ class Schedules:
     def __init__(self, lifetime: Lifetime, timing: Timing) -> None:
         np = load_numpy()
         self._np = np
+        self._solved: dict[int | None, tuple[Any, Any]] = {}
         grid = timing.grid_seconds
         self.timing = timing
         self._work = max(1, math.ceil(timing.work_seconds / grid - 1e-9))
@@ -139,6 +140,11 @@ class Schedules:
 
     def _solve(self, fixed: int | None) -> tuple[Any, Any]:
         """M over work left (rows) and ages (columns), and the interval chosen at each."""
+        if fixed not in self._solved:
+            self._solved[fixed] = self._induct(fixed)
+        return self._solved[fixed]
+
+    def _induct(self, fixed: int | None) -> tuple[Any, Any]:
         np = self._np
         ages = np.arange(self._ages + 1)
         values = np.zeros((self._work + 1, self._ages + 1))
