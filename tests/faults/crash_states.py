@@ -67,6 +67,8 @@ def record_trace(rng: random.Random, bug: str | None, report: Report) -> list[Op
             report.deaths += 1
         elif fault < 0.8:
             fs.fail_sync_at = rng.randint(0, 3 if early else 26)
+            if rng.random() < 0.3:  # of the claims and commits alone
+                fs.fail_only, fs.fail_sync_at = ROOT, rng.randint(1, 4)
         with contextlib.suppress(Crash):
             _live(rng, fs, planted.wrap_store(bug, open_store(planted.wrap_fs(bug, fs))))
         report.failed_syncs += any(op.kind.startswith("bad") for op in log)

@@ -216,6 +216,7 @@ class RecordingFS(MemoryFS):
         self.log: list[Op] = [] if log is None else log
         self.numbers = 1 + max((node.number for node in self.names.values()), default=0)
         self.fail_sync_at = -1
+        self.fail_only = ""  # a directory: then only its syncs are counted
         self.die_at = -1
         self._syncs = 0
         self._dead = False
@@ -231,6 +232,9 @@ class RecordingFS(MemoryFS):
         self.log.append(op)
 
     def _sync(self, good: Op, bad: Op) -> None:
+        if self.fail_only and good.path != self.fail_only:
+            self._add(good)
+            return
         self._syncs += 1
         if self._syncs - 1 == self.fail_sync_at:
             self._add(bad)

@@ -55,7 +55,7 @@ def check(path: str, split: bool, enqueued: set[str], done: set[str]) -> int:
     queue = SqliteQueue(f"{path}/queue.db")
     sink = SqliteSink(f"{path}/{'sink' if split else 'queue'}.db")
     states = dict(queue.entries())
-    stored = {key: sink.get(key) for key in sink.keys()}  # noqa: SIM118
+    stored = {key: sink.get(key) for key in sink.keys()}
     broken += len(enqueued - states.keys())
     broken += sum(states.get(key) != "done" or stored.get(key) != json.dumps("of " + key) for key in done)
     broken += sum(state == "done" and key not in stored for key, state in states.items())

@@ -126,7 +126,7 @@ def assert_all_right(queue_url: str, sink_url: str) -> None:
     told = json.loads(audit.stdout)
     assert (audit.returncode, told["enqueued"], told["recorded"], told["dead"]) == (0, ITEMS, ITEMS, 0), told
     sink = open_sink(sink_url)
-    found = {key: json.loads(sink.get(key)) for key in sink.keys()}  # noqa: SIM118
+    found = {key: json.loads(sink.get(key)) for key in sink.keys()}
     sink.close()
     assert found == {f"k{n:05d}": {"sq": n**2} for n in range(ITEMS)}
 

@@ -137,7 +137,7 @@ def test_the_whole_command_drains_skips_duplicates_and_audits_clean(place, tmp_p
     assert code == 0, err
     assert told["done"] + told["skipped"] >= 300
     sink = open_sink(place.sink)
-    assert {key: sink.get(key) for key in sink.keys()} == {f"k{n:05d}": str(n * 3) for n in range(300)}  # noqa: SIM118
+    assert {key: sink.get(key) for key in sink.keys()} == {f"k{n:05d}": str(n * 3) for n in range(300)}
     sink.close()
     audit = holdfast("audit", "--queue", place.queue, "--sink", place.sink, "--json")
     assert (audit.returncode, json.loads(audit.stdout)["recorded"]) == (0, 300)

@@ -32,7 +32,7 @@ def filled(place):
 def results(place) -> dict[str, object]:
     sink = open_sink(place.sink)
     try:
-        return {key: json.loads(sink.get(key)) for key in sink.keys()}  # noqa: SIM118
+        return {key: json.loads(sink.get(key)) for key in sink.keys()}
     finally:
         sink.close()
 

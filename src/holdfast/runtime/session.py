@@ -15,11 +15,10 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from holdfast.errors import Interrupted, RunError, SupersededError, UsageError
-from holdfast.model.exits import Outcome
 from holdfast.model.notice import Cause, Notice
 from holdfast.runtime.books import Books
 from holdfast.runtime.budget import GraceBudget
-from holdfast.runtime.drain import DrainStep, SaveChoice, Saving, choose_saving
+from holdfast.runtime.ending import Ending
 from holdfast.runtime.gang import Gang
 from holdfast.runtime.guard import Guard, active
 from holdfast.runtime.options import RunOptions
@@ -48,6 +47,7 @@ class Run:
         self._guard = shared or Guard(chain=options.chain, settings=options.settings)
         self._books = Books(url, total_steps, options, self._guard)
         self._saver = Saver(self._guard.clock, self._guard.durations)
+        self._ending = Ending(self._guard, self._books, self._saver)
         self._step = -1  # the step in progress, or the last one finished
         self._reached = 0  # the step that the loop is in or would enter next
         self._planned = -1  # the step at whose end rank 0 of a gang wants a checkpoint
@@ -60,7 +60,6 @@ class Run:
         self._wants_save = False
         self._due = _NEVER  # monotonic seconds at which the next boundary has to be looked at
         self._due_step = _NEVER  # the step at whose end it has to be looked at
-        self._choice: SaveChoice | None = None
         self._interruption: Interrupted | None = None
         self._owner = os.getpid()
 
@@ -134,7 +133,7 @@ class Run:
         if self._books.is_finished:
             return
         self._begin()
-        if self._guard.notice is not None:
+        if self._guard.notice is not None and self._books.gang is None:
             self._interrupt(step - 1)  # no time is left for a step that nobody may see the end of
         total = _NEVER if self._total is None else self._total
         add = self._guard.durations.series("step").append
@@ -181,7 +180,7 @@ class Run:
         if now:
             self._completed = max(self._completed, self._step)
             self._saver.wait()
-            self._commit_now(self._completed)
+            self._ending.commit_now(self._completed)
         else:
             self._wants_save = True
             self._due = _NOW
@@ -269,51 +268,13 @@ class Run:
             self._planned = step + 2 + int(_HEARD_WITHIN_POLLS * gang.world.pause_seconds / pace)
             gang.world.say("save-at", self._planned)
 
-    def _commit_now(self, step: int, **final: Any) -> None:
-        """Save and wait until it is committed; the saver's thread does it, so that a deadline can end the waiting."""
-        if not self._books.exists:
-            return
-        self._saver.submit(self._books.prepare(step, **final))
-        if not self._saver.wait(self._guard.budget.remaining_seconds):
-            raise TimeoutError("the deadline came before the checkpoint was committed")
-        if self._saver.superseded is not None:
-            raise self._saver.superseded
-        if self._saver.error is not None:
-            raise self._saver.error
-
     # -- the end
 
     def _interrupt(self, step: int) -> None:
         notice = self._guard.notice
         assert notice is not None
-        self._drain(step, notice.cause)
+        self._ending.drain(step, notice.cause)
         self._leave(notice.cause, notice.detail)
-
-    def _drain(self, step: int, cause: str) -> None:
-        """Save what fits, then the program's own steps; numbers go to the log."""
-        first = []
-        if self._books.exists and step < self._books.next_step:  # nothing has happened since the last commit
-            self._saver.wait(self._guard.budget.remaining_seconds)
-            self._books.close(Outcome.INTERRUPTED, cause)
-        elif self._books.exists:
-            self._choice = choose_saving(
-                self._guard.budget,
-                full_seconds=self._books.full_save_seconds(),
-                in_flight_seconds=self._saver.in_flight_seconds(),
-            )
-            log.warning("drain: %s", self._choice, extra={"action": "drain_started", "step": step})
-            first.append(DrainStep("save", lambda: self._save_last(step, cause)))
-        self._guard.drain(first)
-
-    def _save_last(self, step: int, cause: str) -> None:
-        remaining = self._guard.budget.remaining_seconds
-        assert self._choice is not None
-        if self._choice.saving is not Saving.COMMITTED:
-            self._saver.wait(remaining)
-        if self._choice.saving is Saving.FULL and not self._saver.busy:
-            self._commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
-        elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
-            self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
 
     def _leave(self, cause: Cause, detail: str) -> NoReturn:
         """Out, without another word to the store."""
@@ -322,19 +283,6 @@ class Run:
 
     def _leave_superseded(self, error: SupersededError) -> NoReturn:
         self._leave(Cause.SUPERSEDED, str(error))
-
-    def _finish(self) -> None:
-        """The block ended: all steps are done, or the program left its loop by itself, which counts the same."""
-        self._saver.wait()
-        if self._saver.superseded is not None:
-            self._leave_superseded(self._saver.superseded)
-        if not self._books.exists or (self._books.is_finished and not self._started):
-            self._books.close(Outcome.FINISHED)
-        elif self._completed >= self._books.next_step:
-            self._commit_now(self._completed, finished=True, outcome=Outcome.FINISHED)
-            log.info("checkpoints cost %.2g %% of the time", 100 * self.overhead, extra={"action": "overhead"})
-        else:
-            self._books.close(Outcome.FINISHED, finished=True)
 
     def _describe(self) -> dict[str, object]:
         saved = f"step {self._books.next_step - 1}" if self._books.exists and self._books.next_step else "nothing"
@@ -378,7 +326,7 @@ class Run:
                 ending = self._end_of_block()
             elif isinstance(error, SystemExit) and not isinstance(error, Interrupted) and error.code in (None, 0):
                 ending = self._end_of_block() or error
-            self._close_books(ending)
+            self._ending.write_down(ending)
             if self._owns_guard:
                 self._guard.end(ending)
             if ending is not None and ending is not error:
@@ -397,23 +345,12 @@ class Run:
             return self._interruption  # it was raised, and the program swallowed it: it stands all the same
         try:
             if self._guard.told and notice is not None:
-                self._drain(self._completed, notice.cause)
+                self._ending.drain(self._completed, notice.cause)
                 return Interrupted(self._guard.settings.interrupted_code, cause=notice.cause, detail=notice.detail)
-            self._finish()
-        except (Interrupted, Exception) as error:  # noqa: BLE001 - handed on: the caller ends by it
+            self._ending.finish(self._completed, started=self._started)
+        except Exception as error:  # noqa: BLE001 - handed on: the caller ends by it
             return error
         return None
-
-    def _close_books(self, error: BaseException | None) -> None:
-        """A failure is written down too; nothing is saved then, since the step was cut short."""
-        if error is None or isinstance(error, SystemExit) or not self._books.exists:
-            return
-        cause = self._guard.interruption_in(error)
-        self._saver.wait(min(5.0, self._guard.budget.remaining_seconds))
-        if cause is Cause.SUPERSEDED or self._saver.busy:
-            return
-        outcome = Outcome.FAILED if cause is None else Outcome.INTERRUPTED
-        self._books.close(outcome, cause or type(error).__name__)
 
     def _check_open(self) -> None:
         if self._ended or _open is not self:
