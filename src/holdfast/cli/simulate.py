@@ -14,7 +14,8 @@ from holdfast.cli.main import add_output
 from holdfast.errors import SettingError, UsageError
 from holdfast.replay.roster import NAMES, NEEDS_FLEX_PRICE, check_name
 from holdfast.replay.scenario import Saving, Scenario, cut, floor_ticks
-from holdfast.replay.trace import Trace, read_traces
+from holdfast.replay.synthetic import MODELS, draw_model
+from holdfast.replay.trace import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
 from holdfast.simulate.windows import draw_starts, outcome_row, run_many, run_one, summary_row
 
 MAX_TRACE_BYTES = 256 << 20
@@ -31,7 +32,9 @@ Prices are those of the whole gang per hour. Several --trace-id give a free choi
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = _EPILOG
-    parser.add_argument("--traces", required=True, metavar="FILE", help="capacity traces, JSONL or CSV")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--traces", metavar="FILE", help="capacity traces, JSONL or CSV")
+    source.add_argument("--model", choices=tuple(MODELS), help="a made-up history from a fitted model, by --seed")
     parser.add_argument("--trace-id", action="append", metavar="ID", help="which trace; repeat for several zones")
     parser.add_argument("--nodes", type=whole, default=1, metavar="N", help="gang size (default: 1)")
     parser.add_argument("--work-hours", type=positive, required=True, metavar="C")
@@ -62,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     scenario = _scenario(args)
     if scenario.flex_start_usd_per_hour is None and set(policies) & set(NEEDS_FLEX_PRICE):
         raise SettingError("the policy flex-start needs a price", help="add --flex-start-price")
-    traces = _choose(read_traces(read_text(args.traces), args.traces, tick_seconds=args.tick_seconds), args)
+    traces = _traces(args, scenario)
     result: dict[str, Any] = {"trace_ids": [trace.id for trace in traces], "nodes": scenario.nodes}
     if args.windows is None:
         window = cut(traces, nodes=scenario.nodes, start_seconds=args.start_hours * 3600)
@@ -103,6 +106,18 @@ def _scenario(args: argparse.Namespace) -> Scenario:
 def _seconds(hours: float) -> float:
     """Hours as typed, to the microsecond: 0.1 h is 360 s and nothing else."""
     return round(hours * 3600, 6)
+
+
+def _traces(args: argparse.Namespace, scenario: Scenario) -> list[Trace]:
+    if args.traces:
+        return _choose(read_traces(read_text(args.traces), args.traces, tick_seconds=args.tick_seconds), args)
+    tick = args.tick_seconds or DEFAULT_TICK_SECONDS
+    ticks = max(5000, 20 * floor_ticks(scenario.deadline_seconds, tick))
+    if ticks > MAX_TICKS:
+        raise SettingError("the deadline is too many ticks away for a made-up history", help="raise --tick-seconds")
+    table = draw_model(args.model, windows=1, ticks=ticks, tick_seconds=tick, seed=args.seed)
+    counts = [int(there) * args.nodes for there in table[0]]
+    return [from_counts(args.model, counts, tick_seconds=tick, nodes=args.nodes, source=MODELS[args.model].source)]
 
 
 def _choose(traces: list[Trace], args: argparse.Namespace) -> list[Trace]:
