@@ -111,6 +111,14 @@ def test_figures_are_consistent():
     assert make_plan(made.spec, bundled_catalogue(), assumptions=QUICK).because == made.because
 
 
+@pytest.mark.parametrize(("hours", "deadline"), [("0.02", "1h"), ("1", "9000d"), ("100000", "99999d")])
+def test_short_work_and_far_deadlines_are_billed_sanely(hours, deadline):
+    text = TRAIN.replace("hours: 72", f"hours: {hours}").replace("deadline: 168h", f"deadline: {deadline}")
+    paid = plan(text).option(CapacityClass.ON_DEMAND)
+    least = (float(hours) + 0.1) * paid.usd_per_hour
+    assert least * 0.99 <= paid.cost_usd.p50 <= least * 1.25 + paid.usd_per_hour / 60
+
+
 def test_wishes_are_obeyed_or_refused():
     assert plan(TRAIN + "capacity: on-demand\n").choice == CapacityClass.ON_DEMAND
     rigid = plan(TRAIN + "tolerance: {interruptible: false}\n")

@@ -123,6 +123,7 @@ def test_a_window_past_the_end_says_so(files, capsys):
         (["--traces", "/nonexistent/t.jsonl"], "cannot be read"),
         (["--traces", "/"], "cannot be read"),
         (["--start-hours", "1000"], "past the end"),
+        (["--work-hours", "1e12"], "shorten it"),
         (["--windows", "5", "--deadline-hours", "1000"], "does not fit the trace"),
     ],
 )

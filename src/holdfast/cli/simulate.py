@@ -66,6 +66,11 @@ def run(args: argparse.Namespace) -> int:
     if scenario.flex_start_usd_per_hour is None and set(policies) & set(NEEDS_FLEX_PRICE):
         raise SettingError("the policy flex-start needs a price", help="add --flex-start-price")
     traces = _traces(args, scenario)
+    longest = max(scenario.work_seconds, scenario.deadline_seconds) / traces[0].tick_seconds
+    if longest > MAX_TICKS:
+        raise SettingError(
+            f"work or deadline is {longest:.3g} ticks long, more than {MAX_TICKS}", help="shorten it, or check the unit"
+        )
     result: dict[str, Any] = {"trace_ids": [trace.id for trace in traces], "nodes": scenario.nodes}
     if args.windows is None:
         window = cut(traces, nodes=scenario.nodes, start_seconds=args.start_hours * 3600)

@@ -81,6 +81,14 @@ class Ground:
     described: str
 
 
+def watched_seconds(spec: WorkloadSpec) -> float:
+    """How long a replay is watched: to the deadline, but not for ever when that is far beyond the work."""
+    work = spec.work_seconds or 0.0
+    if spec.deadline_seconds is None:
+        return 3 * work + 86_400
+    return min(spec.deadline_seconds, 10 * work + 86_400)
+
+
 def lay_ground(
     spec: WorkloadSpec, assumptions: Assumptions, horizon_seconds: float, traces: list[Trace] | None
 ) -> Ground:
@@ -98,7 +106,9 @@ def lay_ground(
         last = max(1, trace.ticks - int(horizon_seconds / trace.tick_seconds))
         starts = np.random.default_rng(assumptions.seed).integers(0, last, assumptions.windows)
         return Ground(trace.tick_seconds, Openings(trace.tick_seconds, table, starts), waits, f"the trace {trace.id}")
-    tick = max(300.0, math.ceil(horizon_seconds / assumptions.most_ticks / 60) * 60.0)
+    # Ticks are billed whole, so that a tick must be short beside the work.
+    coarse = math.ceil(horizon_seconds / assumptions.most_ticks / 60) * 60.0
+    tick = max(60.0, min(coarse, math.floor((spec.work_seconds or 0.0) / 20 / 60) * 60.0))
     regimes = suitable_regimes(spec.nodes)
     table = draw_bursty(
         regimes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from holdfast.plan.options import POLICY, Option, Spread, lay_ground, scenario_of
+from holdfast.plan.options import POLICY, Option, Spread, lay_ground, scenario_of, watched_seconds
 from holdfast.plan.planner import Plan
 from holdfast.replay.engine import replay
 from holdfast.replay.roster import POLICIES
@@ -88,7 +88,7 @@ def example(plan: Plan, traces: list[Trace] | None = None) -> Outcome | None:
     spec = plan.spec
     if plan.choice is None or spec.work_seconds is None:
         return None
-    deadline = spec.deadline_seconds or 3.0 * spec.work_seconds + 86_400
+    deadline = watched_seconds(spec)
     ground = lay_ground(spec, plan.assumptions, max(deadline, 2 * spec.work_seconds), traces)
     openings = ground.openings
     row = openings.zones[EXAMPLE_WINDOW if openings.own else 0][int(openings.starts[EXAMPLE_WINDOW]) :]

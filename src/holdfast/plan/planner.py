@@ -11,7 +11,7 @@ from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.flips import Flip, Question, find_flips
 from holdfast.plan.grace import Grace, judge_grace
-from holdfast.plan.options import Ground, Option, evaluate, lay_ground, merit, rule_out, scenario_of
+from holdfast.plan.options import Ground, Option, evaluate, lay_ground, merit, rule_out, scenario_of, watched_seconds
 from holdfast.plan.reasons import advise_workload, explain
 from holdfast.replay.interval import Advice, advise
 from holdfast.replay.optimum import load_numpy
@@ -20,9 +20,6 @@ from holdfast.replay.trace import Trace
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 30.0, 1800.0
 """The runtime's own bounds."""
-
-ROOM = 3.0
-"""Without a deadline, a run is watched for this many times its work, and a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def make_plan(
     options = rule_out(spec, prices, spec.nodes)
     if spec.work_seconds is None:
         return _endpoint(spec, machine, region, prices, options, grace, assumed)
-    deadline = spec.deadline_seconds or ROOM * spec.work_seconds + 86_400
+    deadline = watched_seconds(spec)
     ground = lay_ground(spec, assumed, max(deadline, 2 * spec.work_seconds), traces)
     interval = choose_interval(spec, grace, ground)
     saving = Saving(
