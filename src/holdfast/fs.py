@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
+DIRECT_ALIGNMENT = 4096
+COLD_READ_FROM_BYTES = 1 << 20
 
 # statfs(2) magic numbers of file systems on which rename and fsync do not mean what a commit needs.
 _NOT_ATOMIC = {
@@ -118,7 +120,8 @@ class SystemFS:
             view, offset = view[count:], offset + count
 
     def read_into(self, fd: int, buffer: memoryview, offset: int) -> int:
-        done, view = 0, buffer.cast("B")
+        view = buffer.cast("B")
+        done = _read_cold(fd, view, offset) if len(view) >= COLD_READ_FROM_BYTES else 0
         while done < len(view):
             count = os.preadv(fd, [view[done:]], offset + done)
             if count == 0:
@@ -198,6 +201,34 @@ class SystemFS:
             yield
         finally:
             os.close(fd)
+
+
+def _read_cold(fd: int, view: memoryview, offset: int) -> int:
+    """Read past the page cache what is not in it, at the speed of the disk; 0 where the ordinary way has to do.
+
+    Asking for cached pages alone tells in microseconds which case it is; whatever goes wrong here is left to the
+    ordinary read, which then tells it.
+    """
+    import ctypes
+
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if not view.readonly else 1
+    if offset % DIRECT_ALIGNMENT or len(view) % DIRECT_ALIGNMENT or address % DIRECT_ALIGNMENT:
+        return 0
+    try:
+        return os.preadv(fd, [view], offset, os.RWF_NOWAIT)
+    except OSError as error:
+        if error.errno != errno.EAGAIN:  # not supported here
+            return 0
+    try:
+        direct = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return os.preadv(direct, [view], offset)
+    except OSError:
+        return 0
+    finally:
+        os.close(direct)
 
 
 def unsafe_filesystem(path: str) -> str | None:

@@ -18,12 +18,11 @@ from collections.abc import Iterator
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ConflictError, StoreError, StoreUnavailableError, UrlError
-from holdfast.fs import FS, Buffer, SystemFS
+from holdfast.fs import DIRECT_ALIGNMENT, FS, Buffer, SystemFS
 from holdfast.stores.base import ABSENT, TEMPORARY, Blob, Entry, check_key, check_prefix, is_key
 from holdfast.stores.file_errors import DirectWriteRefused, file_errors, last_chance
 from holdfast.stores.file_tree import Tree
 
-DIRECT_ALIGNMENT = 4096
 DIRECT_FROM_BYTES = 1 << 20  # below this the page cache is as fast and needs no alignment
 LOCK_TIMEOUT_SECONDS = 10.0
 PREPARE_TRIES = 5
