@@ -19,11 +19,16 @@ class Command(NamedTuple):
 
 COMMANDS: tuple[Command, ...] = (
     Command("demo", "holdfast.cli.demo", "First", "the whole story on this machine, in under a minute"),
-    Command("work", "holdfast.cli.work", "Batch", "run workers: lease, compute, record, acknowledge"),
-    Command("enqueue", "holdfast.cli.enqueue", "Batch", "put items into a queue, once per key"),
-    Command("queue", "holdfast.cli.queue", "Batch", "what is left, what died and why, another try"),
-    Command("audit", "holdfast.cli.audit", "Batch", "prove that every item is accounted for"),
+    Command("init", "holdfast.cli.init", "First", "a working project to start from: train or batch"),
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
     Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
+    Command("bill", "holdfast.cli.bill", "Runs", "what a run has cost, per useful step"),
+    Command("enqueue", "holdfast.cli.enqueue", "Batch", "put items into a queue, once per key"),
+    Command("work", "holdfast.cli.work", "Batch", "run workers: lease, compute, record, acknowledge"),
+    Command("queue", "holdfast.cli.queue", "Batch", "what is left, what died and why, another try"),
+    Command("audit", "holdfast.cli.audit", "Batch", "prove that every item is accounted for"),
+    Command("plan", "holdfast.cli.plan", "Plan", "which capacity for a workload, why, what it costs, when it ends"),
+    Command("simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies"),
+    Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
 )

@@ -1,0 +1,151 @@
+"""The decision: every class weighed on the same histories, the cheapest that can keep its promises, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.catalogue.catalogue import Catalogue, Machine, Prices
+from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
+from holdfast.plan.assumptions import Assumptions
+from holdfast.plan.flips import Flip, Question, find_flips
+from holdfast.plan.grace import Grace, judge_grace
+from holdfast.plan.options import Ground, Option, evaluate, lay_ground, merit, rule_out, scenario_of, watched_seconds
+from holdfast.plan.reasons import advise_workload, explain
+from holdfast.replay.interval import Advice, advise
+from holdfast.replay.optimum import load_numpy
+from holdfast.replay.scenario import Saving
+from holdfast.replay.trace import Trace
+
+SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 30.0, 1800.0
+"""The runtime's own bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was decided, and everything that it was decided from."""
+
+    spec: WorkloadSpec
+    machine: Machine
+    region: str
+    prices: Prices
+    choice: CapacityClass | None
+    """None: nothing can keep the promises."""
+    because: tuple[str, ...]
+    options: tuple[Option, ...]
+    interval: Advice
+    grace: Grace
+    flips: tuple[Flip, ...]
+    advice: tuple[str, ...]
+    basis: str
+    assumptions: Assumptions
+
+    def option(self, kind: CapacityClass) -> Option:
+        return next(item for item in self.options if item.kind == kind)
+
+
+def make_plan(
+    spec: WorkloadSpec,
+    catalogue: Catalogue,
+    *,
+    assumptions: Assumptions | None = None,
+    traces: list[Trace] | None = None,
+) -> Plan:
+    """Weigh every class and choose."""
+    assumed = assumptions or Assumptions()
+    machine = catalogue.machine_for(spec.accelerator, spec.accelerator_count, spec.region)
+    region = spec.region or catalogue.cheapest_region(machine.name)
+    prices = catalogue.price(machine.name, region)
+    grace = judge_grace(spec, assumed)
+    options = rule_out(spec, prices, spec.nodes)
+    if spec.work_seconds is None:
+        return _endpoint(spec, machine, region, prices, options, grace, assumed)
+    deadline = watched_seconds(spec)
+    ground = lay_ground(spec, assumed, max(deadline, 2 * spec.work_seconds), traces)
+    interval = choose_interval(spec, grace, ground)
+    saving = Saving(
+        interval.interval_seconds, max(grace.snapshot_seconds, 0.0), grace.persist_seconds, notice_saves=grace.fits
+    )
+    scenario = scenario_of(spec, prices, assumed, deadline, saving)
+    transfer = transfer_usd(spec, region, assumed)
+    for option in options:
+        if option.usd_per_hour is not None:
+            evaluate(option, spec, scenario, ground, assumed, transfer_usd=transfer)
+    feasible = [option for option in options if option.feasible]
+    choice = min(feasible, key=_merit, default=None)
+    return Plan(
+        spec,
+        machine,
+        region,
+        prices,
+        choice.kind if choice else None,
+        tuple(explain(prices, options, choice, grace)),
+        tuple(options),
+        interval,
+        grace,
+        tuple(find_flips(options, choice, Question(spec, scenario, ground, assumed, transfer))),
+        tuple(advise_workload(spec, machine, choice, grace)),
+        ground.described,
+        assumed,
+    )
+
+
+def _merit(option: Option) -> tuple[float, float]:
+    """By median cost, with a handicap for the blend; among equals, by the bad end of the finish."""
+    assert option.cost_usd is not None
+    assert option.finish_hours is not None
+    return merit(option.kind, option.cost_usd.p50), option.finish_hours.p95
+
+
+def choose_interval(spec: WorkloadSpec, grace: Grace, ground: Ground) -> Advice:
+    """From the cost of a save and how often this ground takes machines away."""
+    found = advise(
+        blocking_seconds=max(0.05, grace.snapshot_seconds),
+        persist_seconds=grace.persist_seconds,
+        mtbi_seconds=mean_life_seconds(ground),
+        step_seconds=spec.unit_seconds if spec.kind == Kind.TRAIN and spec.unit_seconds else 1.0,
+        flush_seconds=grace.needed_seconds,
+        grace_seconds=grace.window_seconds,
+    )
+    bounded = min(LONGEST_INTERVAL_SECONDS, max(SHORTEST_INTERVAL_SECONDS, found.interval_seconds))
+    if bounded == found.interval_seconds:
+        return found
+    because = f"{found.because}; kept between 30 s and 30 min"
+    return replace(found, interval_seconds=max(bounded, grace.persist_seconds), because=because)
+
+
+def mean_life_seconds(ground: Ground) -> float:
+    """Time with capacity per loss of it, over the whole ground."""
+    np = load_numpy()
+    table: Any = ground.openings.zones
+    lost = int(np.count_nonzero((table[:, :-1] == 1) & (table[:, 1:] == 0)))
+    return max(ground.tick_seconds, float(np.count_nonzero(table)) * ground.tick_seconds / max(1, lost))
+
+
+def transfer_usd(spec: WorkloadSpec, region: str, assumed: Assumptions) -> float:
+    """What one save or restore costs when the bucket is elsewhere."""
+    if spec.bucket_region is None or spec.bucket_region == region or not spec.state_bytes:
+        return 0.0
+    near = spec.bucket_region.split("-")[0] == region.split("-")[0]
+    price = assumed.egress_usd_per_gib_continent if near else assumed.egress_usd_per_gib_world
+    return spec.state_bytes / 2**30 * price
+
+
+def _endpoint(
+    spec: WorkloadSpec,
+    machine: Machine,
+    region: str,
+    prices: Prices,
+    options: list[Option],
+    grace: Grace,
+    assumed: Assumptions,
+) -> Plan:
+    """An endpoint has no end: only the price of an hour can be said."""
+    choice = next((option for option in options if option.feasible), None)
+    because = explain(prices, options, choice, grace)
+    interval = Advice(math.inf, 0.0, "an endpoint keeps no checkpoints")
+    return Plan(
+        spec, machine, region, prices, choice.kind if choice else None, tuple(because), tuple(options), interval, grace,
+        (), tuple(advise_workload(spec, machine, choice, grace)), "prices alone", assumed,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Replaying capacity histories through policies: many windows, and the summary of them."""

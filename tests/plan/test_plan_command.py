@@ -1,0 +1,289 @@
+"""The planner: the decision matrix, honest figures, and what would change the answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from holdfast.catalogue.catalogue import Prices, bundled_catalogue
+from holdfast.catalogue.catalogue import to_json as catalogue_json
+from holdfast.cli.main import main
+from holdfast.errors import UsageError
+from holdfast.model.workload import CapacityClass
+from holdfast.plan.assumptions import Assumptions
+from holdfast.plan.grace import allows_long_grace, judge_grace
+from holdfast.plan.planner import make_plan, transfer_usd
+from holdfast.replay.regimes import Regime
+from holdfast.replay.synthetic import MODELS, draw_bursty, draw_model, lognormal_waits
+from holdfast.spec import read_spec
+
+SWEEP = """\
+name: sweep
+kind: sweep
+image: us-docker.pkg.dev/p/r/i:v1
+command: [python, sweep.py]
+accelerator: {type: l4, count: 1}
+work: {items: 100, seconds_per_item: 900}
+tolerance: {longest_wait: 10m}
+state: {size: 500MB, checkpoints: gs://b/r}
+location: {region: us-central1}
+"""
+TRAIN = """\
+name: train
+kind: train
+image: us-docker.pkg.dev/p/r/i:v1
+command: [python, train.py]
+accelerator: {type: h100, count: 8}
+nodes: 2
+work: {hours: 72}
+deadline: 168h
+state: {size: 40GB, checkpoints: gs://b/r}
+location: {region: us-central1}
+"""
+SERVE = re.sub("work:.*\n", "", SWEEP.replace("kind: sweep", "kind: serve"))
+MIX = SWEEP.replace("kind: sweep", "kind: batch").replace("longest_wait: 10m}", "longest_wait: 30m}\ndeadline: 29h")
+QUICK = Assumptions(windows=300, most_ticks=150)
+
+
+def plan(text, catalogue=None, **more):
+    return make_plan(read_spec(text, "w.yaml"), catalogue or bundled_catalogue(), assumptions=QUICK, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "choice", "reason"),
+    [
+        (SWEEP, CapacityClass.SPOT, "not flex-start: may wait"),
+        (TRAIN, CapacityClass.FLEX_START, "never preempted"),
+        (SERVE, CapacityClass.ON_DEMAND, "an endpoint must be there all the time"),
+        (MIX, CapacityClass.HYBRID, "not spot: keeps the deadline in only"),
+    ],
+    ids=["sweep", "train", "serve", "mix"],
+)
+def test_the_decision_matrix(text, choice, reason):
+    made = plan(text)
+    assert made.choice == choice
+    assert any(reason in sentence for sentence in made.because), made.because
+
+
+def with_prices(machine, region, **changes):
+    catalogue = bundled_catalogue()
+    prices = {name: dict(offers) for name, offers in catalogue.prices.items()}
+    prices[machine][region] = replace(prices[machine][region], **changes)
+    return replace(catalogue, prices=prices)
+
+
+def test_prices_decide_differently_elsewhere():
+    """The same training where Spot is a tenth of on-demand: interruptions are worth it."""
+    cheap = with_prices("a3-highgpu-8g", "us-central1", spot=9.0)
+    made = plan(TRAIN, cheap)
+    assert made.choice in (CapacityClass.SPOT, CapacityClass.HYBRID)
+    assert plan(TRAIN).choice == CapacityClass.FLEX_START
+
+
+@pytest.mark.parametrize("text", [TRAIN, SWEEP], ids=["train", "sweep"])
+def test_what_would_change_the_answer_does_within_five_percent(text):
+    made = plan(text)
+    assert len(made.flips) >= 2
+    fields = {"spot": "spot", "flex-start": "flex_start", "on-demand": "on_demand"}
+    for flip in made.flips:
+        falls = flip.usd_per_hour < flip.now_usd_per_hour
+        for factor in (0.95, 1.05):
+            price = flip.usd_per_hour * factor / made.spec.nodes
+            catalogue = with_prices(made.machine.name, made.region, **{fields[flip.price_of.value]: price})
+            beyond = (factor < 1) == falls
+            assert (plan(text, catalogue).choice != made.choice) == beyond, (flip.sentence, factor)
+        assert flip.sentence.startswith(f"{flip.winner} wins {'below' if falls else 'above'} $")
+
+
+def test_figures_are_consistent():
+    made = plan(TRAIN)
+    for option in made.options:
+        assert option.cost_usd.p50 <= option.cost_usd.p95
+        assert option.finish_hours.p50 <= option.finish_hours.p95
+        assert 0 < option.goodput <= 1
+    paid = made.option(CapacityClass.ON_DEMAND)
+    assert paid.cost_usd.p50 == pytest.approx(paid.hours["on-demand"] * paid.usd_per_hour)
+    assert paid.finish_hours.p95 == paid.finish_hours.p50
+    assert make_plan(made.spec, bundled_catalogue(), assumptions=QUICK).because == made.because
+
+
+@pytest.mark.parametrize(("hours", "deadline"), [("0.02", "1h"), ("1", "9000d"), ("100000", "99999d")])
+def test_short_work_and_far_deadlines_are_billed_sanely(hours, deadline):
+    text = TRAIN.replace("hours: 72", f"hours: {hours}").replace("deadline: 168h", f"deadline: {deadline}")
+    paid = plan(text).option(CapacityClass.ON_DEMAND)
+    least = (float(hours) + 0.1) * paid.usd_per_hour
+    assert least * 0.99 <= paid.cost_usd.p50 <= least * 1.25 + paid.usd_per_hour / 60
+
+
+def test_wishes_are_obeyed_or_refused():
+    assert plan(TRAIN + "capacity: on-demand\n").choice == CapacityClass.ON_DEMAND
+    rigid = plan(TRAIN + "tolerance: {interruptible: false}\n")
+    assert not rigid.option(CapacityClass.SPOT).feasible
+    assert plan(TRAIN + "budget: 10\n").choice is None
+    assert plan(TRAIN.replace("deadline: 168h", "deadline: 60h")).choice is None
+    with pytest.raises(UsageError, match="no machine has 3 h100; write a count of 1, 2, 4, 8"):
+        plan(TRAIN.replace("count: 8", "count: 3"))
+    with pytest.raises(UsageError, match="not offered in"):
+        plan(TRAIN.replace("us-central1", "africa-south1"))
+
+
+def test_the_grace_window():
+    small = judge_grace(read_spec(SWEEP, "w"), QUICK)
+    assert small.fits
+    assert small.advice == ()
+    large = read_spec(TRAIN.replace("40GB", "100GB") + "cluster: {version: 1.35.0-gke.1171000}\n", "w")
+    grace = judge_grace(large, QUICK)
+    assert not grace.fits
+    assert grace.needed_seconds == pytest.approx(2 + 5 + 50)
+    assert "120 s" in grace.advice[0]
+    huge = judge_grace(read_spec(TRAIN.replace("40GB", "10TB"), "w"), QUICK)
+    assert not any("120 s" in text for text in huge.advice)
+    assert any("shard" in text for text in huge.advice)
+
+
+@pytest.mark.parametrize(
+    ("version", "allowed"),
+    [
+        ("1.35.0-gke.1171000", True),
+        ("1.35.0-gke.1170999", False),
+        ("1.36", True),
+        ("1.34.9-gke.9999999", False),
+        (None, False),
+        ("x", False),
+    ],
+)
+def test_versions_of_the_long_grace(version, allowed):
+    assert allows_long_grace(version) is allowed
+
+
+def test_gangs_and_batches_get_advice():
+    assert any("queued provisioning" in text for text in plan(TRAIN).advice)
+    wide = plan(MIX.replace("location:", "nodes: 4\nlocation:"))
+    assert any("lower parallelism" in text for text in wide.advice)
+
+
+def test_egress_is_priced_when_the_bucket_is_elsewhere():
+    near, far = (TRAIN.replace("gs://b/r}", f"gs://b/r, region: {place}}}") for place in ("us-east4", "europe-west4"))
+    spec = read_spec(near, "w")
+    assert transfer_usd(spec, "us-central1", QUICK) == pytest.approx(40e9 / 2**30 * 0.02)
+    assert transfer_usd(spec, "us-east4", QUICK) == 0
+    home, abroad = plan(TRAIN), plan(far)
+    kind = CapacityClass.ON_DEMAND
+    assert abroad.option(kind).egress_usd > 0
+    more = abroad.option(kind).cost_usd.p50 - home.option(kind).cost_usd.p50
+    assert more == pytest.approx(abroad.option(kind).egress_usd)
+
+
+def test_synthetic_histories_follow_their_models():
+    for name, model in MODELS.items():
+        table = draw_model(name, windows=200, ticks=600, tick_seconds=600, seed=1)
+        again = draw_model(name, windows=200, ticks=600, tick_seconds=600, seed=1)
+        assert (table == again).all()
+        lost = np.count_nonzero((table[:, :-1] == 1) & (table[:, 1:] == 0))
+        assert 1 < table.sum() / 6 / lost < 14, name
+        assert 0.8 < table.mean() < 1.0
+        assert model.source
+    with pytest.raises(UsageError, match="choose from exponential"):
+        draw_model("none", windows=1, ticks=1, tick_seconds=1, seed=1)
+    steady = draw_bursty([Regime((1.0,) * 5, (0.1,) * 5)], windows=300, ticks=600, tick_seconds=600, seed=2)
+    assert steady.mean() == pytest.approx(10 / 11, abs=0.03)
+    waits = lognormal_waits(median_seconds=3600, sigma=1.2, windows=4000, seed=1)
+    assert np.median(waits) == pytest.approx(3600, rel=0.1)
+    assert lognormal_waits(median_seconds=0, sigma=1, windows=3, seed=1).tolist() == [0, 0, 0]
+
+
+@pytest.fixture
+def spec_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_CATALOGUE", str(tmp_path / "none.json"))
+    path = tmp_path / "holdfast.yaml"
+    path.write_text(TRAIN)
+    return path
+
+
+def run(capsys, *args):
+    code = main(["plan", *map(str, args)])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_json_has_the_contract(spec_file, capsys):
+    code, out, err = run(capsys, "-f", spec_file, "--replays", "400", "--json")
+    assert code == 0
+    body = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert body["choice"] == "flex-start"
+    assert [option["class"] for option in body["options"]] == ["spot", "flex-start", "on-demand", "hybrid"]
+    for option in body["options"]:
+        assert {"feasible", "cost_usd", "finish_hours", "goodput"} <= set(option)
+        assert set(option["cost_usd"]) == {"p50", "p95"}
+    assert body["checkpoint_interval_seconds"] > 0
+    assert {"window_seconds", "needed_seconds", "fits"} <= set(body["grace"])
+    assert body["would_change"]
+    assert "days old" in err
+
+
+def test_text_and_page(spec_file, capsys, tmp_path):
+    page = tmp_path / "report.html"
+    code, out, err = run(capsys, "-f", spec_file, "--replays", "400", "--html", page)
+    assert code == 0
+    assert "train: FLEX-START" in out
+    assert "▶ flex-start" in out
+    assert "what would change the answer" in out
+    text = page.read_text()
+    assert text.count("<svg") == 5
+    assert "One replay" in text
+    assert not re.search(r"(src|href)=|https?:|@import|url\(", text), "the page must open without a network"
+    assert "wrote" in err
+
+
+def test_a_hostile_name_cannot_leave_the_page(spec_file, capsys, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    trace.write_text(json.dumps({"id": "<script>alert(1)</script>", "gap_s": 600, "rle": [[2, 3000]]}))
+    page = tmp_path / "r.html"
+    code, _, _ = run(capsys, "-f", spec_file, "--traces", trace, "--replays", "40", "--html", page)
+    assert code == 0
+    assert "<script>" not in page.read_text()
+    assert "&lt;script&gt;" in page.read_text()
+
+
+def test_nothing_fits_is_code_4(spec_file, capsys):
+    spec_file.write_text(TRAIN + "budget: 10\n")
+    code, out, _ = run(capsys, "-f", spec_file, "--replays", "40")
+    assert code == 4
+    assert "NOTHING FITS" in out
+    code, out, _ = run(capsys, "-f", spec_file, "--replays", "40", "--json")
+    assert code == 4
+    assert json.loads(out)["choice"] is None
+
+
+def test_mistakes_are_code_2(spec_file, capsys, tmp_path):
+    assert run(capsys)[0] == 2
+    assert run(capsys, "-f", tmp_path / "none.yaml")[0] == 2
+    spec_file.write_text(TRAIN.replace("type: h100", "type: h10"))
+    code, _, err = run(capsys, "-f", spec_file)
+    assert code == 2
+    assert re.search(r"holdfast.yaml:5:21: accelerator.type: 'h10' is not in the catalogue; write h100", err)
+    spec_file.write_text(TRAIN)
+    assert run(capsys, "-f", spec_file, "--html", tmp_path, "--replays", "40")[0] == 2
+    assert run(capsys, "-f", spec_file, "--catalogue", spec_file)[0] == 2
+
+
+def test_another_catalogue_is_used(spec_file, capsys, tmp_path):
+    other = tmp_path / "prices.json"
+    other.write_text(catalogue_json(with_prices("a3-highgpu-8g", "us-central1", flex_start=None)))
+    code, out, _ = run(capsys, "-f", spec_file, "--catalogue", other, "--replays", "200", "--json")
+    assert code == 0
+    body = json.loads(out)
+    assert body["choice"] != "flex-start"
+    assert "not offered" in body["options"][1]["obstacles"][0]
+    assert Prices(1.0, None, None).spot is None
+
+
+def test_the_schema_is_printed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_CATALOGUE", str(tmp_path / "none.json"))
+    code, out, _ = run(capsys, "--schema")
+    assert code == 0
+    assert json.loads(out)["properties"]["accelerator"]["properties"]["type"]["enum"]
