@@ -1,5 +1,6 @@
 # Everything a newcomer types starts here. `make test` needs Python >= 3.11 and make, nothing else.
 PYTHON ?= python3
+PYTEST_ARGS ?= -n auto --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 

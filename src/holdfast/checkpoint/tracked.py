@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.checkpoint.loaders import LoaderState
 from holdfast.errors import StateMismatchError, UsageError
 
 SHOWN = 40
@@ -26,6 +27,10 @@ def track(name: str, thing: Any) -> Tracked:
     """Anything with ``state_dict`` and ``load_state_dict``, or a pair of functions to get and set a state."""
     if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
         return Tracked(name, *thing)
+    stateful = sys.modules.get("torchdata.stateful_dataloader")
+    if stateful is not None and isinstance(thing, stateful.StatefulDataLoader):
+        wrapped = LoaderState(thing)
+        return Tracked(name, wrapped.state_dict, wrapped.load_state_dict, thing)
     get, put = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
     if callable(get) and callable(put) and not isinstance(thing, type):
         return Tracked(name, get, put, thing)

@@ -42,7 +42,7 @@ _TRAIN = '''\
 """Fits a line by gradient descent; kill it whenever you like and start it again.
 
     python train.py                       keeps its checkpoints in ./checkpoints
-    HOLDFAST_RUN_URL=gs://… python train.py
+    RUN_URL=gs://… python train.py
 """
 
 import os
@@ -50,7 +50,7 @@ import random
 
 import holdfast
 
-URL = os.environ.get("HOLDFAST_RUN_URL", "file://" + os.path.abspath("checkpoints"))
+URL = os.environ.get("RUN_URL", "file://" + os.path.abspath("checkpoints"))
 model = {"slope": 0.0, "offset": 0.0}
 
 with holdfast.run(URL, total_steps=int(os.environ.get("STEPS", "200"))) as run:

@@ -11,7 +11,8 @@
 
 Worker processes fetch ahead, so the sampler cannot count what it gave out: it counts what the loop took. Either iterate
 ``sampler.batches(loader)``, or iterate the loader yourself and call ``sampler.consumed(samples)`` for every batch and
-``sampler.finish_epoch()`` when it ends.
+``sampler.finish_epoch()`` when it ends. Iterating yourself, give the DataLoader a generator of its own: every iterator
+draws a seed, and a resumed run makes one more of them than an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class ResumableSampler:
         size = loader.batch_size or 1
         while True:
             empty = True
-            for batch in loader:
+            for batch in self._iterate(loader):
                 empty = False
                 self.consumed(min(size, len(self)))
                 yield batch
@@ -101,6 +102,17 @@ class ResumableSampler:
                     "the loader gives no batch at all: the batch size exceeds the data and drop_last is set"
                 )
             self.finish_epoch()
+
+    def _iterate(self, loader: Any) -> Iterator[Any]:
+        """Making an iterator draws a seed; in the middle of an epoch the uninterrupted run has done that long ago."""
+        import torch
+
+        generator = torch.default_generator if loader.generator is None else loader.generator
+        before = generator.get_state() if self.position else None
+        made: Iterator[Any] = iter(loader)
+        if before is not None:
+            generator.set_state(before)
+        return made
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is, and what that refers to."""

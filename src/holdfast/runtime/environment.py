@@ -75,6 +75,11 @@ VARIABLES = (
     Variable("HOLDFAST_USD_PER_HOUR", "none", "what the machine costs, for the run's ledger and `holdfast bill`"),
     Variable("HOLDFAST_QUEUE", "none", "URL of the work queue, where `--queue` is not given"),
     Variable("HOLDFAST_SINK", "none", "URL of the sink, where `--sink` is not given"),
+    Variable("HOLDFAST_CATALOGUE", "the bundled one", "price catalogue for `holdfast plan` and `holdfast prices`"),
+    Variable(
+        "HOLDFAST_BILLING_API_KEY", "none", "key for the Cloud Billing Catalog API, for `holdfast prices refresh`"
+    ),
+    Variable("HOLDFAST_BILLING_ENDPOINT", "Google's", "another address of that API"),
     Variable("JOB_COMPLETION_INDEX", "none", "replaces {index} in the run's URL; Kubernetes sets it for Indexed Jobs"),
     Variable("RANK", "0", "this process's rank; torchrun sets it"),
     Variable("WORLD_SIZE", "1", "how many ranks there are; torchrun sets it"),

@@ -1,0 +1,31 @@
+"""torchdata's StatefulDataLoader, resumed to the exact batch *and* the exact random numbers.
+
+Its own state brings back the position in this epoch. Two things are missing for a resumed run to equal an uninterrupted
+one, and are added here: making an iterator draws a seed (from the global generator, or from the loader's own), which an
+uninterrupted run did at the start of the epoch and must not do again in its middle; and the loader's own generator
+stands, after a resume, one draw behind, so that the *next* epoch would be shuffled differently.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class LoaderState:
+    """``state_dict``/``load_state_dict`` around a StatefulDataLoader."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's own state, and where its generator stands."""
+        generator = self._loader.generator
+        state = self._loader.state_dict()
+        return {"loader": state, "generator": None if generator is None else generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the iterator now, at the saved place, then put the generator back to where it stood."""
+        self._loader.load_state_dict(state["loader"])
+        self._loader.state_dict()  # makes the iterator, which the program's own iter() will be given
+        if state["generator"] is not None and self._loader.generator is not None:
+            self._loader.generator.set_state(state["generator"])
