@@ -11,7 +11,7 @@ from holdfast.cli.main import add_output
 from holdfast.errors import UsageError
 
 _SPEC = """\
-# What `holdfast plan`, `holdfast render` and `holdfast submit` read. Editors: holdfast plan --schema
+# What `holdfast plan` reads. Editors: holdfast plan --schema prints the JSON Schema.
 name: {name}
 kind: {kind}                     # train, batch, sweep or serve
 image: us-docker.pkg.dev/PROJECT/REPOSITORY/{name}:v1

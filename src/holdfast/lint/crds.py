@@ -1,9 +1,10 @@
-"""Schemas of custom resources that no published set carries, written from their public API definitions.
+"""Schemas of custom resources that no published set carries, written by hand after their public APIs.
 
 Kueue v0.13/v0.14 (``apis/kueue/v1beta1``, ``v1beta2``), JobSet v0.10 (``api/jobset/v1alpha2``), ProvisioningRequest
-(``autoscaling.x-k8s.io/v1``), GKE ComputeClass (``cloud.google.com/v1``, reference page); all read 2026-08. The grammar
-is that of ``tools/make_schemas.py``; ``object`` marks parts we leave to the API server. These APIs still grow, so an
-unknown field is an error only when it looks like a misspelling of a known one.
+(``autoscaling.x-k8s.io/v1``), GKE ComputeClass (``cloud.google.com/v1``); written 2026-11, not yet compared field by
+field with the definitions themselves. The grammar is that of ``tools/make_schemas.py``; ``object`` marks parts we leave
+to the API server. These APIs still grow, so an unknown field is an error only when it looks like a misspelling of a
+known one.
 """
 
 from __future__ import annotations
