@@ -18,6 +18,7 @@ from holdfast.checkpoint.protocol import Held
 from holdfast.errors import (
     ConflictError,
     CorruptError,
+    FormatError,
     HoldfastError,
     KeyMissingError,
     OutcomeUnknownError,
@@ -255,7 +256,10 @@ def _unfenced(attempt: int | None, in_flight: Any = (), *, dry_run: bool = False
     if held is None:
         return garbage.Collected()
     entries = yield garbage.Keys("checkpoints/")
-    needed = yield from garbage._needed(held.head, entries)
+    try:
+        needed = yield from garbage._needed(held.head, entries)
+    except (CorruptError, FormatError):
+        return garbage.Collected()  # as the real one does: what is needed cannot be told
     for entry in entries:
         if entry.key not in needed:
             yield garbage.Delete(entry.key)

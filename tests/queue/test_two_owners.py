@@ -162,13 +162,13 @@ def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_item(mak
     log = tmp_path / "runs"
     body = (
         f"def work(batch):\n    open({str(log)!r}, 'a').write('x')\n"
-        "    ctypes.PyDLL(None).usleep(999_000) or [ctypes.PyDLL(None).usleep(999_000) for _ in range(5)]\n"
+        "    ctypes.PyDLL(None).usleep(999_000) or [ctypes.PyDLL(None).usleep(999_000) for _ in range(11)]\n"
         "    return [1] * len(batch)"
     )
     task = write_task(tmp_path, body)
     (tmp_path / "sitecustomize.py").write_text(
-        "import holdfast.queue.postgres as p\np.LEASE_SECONDS = 2.0\n"
-        "p.PostgresQueue.__init__.__kwdefaults__['lease_seconds'] = 2.0\n"
+        "import holdfast.queue.postgres as p\np.LEASE_SECONDS = 4.0\n"
+        "p.PostgresQueue.__init__.__kwdefaults__['lease_seconds'] = 4.0\n"
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
     slow = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)

@@ -64,11 +64,13 @@ class Saver:
         with self._wake:
             return self._wake.wait_for(lambda: self._job is None, None if seconds == float("inf") else seconds)
 
-    def close(self) -> None:
-        """No more saves; the one in flight goes on by itself."""
+    def close(self, seconds: float = 0.0) -> None:
+        """No more saves; the one in flight goes on by itself, and is waited for this long."""
         with self._wake:
             self._closed = True
             self._wake.notify_all()
+        if seconds and self._thread is not None:
+            self._thread.join(seconds)
 
     def _work(self) -> None:
         while True:

@@ -333,8 +333,8 @@ class Run:
             if ending is not None and ending is not error:
                 raise ending
         finally:
-            self._saver.close()
             self._release()
+            self._saver.close(1.0 if self._books.gang is not None else 0.0)
             self._interruption = ending = None
             del error, trace  # the watchdog sees that the interruption was caught by its going away
 

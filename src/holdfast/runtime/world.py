@@ -54,6 +54,7 @@ class World:
         self._prefix = f"start-{next(_runs)}"
         self._stopped = threading.Event()
         self._published = False
+        self._watcher: threading.Thread | None = None
         self._lock = threading.Lock()
 
     @property
@@ -79,13 +80,14 @@ class World:
 
     def await_word(self, key: str, until: Callable[[], float]) -> Any:
         """Wait for a word; None when the deadline that ``until`` gives comes first."""
-        while True:
+        while not self._stopped.is_set():
             value = self.heard(key)
             if value is not None:
                 return value
             if self._clock.monotonic() >= until():
-                return None
+                break
             self._clock.sleep(min(0.02, self.pause_seconds))
+        return None
 
     def await_all(self, key: str, until: Callable[[], float]) -> list[Any] | None:
         """One word from every rank under ``key/<rank>``; None when the deadline comes first."""
@@ -126,7 +128,8 @@ class World:
                         return  # nobody left to talk to; the deadline does the rest
                 self._clock.wait(board.arrived, self.pause_seconds)
 
-        threading.Thread(target=look, name="holdfast-world", daemon=True).start()
+        self._watcher = threading.Thread(target=look, name="holdfast-world", daemon=True)
+        self._watcher.start()
 
     def _look(self, board: NoticeBoard, hold: Callable[[], int]) -> bool:
         notice = board.notice
@@ -158,8 +161,10 @@ class World:
         return None if words is None else max(int(word) for word in words)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more; a thread inside the store's C++ code while the interpreter goes down aborts the process."""
         self._stopped.set()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(LONGEST_POLL_SECONDS + 1.0)
 
 
 class TorchKeyValue:
