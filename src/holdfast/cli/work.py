@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
 import time
 
@@ -80,6 +81,8 @@ def _supervise(options: PoolOptions, output: str) -> int:
 
                 attach(pool, options)
             code = pool.run()
+            if guard.notice is not None:  # one more SIGTERM on the last metres must not hide the code
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if code == guard.settings.interrupted_code != FINISHED:
                 guard.should_stop()
             elif code != FINISHED:
