@@ -50,7 +50,10 @@ def test_a_plain_loader_is_refused_with_a_hint() -> None:
 
 def test_a_stateful_loader_is_taken() -> None:
     module = pytest.importorskip("torchdata.stateful_dataloader")
-    track("loader", module.StatefulDataLoader(TensorDataset(torch.ones(4))))
+    loader = module.StatefulDataLoader(TensorDataset(torch.ones(4)))
+    taken = track("loader", loader)
+    assert taken.thing is loader
+    assert set(taken.get()) == {"loader", "generator"}
 
 
 def test_all_differences_are_listed_at_once_and_nothing_is_loaded() -> None:
