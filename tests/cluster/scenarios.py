@@ -1,4 +1,4 @@
-"""Objects as a real control plane (v1.36.4, no kubelet) and Kueue were seen to write them; times relative to ``NOW``."""
+"""Objects as a real control plane (v1.36.4, no kubelet) and Kueue write them; times relative to ``NOW``."""
 
 from __future__ import annotations
 
@@ -159,6 +159,11 @@ def interrupted(
         "DisruptionTarget", "True", reason, "Pod was terminated in response to imminent node shutdown.", ago
     )
     return pod(
-        name, phase="Failed", conditions=[target], containerStatuses=ended(code, ago=ago), node="n1",
-        selector=more.pop("selector", SPOT), **more,
-    )  # fmt: skip
+        name,
+        phase="Failed",
+        conditions=[target],
+        containerStatuses=ended(code, ago=ago),
+        node="n1",
+        selector=more.pop("selector", SPOT),
+        **more,
+    )

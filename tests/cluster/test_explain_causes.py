@@ -78,6 +78,7 @@ def scheduled(message: str, *events: tuple[str, str]) -> Explanation:
     return why(job(), waiting_pod, *(event(waiting_pod, *entry) for entry in events))
 
 
+NO_FLAVOR = "couldn't assign flavors to pod set main: "
 NODES_3 = "0/3 nodes are available: "
 PREEMPTION = " preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
 
@@ -87,7 +88,8 @@ class TestScheduling:
         ("message", "code", "words"),
         [
             (
-                NODES_3 + "1 node(s) had untolerated taint {cloud.google.com/gke-spot: true}, 2 Insufficient nvidia.com/gpu."
+                NODES_3
+                + "1 node(s) had untolerated taint {cloud.google.com/gke-spot: true}, 2 Insufficient nvidia.com/gpu."
                 + PREEMPTION,
                 "untolerated-taint",
                 "gke-spot",
@@ -104,7 +106,7 @@ class TestScheduling:
             ("0/0 nodes are available: no nodes available to schedule pods", "no-nodes", "no node at all"),
             ("something new in 1.40", "unschedulable", "no node"),
         ],
-    )  # fmt: skip
+    )
     def test_the_schedulers_words(self, message: str, code: str, words: str) -> None:
         found = scheduled(message)
         assert found.code == code
@@ -153,8 +155,10 @@ class TestScheduling:
         assert scheduled(NODES_3 + "3 Insufficient nvidia.com/gpu.", ("FailedScaleUp", text)).code == code
 
     def test_a_gate(self) -> None:
-        held = pod(spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
-                   conditions=[condition("PodScheduled", "False", "SchedulingGated")])  # fmt: skip
+        held = pod(
+            spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+            conditions=[condition("PodScheduled", "False", "SchedulingGated")],
+        )
         assert why(job(), held).code == "scheduling-gate"
 
     def test_a_gang_says_how_many_wait(self) -> None:
@@ -165,7 +169,7 @@ class TestScheduling:
 
 class TestQueue:
     def test_others_use_the_quota_and_the_place_in_the_queue(self) -> None:
-        text = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, 8 more needed"
+        text = f"{NO_FLAVOR}insufficient unused quota for nvidia.com/gpu in flavor h100, 8 more needed"
         mine = workload(condition("QuotaReserved", "False", "Pending", text))
         older = workload(condition("QuotaReserved", "False", "Pending", text), owner="o", name="older", ago=999)
         holder = workload(condition("QuotaReserved"), owner="h", name="holder", ago=9999)
@@ -177,14 +181,17 @@ class TestQueue:
     @pytest.mark.parametrize(
         ("reason", "text", "code"),
         [
-            ("Pending", "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor h100, "
-             "previously considered podsets requests (0) + current podset request (16) > maximum capacity (8)", "quota-too-small"),
+            (
+                "Pending",
+                NO_FLAVOR + "insufficient quota for nvidia.com/gpu in flavor h100, request (16) > maximum capacity (8)",
+                "quota-too-small",
+            ),
             ("ExceedsMaxQuota", "too much", "quota-too-small"),
             ("Inadmissible", "LocalQueue gpus doesn't exist", "queue-missing"),
             ("Inadmissible", "ClusterQueue cq is inactive", "queue-stopped"),
             ("Pending", "", "queued"),
         ],
-    )  # fmt: skip
+    )
     def test_kueues_words(self, reason: str, text: str, code: str) -> None:
         mine = workload(condition("QuotaReserved", "False", reason, text))
         assert why(queued_job(), mine, local_queue()).code == code
@@ -221,14 +228,22 @@ class TestQueue:
     @pytest.mark.parametrize(
         ("conditions", "code", "verdict"),
         [
-            ([condition("Accepted"), condition("Provisioned", "False", "WaitingForCapacity")], "waiting-for-capacity", Verdict.WAIT),
+            (
+                [condition("Accepted"), condition("Provisioned", "False", "WaitingForCapacity")],
+                "waiting-for-capacity",
+                Verdict.WAIT,
+            ),
             ([condition("Accepted", ago=90_000), condition("Provisioned", "False")], "provisioning-stuck", Verdict.ACT),
-            ([condition("Accepted"), condition("Failed", "True", "OutOfResources", "no resources")], "provisioning-failed", Verdict.ACT),
+            (
+                [condition("Accepted"), condition("Failed", "True", "OutOfResources", "no resources")],
+                "provisioning-failed",
+                Verdict.ACT,
+            ),
             ([condition("Provisioned"), condition("BookingExpired")], "booking-expired", Verdict.ACT),
             ([condition("Provisioned"), condition("CapacityRevoked")], "capacity-revoked", Verdict.ACT),
             ([], "provisioning-not-accepted", Verdict.ACT),
         ],
-    )  # fmt: skip
+    )
     def test_the_request_for_machines(self, conditions: list[Any], code: str, verdict: Verdict) -> None:
         found = why(queued_job(), workload(self.reserved), request(*conditions), local_queue())
         assert (found.code, found.verdict) == (code, verdict)
@@ -250,15 +265,34 @@ class TestCreation:
     @pytest.mark.parametrize(
         ("message", "code", "name"),
         [
-            ('Error creating: pods "train-" is forbidden: no PriorityClass with name low was found', "priority-class-missing", "low"),
-            ('Error creating: pods "train-x" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=8', "namespace-quota", "gpus"),
-            ('Error creating: pods "t" is forbidden: violates PodSecurity "restricted:latest": allowPrivilege', "pod-security", "restricted"),
-            ('Error creating: pods "t" is forbidden: error looking up service account ml/trainer: serviceaccount "trainer" not found',
-             "service-account-missing", "trainer"),
-            ('Error creating: admission webhook "policy.example.org" denied the request: no', "admission-webhook", "policy.example.org"),
+            (
+                'Error creating: pods "train-" is forbidden: no PriorityClass with name low was found',
+                "priority-class-missing",
+                "low",
+            ),
+            (
+                'Error creating: pods "train-x" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=8',
+                "namespace-quota",
+                "gpus",
+            ),
+            (
+                'Error creating: pods "t" is forbidden: violates PodSecurity "restricted:latest": allowPrivilege',
+                "pod-security",
+                "restricted",
+            ),
+            (
+                'Error creating: pods "t" is forbidden: error looking up: serviceaccount "trainer" not found',
+                "service-account-missing",
+                "trainer",
+            ),
+            (
+                'Error creating: admission webhook "policy.example.org" denied the request: no',
+                "admission-webhook",
+                "policy.example.org",
+            ),
             ("Error creating: a new sort of refusal", "pods-refused", ""),
         ],
-    )  # fmt: skip
+    )
     def test_pods_that_the_server_refuses(self, message: str, code: str, name: str) -> None:
         root = job()
         found = why(root, event(root, "FailedCreate", message))
@@ -294,11 +328,14 @@ class TestContainers:
     @pytest.mark.parametrize(
         ("reason", "code"),
         [
-            ("ErrImagePull", "image"), ("ImagePullBackOff", "image"), ("InvalidImageName", "image"),
-            ("CreateContainerConfigError", "configuration"), ("CrashLoopBackOff", "crash-loop"),
+            ("ErrImagePull", "image"),
+            ("ImagePullBackOff", "image"),
+            ("InvalidImageName", "image"),
+            ("CreateContainerConfigError", "configuration"),
+            ("CrashLoopBackOff", "crash-loop"),
             ("ContainerCreating", "starting"),
         ],
-    )  # fmt: skip
+    )
     def test_waiting_containers(self, reason: str, code: str) -> None:
         phase = "Running" if reason == "CrashLoopBackOff" else "Pending"
         assert why(job(), pod(phase=phase, node="n1", containerStatuses=waiting(reason, "words"))).code == code
@@ -344,9 +381,14 @@ class TestEndings:
 
     @pytest.mark.parametrize(
         ("reason", "code"),
-        [("BackoffLimitExceeded", "backoff-limit"), ("DeadlineExceeded", "deadline"), ("PodFailurePolicy", "failure-policy"),
-         ("FailedIndexes", "indexes-failed"), ("Novelty", "failed")],
-    )  # fmt: skip
+        [
+            ("BackoffLimitExceeded", "backoff-limit"),
+            ("DeadlineExceeded", "deadline"),
+            ("PodFailurePolicy", "failure-policy"),
+            ("FailedIndexes", "indexes-failed"),
+            ("Novelty", "failed"),
+        ],
+    )
     def test_failed(self, reason: str, code: str) -> None:
         found = why(job(status=self.failed(reason)), pod(phase="Failed", containerStatuses=ended(1)))
         assert found.code == code
@@ -411,22 +453,41 @@ class TestEnds:
             (interrupted("a", "EvictionByEvictionAPI", code=143), Outcome.INTERRUPTED, Cause.EVICTION),
             (interrupted("a", "PreemptionByScheduler", code=137), Outcome.INTERRUPTED, Cause.EVICTION),
             (interrupted("a", "DeletionByTaintManager", code=0), Outcome.INTERRUPTED, Cause.EVICTION),
-            (interrupted("a", "TerminationByKubelet", selector={"cloud.google.com/gke-flex-start": "true"}),
-             Outcome.INTERRUPTED, Cause.MAINTENANCE),
-            (interrupted("a", "TerminationByKubelet", selector={"cloud.google.com/gke-flex-start": "true"},
-                         metadata={"annotations": {"holdfast.dev/lease-ends-at": at(100)}}), Outcome.INTERRUPTED, Cause.RUN_LIMIT),
+            (
+                interrupted("a", "TerminationByKubelet", selector={"cloud.google.com/gke-flex-start": "true"}),
+                Outcome.INTERRUPTED,
+                Cause.MAINTENANCE,
+            ),
+            (
+                interrupted(
+                    "a",
+                    "TerminationByKubelet",
+                    selector={"cloud.google.com/gke-flex-start": "true"},
+                    metadata={"annotations": {"holdfast.dev/lease-ends-at": at(100)}},
+                ),
+                Outcome.INTERRUPTED,
+                Cause.RUN_LIMIT,
+            ),
             (pod(phase="Failed", reason="Terminated", selector=SPOT), Outcome.INTERRUPTED, Cause.PREEMPTION),
             (pod(phase="Failed", reason="NodeShutdown"), Outcome.INTERRUPTED, Cause.UNKNOWN),
-            (pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory."), Outcome.INTERRUPTED, Cause.EVICTION),
+            (
+                pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory."),
+                Outcome.INTERRUPTED,
+                Cause.EVICTION,
+            ),
             (pod(phase="Failed", containerStatuses=ended(75)), Outcome.INTERRUPTED, Cause.UNKNOWN),
-            (pod(phase="Failed", containerStatuses=ended(143), metadata={"deletionTimestamp": at(5)}), Outcome.INTERRUPTED, Cause.UNKNOWN),
+            (
+                pod(phase="Failed", containerStatuses=ended(143), metadata={"deletionTimestamp": at(5)}),
+                Outcome.INTERRUPTED,
+                Cause.UNKNOWN,
+            ),
             (pod(phase="Failed", containerStatuses=ended(143)), Outcome.FAILED, None),
             (pod(phase="Failed", containerStatuses=ended(247)), Outcome.LOST, Cause.UNKNOWN),
             (pod(phase="Failed", containerStatuses=ended(137, reason="OOMKilled")), Outcome.FAILED, None),
             (pod(phase="Failed", containerStatuses=ended(1)), Outcome.FAILED, None),
             (pod(phase="Failed"), Outcome.FAILED, None),
         ],
-    )  # fmt: skip
+    )
     def test_every_way_to_end(self, ended_pod: dict[str, Any], outcome: Outcome, cause: Cause | None) -> None:
         end = end_of(ended_pod)
         assert end is not None

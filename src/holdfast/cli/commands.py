@@ -30,5 +30,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("plan", "holdfast.cli.plan", "Plan", "which capacity for a workload, why, what it costs, when it ends"),
     Command("simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies"),
     Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),
+    Command(
+        "check-cluster", "holdfast.cli.check_cluster", "Cluster", "what this cluster can do: Spot, flex-start, grace"
+    ),
+    Command("status", "holdfast.cli.status", "Cluster", "runs, attempts, interruptions, checkpoints, money"),
+    Command("explain", "holdfast.cli.explain", "Cluster", "why a workload does not run, and what to do"),
+    Command("logs", "holdfast.cli.logs", "Cluster", "what the pods of a run have printed"),
+    Command("cancel", "holdfast.cli.cancel", "Cluster", "end a run's pods; its checkpoints stay"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
 )

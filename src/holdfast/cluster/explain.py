@@ -1,4 +1,4 @@
-"""Why a workload does not run: the layers are asked from the end backwards, and the first that has an answer gives it."""
+"""Why a workload does not run: the layers are asked from the end backwards, and the first answer counts."""
 
 from __future__ import annotations
 

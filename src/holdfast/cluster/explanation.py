@@ -1,4 +1,4 @@
-"""One answer to "why does it not run": a cause with a code, the lines it rests on, what to do, and how long is normal."""
+"""One answer to "why does it not run": a cause with a code, its evidence, what to do, how long is normal."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ FLEX_START_WAIT = (
 
 
 def line(*parts: Any) -> str:
-    """One evidence line: parts joined, spaces folded, kept short."""
+    """One evidence line: parts joined, spaces folded, kept short; nothing in it can steer a terminal."""
     text = " ".join(" ".join(str(part).split()) for part in parts if part)
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else "?" for character in text)
     return text if len(text) <= 400 else text[:399] + "…"
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from holdfast.cluster.client import Object
+from holdfast.cluster.explanation import line
 from holdfast.cluster.observe import LEASE_ENDS_AT, condition, meta, seconds_at, spec_of, status_of, title
 from holdfast.model.exits import INTERRUPTED, Outcome
 from holdfast.model.notice import Cause
@@ -136,5 +137,5 @@ def _cause(value: Any) -> Cause | None:
 
 
 def _short(value: Any) -> str:
-    text = " ".join(str(value or "").split())
+    text = line(value or "")
     return text if len(text) <= 160 else text[:159] + "…"

@@ -23,7 +23,7 @@ def explain_containers(observed: Observed, pod: Object) -> Explanation | None:
         if reason in _IMAGE:
             return Explanation(
                 "image", Verdict.ACT, "its image cannot be pulled", lines,
-                "check the name (project/repository/image:tag, HF802), and that the nodes' account may read the repository",
+                "check the name (project/repository/image:tag, HF802) and that the nodes' account may read it",
             )  # fmt: skip
         if reason in _CONFIG:
             return Explanation(

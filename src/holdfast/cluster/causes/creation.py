@@ -15,28 +15,36 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
 UNSEEN_SECONDS = 60.0
 _REFUSALS = (
     (
-        re.compile(r"no PriorityClass with name (\S+) was found"), "priority-class-missing",
+        re.compile(r"no PriorityClass with name (\S+) was found"),
+        "priority-class-missing",
         "the PriorityClass {0} does not exist, so no pod can be made",
         "apply the PriorityClass (10-access.yaml of holdfast render), or remove priorityClassName (HF803)",
     ),
     (
-        re.compile(r"exceeded quota: ([\w.-]+)"), "namespace-quota", "the namespace's ResourceQuota {0} is used up",
+        re.compile(r"exceeded quota: ([\w.-]+)"),
+        "namespace-quota",
+        "the namespace's ResourceQuota {0} is used up",
         "run: kubectl describe resourcequota {0}",
     ),
     (
-        re.compile(r'violates PodSecurity "([^"]+)"'), "pod-security",
+        re.compile(r'violates PodSecurity "([^"]+)"'),
+        "pod-security",
         "the namespace enforces Pod Security {0}, and the pod does not keep to it",
         "holdfast render writes pods that do; a server dry run names the fields",
     ),
     (
         re.compile(r'serviceaccount "?([\w.-]+)"? not found|service account [\w.-]+/([\w.-]+) was not found'),
-        "service-account-missing", "its ServiceAccount {0} does not exist", "apply 10-access.yaml of holdfast render",
+        "service-account-missing",
+        "its ServiceAccount {0} does not exist",
+        "apply 10-access.yaml of holdfast render",
     ),
     (
-        re.compile(r'admission webhook "([^"]+)" denied'), "admission-webhook", "the admission webhook {0} refuses its pods",
+        re.compile(r'admission webhook "([^"]+)" denied'),
+        "admission-webhook",
+        "the admission webhook {0} refuses its pods",
         "read the message, or ask whoever runs the webhook",
     ),
-)  # fmt: skip
+)
 
 
 def explain_creation(observed: Observed, job: Object) -> Explanation | None:
@@ -54,10 +62,12 @@ def explain_creation(observed: Observed, job: Object) -> Explanation | None:
         return _explain_pause(observed, ends)
     if age_seconds(job, observed.now) > UNSEEN_SECONDS:
         return Explanation(
-            "no-pods", Verdict.ACT, "the Job has made no pod, and no event says why",
+            "no-pods",
+            Verdict.ACT,
+            "the Job has made no pod, and no event says why",
             (line(title(job), "active 0, no pods, no events about failures"),),
             f"run: kubectl describe job {meta(job).get('name')} -n {meta(job).get('namespace')}",
-        )  # fmt: skip
+        )
     return Explanation("just-created", Verdict.WAIT, "the Job has just been made", (), "wait", "a few seconds")
 
 
@@ -95,9 +105,13 @@ def _explain_pause(observed: Observed, ends: list[PodEnd]) -> Explanation:
     words = f"the last attempt {what} {duration(since)} ago; the next one starts about {duration(pause)} after that end"
     if since > pause + 120:
         return Explanation(
-            "replacement-late", Verdict.ACT, f"the last attempt {what} {duration(since)} ago and no new pod was made",
-            lines, "look for FailedCreate events and at the controller manager: kubectl describe job", REPLACEMENT_WAIT,
-        )  # fmt: skip
+            "replacement-late",
+            Verdict.ACT,
+            f"the last attempt {what} {duration(since)} ago and no new pod was made",
+            lines,
+            "look for FailedCreate events and at the controller manager: kubectl describe job",
+            REPLACEMENT_WAIT,
+        )
     return Explanation("waiting-for-replacement", Verdict.WAIT, words, lines, "wait", REPLACEMENT_WAIT)
 
 
@@ -117,27 +131,41 @@ def explain_terminating(observed: Observed, pods: list[Object]) -> Explanation |
             lines.append(line(title(pod), "finalizers:", ", ".join(finalizers)))
         if late < 60:
             return Explanation(
-                "draining", Verdict.WAIT, "the pod was told to leave and is saving", tuple(lines), "wait",
+                "draining",
+                Verdict.WAIT,
+                "the pod was told to leave and is saving",
+                tuple(lines),
+                "wait",
                 "at most its grace period",
-            )  # fmt: skip
+            )
         node = str(spec_of(pod).get("nodeName") or "")
         gone = node and NODES.title in observed.tables and observed.named(NODES, None, node) is None
         if gone:
             lines.append(f"node/{node} does not exist any more")
             return Explanation(
-                "node-lost", Verdict.WAIT, "its machine is gone, and the cluster is about to notice", tuple(lines),
-                "wait", NODE_LOST_WAIT,
-            )  # fmt: skip
+                "node-lost",
+                Verdict.WAIT,
+                "its machine is gone, and the cluster is about to notice",
+                tuple(lines),
+                "wait",
+                NODE_LOST_WAIT,
+            )
         if foreign:
             return Explanation(
-                "finalizer", Verdict.ACT, f"the pod cannot go: {', '.join(foreign)} holds it", tuple(lines),
+                "finalizer",
+                Verdict.ACT,
+                f"the pod cannot go: {', '.join(foreign)} holds it",
+                tuple(lines),
                 "find out whose finalizer it is and why its controller does not remove it",
-            )  # fmt: skip
+            )
         return Explanation(
-            "stuck-terminating", Verdict.ACT, f"the pod should have ended {duration(late)} ago", tuple(lines),
+            "stuck-terminating",
+            Verdict.ACT,
+            f"the pod should have ended {duration(late)} ago",
+            tuple(lines),
             "the node does not answer: look at it, and as a last resort kubectl delete pod --force (two pods may then "
             "run at once; holdfast's checkpoints bear that)",
-        )  # fmt: skip
+        )
     return None
 
 

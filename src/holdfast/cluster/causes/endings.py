@@ -11,17 +11,23 @@ from holdfast.model.exits import Outcome
 
 _FAILED = {
     "BackoffLimitExceeded": (
-        "backoff-limit", "its attempts are used up",
-        "mend the program, then submit again; interruptions should not count: holdfast lint names missing rules (HF104)",
+        "backoff-limit",
+        "its attempts are used up",
+        "mend the program and submit again; interruptions should not count: holdfast lint (HF104)",
     ),
     "DeadlineExceeded": (
-        "deadline", "its activeDeadlineSeconds are over; they run while it is Pending, too",
+        "deadline",
+        "its activeDeadlineSeconds are over; they run while it is Pending",
         "remove activeDeadlineSeconds from the Job (HF301), and submit again",
     ),
-    "PodFailurePolicy": ("failure-policy", "a rule of its podFailurePolicy ended it", "read the rule and the exit code"),
+    "PodFailurePolicy": (
+        "failure-policy",
+        "a rule of its podFailurePolicy ended it",
+        "read the rule and the exit code",
+    ),
     "MaxFailedIndexesExceeded": ("indexes-failed", "too many of its indexes have failed", "look at the failed indexes"),
     "FailedIndexes": ("indexes-failed", "some of its indexes have failed for good", "look at the failed indexes"),
-}  # fmt: skip
+}
 
 
 def explain_ending(observed: Observed, job: Object) -> Explanation | None:
@@ -53,21 +59,24 @@ def _explain_success(job: Object, ends: list[PodEnd]) -> Explanation:
     lines = [line(title(job), f"Complete, succeeded {status.get('succeeded', 0)}")]
     if wrong:
         return Explanation(
-            "wrong-success", Verdict.ACT, "it counts as finished, but a pod was interrupted and left with exit 0",
+            "wrong-success",
+            Verdict.ACT,
+            "it counts as finished, but a pod was interrupted and left with exit 0",
             (*lines, *(end.evidence for end in wrong[:3])),
             "leave with 75 when interrupted (holdfast.run and holdfast exec do), and submit again: it resumes",
-        )  # fmt: skip
+        )
     lost = [end for end in ends if end.outcome is not Outcome.FINISHED]
     parallel = spec.get("parallelism")
     if spec.get("completions") is None and isinstance(parallel, int) and parallel > 1:
         succeeded = status.get("succeeded") or 0
         if lost and isinstance(succeeded, int) and succeeded < parallel:
             return Explanation(
-                "complete-too-early", Verdict.ACT,
+                "complete-too-early",
+                Verdict.ACT,
                 f"{succeeded} of {parallel} workers finished; without completions the others were not replaced",
                 (*lines, *(end.evidence for end in lost[:3])),
                 "set completions equal to parallelism, check with holdfast audit, and submit again",
-            )  # fmt: skip
+            )
     return Explanation("finished", Verdict.FINE, "it has finished", tuple(lines), "nothing to do")
 
 

@@ -1,4 +1,4 @@
-"""A workload that waits in a queue: Kueue's conditions, its admission checks, and the request for machines behind them."""
+"""A workload that waits in a queue: Kueue's conditions, its admission checks, and the request for machines."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _no_workload(observed: Observed, root: Object, queue: str) -> Explanation:
     if WORKLOADS.title in observed.unseen:
         return Explanation(
             "no-kueue", Verdict.ACT, "it waits for Kueue, which this cluster does not show",
-            (*lines, observed.unseen[WORKLOADS.title]), "install Kueue, or submit without a queue: holdfast check-cluster",
+            (*lines, observed.unseen[WORKLOADS.title]), "install Kueue, or use no queue: holdfast check-cluster",
         )  # fmt: skip
     return Explanation(
         "not-in-queue", Verdict.ACT if age_seconds(root, observed.now) > UNSEEN_SECONDS else Verdict.WAIT,
@@ -102,7 +102,7 @@ def _explain_quota(observed: Observed, root: Object, workload: Object, queue: st
     message, reason = str(found.get("message", "")), str(found.get("reason", ""))
     lines = [line(title(workload), "QuotaReserved=False", reason, "·", message or "no condition yet")]
     place = str(meta(root).get("namespace", ""))
-    if "LocalQueue" in message and "exist" in message or _is_missing(observed, queue, place):
+    if ("LocalQueue" in message and "exist" in message) or _is_missing(observed, queue, place):
         return Explanation(
             "queue-missing", Verdict.ACT, f"there is no LocalQueue {queue} in namespace {place}", tuple(lines),
             f"run: kubectl get localqueues -n {place}",

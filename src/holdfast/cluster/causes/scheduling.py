@@ -33,7 +33,7 @@ def explain_gate(pod: Object) -> Explanation | None:
     fix = "its controller removes the gate when it is admitted" if any("kueue" in gate for gate in gates) else ""
     return Explanation(
         "scheduling-gate", Verdict.WAIT, f"the pod is held back by {', '.join(gates)}",
-        (line(title(pod), "schedulingGates:", ", ".join(gates)),), fix or "find out who set the gate and what it awaits",
+        (line(title(pod), "schedulingGates:", ", ".join(gates)),), fix or "find out who set the gate and why",
     )  # fmt: skip
 
 
