@@ -60,6 +60,8 @@ class ApiServer(ThreadingHTTPServer):
         self.headers_seen: list[dict[str, str]] = []
         self.faults: list[Fault] = []
         self.logs: dict[tuple[str, str], str] = {}
+        self.kept_lists: dict[tuple[str, bool], tuple[bytes, dict[str, str]]] | None = None
+        """Lists kept as bytes, for benchmarks: the time of a Python server is not what they measure."""
         self.bookmark_seconds = 1.0
         self.watches: set[socket.socket] = set()
         self.lock = threading.Lock()
@@ -182,6 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._authorize(verb, target)
             if verb == "watch":
                 self._watch(target, query)
+            elif verb == "list" and self.server.kept_lists is not None:
+                self._send_kept(target, query)
             elif target.subresource == "log":
                 text = self.server.logs.get((target.namespace, target.name), "")
                 self._send_bytes(200, text.encode(), "text/plain", {"Connection": "close"})  # as the kubelet does
@@ -406,6 +410,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, code: int, value: Object, headers: dict[str, str] | None = None, *, torn: bool = False) -> None:
         self._send_bytes(code, json.dumps(value).encode(), "application/json", headers or {}, torn=torn)
+
+    def _send_kept(self, target: _Target, query: dict[str, str]) -> None:
+        assert self.server.kept_lists is not None
+        packed = "gzip" in (self.headers.get("Accept-Encoding") or "")
+        found = self.server.kept_lists.get((self.path, packed))
+        if found is None:
+            data, headers = json.dumps(self._list(target, query)).encode(), {}
+            if packed and len(data) > 128 << 10:
+                data, headers = gzip.compress(data, 1), {"Content-Encoding": "gzip"}
+            found = self.server.kept_lists[self.path, packed] = (data, headers)
+        self.send_response(200)
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(found[0])),
+            **found[1],
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(found[0])
 
     def _send_bytes(
         self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None, *, torn: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from dataclasses import asdict
@@ -40,7 +41,11 @@ def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
         namespace = chosen_namespace(args, client)
         labels = run_label(args.run) if args.run else RUN_LABEL
-        observed = look(client, namespace, FOR_STATUS, now=SystemClock().wall(), labels=labels)
+        gc.disable()  # all that is read is kept: collecting costs a third of the time and frees nothing
+        try:
+            observed = look(client, namespace, FOR_STATUS, now=SystemClock().wall(), labels=labels)
+        finally:
+            gc.enable()
     for resource in (JOBS, PODS):
         if resource.title in observed.unseen:
             raise ClusterAccessError(observed.unseen[resource.title], help="run: kubectl auth can-i --list")
