@@ -182,8 +182,9 @@ def _requests(observed: Observed) -> Iterator[Alert]:
         if found is None or found.code in ("waiting-for-capacity",) or found.verdict.value != "act":
             continue
         owner: Object | None = request
-        while owner is not None and RUN_LABEL not in (meta(owner).get("labels") or {}):  # request, Workload, Job
-            owner = next((owners[uid] for uid in owner_uids(owner) if uid in owners), None)
+        for _ in range(4):  # request, Workload, Job, JobSet; anybody may write owners that go in a circle
+            if owner is not None and RUN_LABEL not in (meta(owner).get("labels") or {}):
+                owner = next((owners[uid] for uid in owner_uids(owner) if uid in owners), None)
         run = str(((meta(owner).get("labels") or {}) if owner else {}).get(RUN_LABEL) or meta(request).get("name"))
         evidence = found.evidence[-1] if found.evidence else line(title(request))
         yield Alert(
