@@ -156,9 +156,15 @@ class Client:
         path = resource.path(namespace, name, subresource)
         return self._object("PATCH", path, asked, self._write_query(dry_run=False), Payload(change, _MERGE))
 
-    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
-        """Delete with everything it owns; false when it was gone already. ``uid`` guards against a namesake."""
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, foreground: bool = False
+    ) -> bool:
+        """Delete with everything it owns; false when it was gone already.
+
+        ``uid`` guards against a namesake; ``foreground`` keeps the object until what it owns is gone.
+        """
+        policy = "Foreground" if foreground else "Background"
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
         if uid:
             options["preconditions"] = {"uid": uid}
         asked = self._asked("delete", resource, namespace, name)

@@ -63,7 +63,7 @@ def _explain_success(job: Object, ends: list[PodEnd]) -> Explanation:
             Verdict.ACT,
             "it counts as finished, but a pod was interrupted and left with exit 0",
             (*lines, *(end.evidence for end in wrong[:3])),
-            "leave with 75 when interrupted (holdfast.run and holdfast exec do), and submit again: it resumes",
+            "leave with 75 when interrupted (holdfast.run and holdfast exec do), then: holdfast submit --replace",
         )
     lost = [end for end in ends if end.outcome is not Outcome.FINISHED]
     parallel = spec.get("parallelism")
@@ -75,7 +75,7 @@ def _explain_success(job: Object, ends: list[PodEnd]) -> Explanation:
                 Verdict.ACT,
                 f"{succeeded} of {parallel} workers finished; without completions the others were not replaced",
                 (*lines, *(end.evidence for end in lost[:3])),
-                "set completions equal to parallelism, check with holdfast audit, and submit again",
+                "set completions equal to parallelism, check with holdfast audit, then: holdfast submit --replace",
             )
     return Explanation("finished", Verdict.FINE, "it has finished", tuple(lines), "nothing to do")
 
