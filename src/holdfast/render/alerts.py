@@ -81,22 +81,19 @@ def _rule(name: str, expression: str, wait: str, summary: str, action: str, outl
 
 def prometheus_rule(outline: Outline) -> dict[str, Any]:
     """For the Prometheus operator."""
-    return _object(outline, "monitoring.coreos.com/v1", "PrometheusRule")
+    metadata = outline.metadata(f"{outline.name}-alerts")
+    return _object(outline, "monitoring.coreos.com/v1", "PrometheusRule", metadata)
 
 
 def managed_rules(outline: Outline) -> dict[str, Any]:
-    """For Google Cloud Managed Service for Prometheus."""
-    return _object(outline, "monitoring.googleapis.com/v1", "Rules")
+    """For Google's managed Prometheus; cluster-wide, since Kueue's metrics are not in our namespace."""
+    metadata = outline.metadata(outline.cluster_name, shared=True)
+    return _object(outline, "monitoring.googleapis.com/v1", "ClusterRules", metadata)
 
 
-def _object(outline: Outline, api_version: str, kind: str) -> dict[str, Any]:
+def _object(outline: Outline, api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
     group = {"name": f"holdfast-{outline.name}", "interval": "60s", "rules": alert_rules(outline)}
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": outline.metadata(f"{outline.name}-alerts"),
-        "spec": {"groups": [group]},
-    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {"groups": [group]}}
 
 
 def pin_to_on_demand() -> dict[str, Any]:

@@ -42,7 +42,7 @@ from holdfast.render.readme import readme
 from holdfast.render.resources import memory_advice
 from holdfast.render.serving import deployment, disruption_budget, headless_service, needs_budget
 from holdfast.render.storage import storage_objects
-from holdfast.render.variables import interval_steps, secret_variables, shared_variables
+from holdfast.render.variables import interval_steps, needs_credentials, secret_variables, shared_variables
 from holdfast.render.why import reasons
 from holdfast.render.yaml_text import document, documents
 
@@ -165,11 +165,14 @@ def advise(outline: Outline) -> list[str]:
             f"a last save needs about {plan.grace.needed_seconds:.0f} s and the machine gives {window.pod_seconds} s: "
             "work since the last checkpoint is lost at each preemption"
         )
-    if window.is_long and not outline.class_rows:
-        advice.append(
-            "the 120 s shutdown needs a control plane from 1.35.0-gke.1171000 and a gcloud newer than 528.0.0, "
-            "which refuses the field; Terraform has it too"
-        )
+    if window.is_long:
+        advice.append("the 120 s shutdown needs a control plane from 1.35.0-gke.1171000 on")
+        if outline.class_rows and outline.is_autopilot:
+            advice.append(
+                "whether Autopilot honours the 120 s of a ComputeClass is not confirmed: watch one preemption"
+            )
+        elif not outline.class_rows:
+            advice.append("gcloud 528.0.0 refuses the field of the 120 s shutdown: use a newer one, or Terraform")
     found = plan.option(plan.choice).interruptions if plan.choice else None
     if outline.form == Form.JOB and spec.kind == Kind.TRAIN and found is not None and found > 6:
         advice.append(
@@ -178,6 +181,6 @@ def advise(outline: Outline) -> list[str]:
         )
     if spec.kind == Kind.TRAIN and spec.checkpoint_url and interval_steps(outline) is None:
         advice.append("CHECKPOINT_INTERVAL is not set: give work as steps and seconds_per_step, and it will be")
-    if secret_variables(outline):
-        advice.append("a URL holds a password: it is read from a Secret, which you make once")
+    if secret_variables(outline) or needs_credentials(outline):
+        advice.append("passwords and keys are read from a Secret, which you make once")
     return advice

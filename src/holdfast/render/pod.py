@@ -10,7 +10,14 @@ from holdfast.render.outline import LABEL_COUPLED, LEASE_ENDS_AT, Form, Outline
 from holdfast.render.resources import GPU, requests, shared_memory_gib
 from holdfast.render.scheduling import affinity, node_selector, tolerations
 from holdfast.render.storage import claim_name
-from holdfast.render.variables import LEASE_DIRECTORY, LEASE_FILE, container_variables, shared_variables
+from holdfast.render.variables import (
+    LEASE_DIRECTORY,
+    LEASE_FILE,
+    container_variables,
+    credentials_name,
+    needs_credentials,
+    shared_variables,
+)
 
 USER = 1000
 
@@ -63,8 +70,13 @@ def container(outline: Outline) -> dict[str, Any]:
         "image": outline.spec.image,
         "command": container_command(outline.spec.command),
     }
+    sources: list[dict[str, Any]] = []
     if shared_variables(outline):
-        found["envFrom"] = [{"configMapRef": {"name": outline.name}}]
+        sources.append({"configMapRef": {"name": outline.name}})
+    if needs_credentials(outline):
+        sources.append({"secretRef": {"name": credentials_name(outline)}})
+    if sources:
+        found["envFrom"] = sources
     found["env"] = container_variables(outline)
     asked = requests(outline)
     found["resources"] = {"requests": asked, "limits": {GPU: asked[GPU]}}

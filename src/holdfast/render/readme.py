@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 from holdfast.model.workload import Kind
 from holdfast.render.outline import Capacity, Form, Outline
 from holdfast.render.pools import node_pools
-from holdfast.render.variables import secret_name, secret_variables
+from holdfast.render.variables import credentials_name, needs_credentials, secret_name, secret_variables
 
-_WORKLOADS = {"train": "job", "batch": "job", "sweep": "job", "serve": "deployment"}
+_KEPT = {"00-namespace.yaml": "the namespace", "30-storage.yaml": "the storage"}
+"""Not removed with the run: others may live there, and deleting a claim may delete what is on it."""
 
 
 def readme(outline: Outline, files: Sequence[str], advice: Sequence[str]) -> str:
@@ -20,7 +21,7 @@ def readme(outline: Outline, files: Sequence[str], advice: Sequence[str]) -> str
         f"# {outline.name}\n",
         _summary(outline),
         _contents(files),
-        _before(outline),
+        _before(outline, files),
         _apply(outline),
         _check(outline),
         _monitor(outline),
@@ -33,11 +34,10 @@ def readme(outline: Outline, files: Sequence[str], advice: Sequence[str]) -> str
 
 def _summary(outline: Outline) -> str:
     spec, machine = outline.spec, outline.machine
-    because = outline.plan.because[0] if outline.plan.because else ""
     return (
         f"{spec.kind.value.capitalize()} on {outline.capacity.value}: {spec.nodes} × {machine.name} "
         f"({machine.count} {machine.accelerator}) in {outline.plan.region}, namespace `{outline.namespace}`, "
-        f"{'Autopilot' if outline.is_autopilot else 'Standard'}.\n{because}.\n"
+        f"{'Autopilot' if outline.is_autopilot else 'Standard'}. `holdfast plan` says why.\n"
     )
 
 
@@ -60,12 +60,12 @@ def _contents(files: Sequence[str]) -> str:
     return f"| File | What it is |\n|---|---|\n{rows}"
 
 
-def _before(outline: Outline) -> str:
+def _before(outline: Outline, files: Sequence[str]) -> str:
     lines = []
     if node_pools(outline):
         lines.append("CLUSTER=my-cluster sh pools.sh            # or: terraform apply -var cluster=my-cluster")
     needed = []
-    if outline.form == Form.JOBSET and outline.spec.kind == Kind.TRAIN:
+    if outline.form == Form.JOBSET:
         needed.append("jobsets.jobset.x-k8s.io")
     if outline.capacity == Capacity.QUEUED:
         needed.append("clusterqueues.kueue.x-k8s.io")
@@ -73,6 +73,8 @@ def _before(outline: Outline) -> str:
         needed.append("computeclasses.cloud.google.com")
     if needed:
         lines.append(f"kubectl get crd {' '.join(needed)}")
+    if "00-namespace.yaml" in files:
+        lines.append("kubectl apply --server-side -f 00-namespace.yaml")
     lines += _identity(outline)
     lines += _secrets(outline)
     return f"## Before\n\n```\n{chr(10).join(lines)}\n```\n" if lines else ""
@@ -106,11 +108,15 @@ def _identity(outline: Outline) -> list[str]:
 
 
 def _secrets(outline: Outline) -> list[str]:
-    names = secret_variables(outline)
-    if not names:
-        return []
-    literals = "".join(f" \\\n  --from-literal={name}='…'" for name in names)
-    return [f"kubectl create secret generic {secret_name(outline)} -n {outline.namespace}{literals}"]
+    wanted = {secret_name(outline): secret_variables(outline)}
+    if needs_credentials(outline):
+        wanted[credentials_name(outline)] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"]
+    return [
+        f"kubectl create secret generic {secret} -n {outline.namespace}"
+        + "".join(f" \\\n  --from-literal={name}='…'" for name in names)
+        for secret, names in wanted.items()
+        if names
+    ]
 
 
 def _apply(outline: Outline) -> str:
@@ -124,8 +130,9 @@ def _apply(outline: Outline) -> str:
 
 
 def _resource(outline: Outline) -> str:
-    is_set = outline.spec.kind == Kind.TRAIN and outline.form == Form.JOBSET
-    return "jobset" if is_set else _WORKLOADS[outline.spec.kind.value]
+    if outline.spec.kind == Kind.SERVE:
+        return "deployment"
+    return "jobset" if outline.form == Form.JOBSET else "job"
 
 
 def _check(outline: Outline) -> str:
@@ -160,7 +167,7 @@ def _monitor(outline: Outline) -> str:
 
 
 def _remove(files: Sequence[str]) -> str:
-    names = [name for name in files if name.endswith(".yaml") and "/" not in name and not name.startswith("00-")]
-    kept = " The namespace stays." if "00-namespace.yaml" in files else ""
+    names = [name for name in files if name.endswith(".yaml") and "/" not in name and name not in _KEPT]
+    kept = ["the checkpoints", *(what for name, what in _KEPT.items() if name in files)]
     text = f"kubectl delete {' '.join('-f ' + name for name in reversed(names))}"
-    return f"## Remove\n\n```\n{text}\n```\n\nCheckpoints stay where they are.{kept}\n"
+    return f"## Remove\n\n```\n{text}\n```\n\nThis leaves {' and '.join(kept)} where they are.\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.render.outline import Capacity, Outline
+from holdfast.render.resources import GPU
 
 SPOT = "cloud.google.com/gke-spot"
 FLEX_START = "cloud.google.com/gke-flex-start"
@@ -31,12 +32,15 @@ def node_selector(outline: Outline) -> dict[str, str]:
 
 
 def tolerations(outline: Outline) -> list[dict[str, str]]:
-    """Taints of exactly the nodes that were selected; GKE adds the one for GPUs itself."""
-    keys = {Capacity.SPOT: SPOT, Capacity.QUEUED: QUEUED}
-    key = keys.get(outline.capacity)
-    if key is None or outline.class_rows:
-        return []
-    return [{"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
+    """Taints of exactly the nodes that were selected.
+
+    GKE adds the one for GPUs to pods, but not to the template that a ProvisioningRequest is made from.
+    """
+    found = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    key = {Capacity.SPOT: SPOT, Capacity.QUEUED: QUEUED}.get(outline.capacity)
+    if key is not None and not outline.class_rows:
+        found.append({"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
+    return found
 
 
 def affinity(outline: Outline) -> dict[str, Any]:

@@ -34,6 +34,8 @@ def container_variables(outline: Outline) -> list[dict[str, Any]]:
     found += _documents(outline)
     if outline.is_gang:
         found += _ranks(outline)
+    if is_torchrun(outline.spec.command):
+        found.append(_plain("PET_NPROC_PER_NODE", str(outline.machine.count)))  # torchrun's default is one process
     found.append(_plain("HOME", "/tmp"))  # the root file system is read-only
     return found
 
@@ -76,6 +78,17 @@ def secret_name(outline: Outline) -> str:
     return f"{outline.name}-urls"
 
 
+def needs_credentials(outline: Outline) -> bool:
+    """Workload Identity opens ``gs://``; ``s3://`` needs keys."""
+    spec = outline.spec
+    return any(url is not None and url.startswith("s3://") for url in (spec.checkpoint_url, spec.sink_url))
+
+
+def credentials_name(outline: Outline) -> str:
+    """Of the Secret with those keys."""
+    return f"{outline.name}-credentials"
+
+
 def _urls(outline: Outline) -> dict[str, str | None]:
     return {"HOLDFAST_QUEUE": outline.spec.queue_url, "HOLDFAST_SINK": outline.spec.sink_url}
 
@@ -101,7 +114,9 @@ def interval_steps(outline: Outline) -> int | None:
     spec, seconds = outline.spec, outline.plan.interval.interval_seconds
     if spec.kind != Kind.TRAIN or not spec.unit_seconds or not math.isfinite(seconds):
         return None
-    return max(1, round(seconds / spec.unit_seconds))
+    steps = max(1, round(seconds / spec.unit_seconds))
+    unit = int(10 ** max(0, len(str(steps)) - 2))
+    return round(steps / unit) * unit  # two digits: the plan knows no more, and a diff should mean something
 
 
 def _ranks(outline: Outline) -> list[dict[str, Any]]:
@@ -113,10 +128,7 @@ def _ranks(outline: Outline) -> list[dict[str, Any]]:
     if is_torchrun(outline.spec.command):
         # torchrun takes its defaults from these, so that `torchrun train.py` needs no arguments.
         found += [_plain(f"PET_{name}", value) for name, value in values.items()]
-        found += [
-            _plain("PET_NPROC_PER_NODE", str(outline.machine.count)),
-            _from_field("PET_NODE_RANK", index),
-        ]
+        found.append(_from_field("PET_NODE_RANK", index))
     return found
 
 

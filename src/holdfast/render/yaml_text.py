@@ -15,7 +15,8 @@ Why = Callable[[Path], str | None]
 
 _PLAIN = re.compile(r"[A-Za-z_/.-][A-Za-z0-9_./@=+-]*(:[A-Za-z0-9_./@=+-]+)*\Z")
 _NOT_TEXT = re.compile(
-    r"(true|false|yes|no|on|off|y|n|null|nan|[-+.]?(inf|nan)|~|[-+.]?[0-9].*|[-+]?0[ox].*|=|<<|[-.]+)\Z", re.IGNORECASE
+    r"(true|false|yes|no|on|off|y|n|null|nan|[-+.]?(inf|nan)|~|[-+.]?[0-9].*|[-+]?0[ox].*|[0-9a-f]{8,}|=|<<|[-.]+)\Z",
+    re.IGNORECASE,
 )
 _WIDTH = 110
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
