@@ -64,7 +64,9 @@ def test_a_pool_in_two_files_is_one_pool():
     pools = [("p.sh", POOL.format(more="")), ("p.tf", TERRAFORM.format(more=KUBELET))]
     assert "HF101" not in fired(with_grace(105), pools=pools)
     assert "HF101" in fired(with_grace(106), pools=pools)
-    assert "HF101" in fired(with_grace(105), pools=[("p.sh", POOL.format(more="")), ("p.tf", TERRAFORM.format(more=""))])
+    assert "HF101" in fired(
+        with_grace(105), pools=[("p.sh", POOL.format(more="")), ("p.tf", TERRAFORM.format(more=""))]
+    )
 
 
 def test_settings_in_a_file_may_be_the_longest_there_are():
@@ -90,7 +92,12 @@ def compute_class(kubelet):
     if kubelet:
         row["nodeSystemConfig"] = {"kubeletConfig": kubelet}
     metadata = {"name": "mine"}
-    return {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata": metadata, "spec": {"priorities": [row]}}
+    return {
+        "apiVersion": "cloud.google.com/v1",
+        "kind": "ComputeClass",
+        "metadata": metadata,
+        "spec": {"priorities": [row]},
+    }
 
 
 def test_a_class_says_what_its_spot_nodes_give():

@@ -42,7 +42,12 @@ def start(tmp_path):
         values = {**environment(bundle), "HOLDFAST_METADATA": "off", "HOLDFAST_TERMINATION_LOG": str(tmp_path / "log")}
         values |= {"PATH": f"{stub}:{os.environ['PATH']}", "PYTHONPATH": str(SOURCE), **more}
         process = subprocess.Popen(
-            container(bundle)["command"], cwd=tmp_path, env=values, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            container(bundle)["command"],
+            cwd=tmp_path,
+            env=values,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         begun.append(process)
         assert process.stdout.readline() == "running\n"
@@ -76,13 +81,17 @@ def test_an_interrupted_pod_leaves_with_a_code_that_its_job_forgives(start, tmp_
 
 def test_a_gang_member_leaves_with_a_code_that_restarts_the_set(start, tmp_path):
     """Behind `holdfast exec --`, which a launcher gets; here the launcher is a shell that would answer 1."""
-    base = GANG.replace("[torchrun, train.py]", f"[sh, -c, '{sys.executable} program.py file://{tmp_path}/run || exit 1']")
+    base = GANG.replace(
+        "[torchrun, train.py]", f"[sh, -c, '{sys.executable} program.py file://{tmp_path}/run || exit 1']"
+    )
     bundle = rendered(on(base, "spot"))
     assert container(bundle)["command"][:3] == ["holdfast", "exec", "--"]
     process = start(bundle)
     process.send_signal(signal.SIGTERM)
     code = process.wait(timeout=60)
-    fails = [rule["onExitCodes"]["values"] for rule in job_spec(bundle)["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
+    fails = [
+        rule["onExitCodes"]["values"] for rule in job_spec(bundle)["podFailurePolicy"]["rules"] if "onExitCodes" in rule
+    ]
     assert code in fails[0]
     assert code == 75, "the shell's 1 would have counted as a failure"
 

@@ -192,9 +192,7 @@ def test_the_end_of_a_lease_is_shown_where_there_may_be_one(name):
         assert "subPath" not in mount  # a subPath is never updated
 
 
-@pytest.mark.parametrize(
-    ("hours", "seconds"), [(0.5, 3600), (10, 46_800), (48, 216_000), (500, 604_800)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("hours", "seconds"), [(0.5, 3600), (10, 46_800), (48, 216_000), (500, 604_800)], ids=str)
 def test_a_lease_is_booked_for_the_work_and_at_most_seven_days(hours, seconds):
     text = TRAIN.replace("{steps: 100000, seconds_per_step: 1.7}", f"{{hours: {hours}}}")
     bundle = rendered(on(text, "flex-start"))
@@ -365,7 +363,10 @@ def test_the_namespace_of_everybody_is_left_alone():
 
 def test_a_google_service_account_is_named_only_where_the_spec_does():
     account = the(case("train-on-demand-disk"), "ServiceAccount")
-    assert account["metadata"]["annotations"]["iam.gke.io/gcp-service-account"] == "trainer@project.iam.gserviceaccount.com"
+    assert (
+        account["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
+        == "trainer@project.iam.gserviceaccount.com"
+    )
     assert "iam.gke.io/gcp-service-account" not in the(case("train-spot"), "ServiceAccount")["metadata"]["annotations"]
     readme = case("train-on-demand-disk").files["README.md"]
     assert "roles/iam.workloadIdentityUser" in readme

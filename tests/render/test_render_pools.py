@@ -30,7 +30,12 @@ def test_pools_are_for_standard_clusters_that_have_none():
     for name in CASES:
         outline = case(name).outline
         expected = not outline.is_autopilot and not outline.spec.pools
-        assert bool(node_pools(outline)) == expected == ("pools.sh" in case(name).files) == ("pools.tf" in case(name).files)
+        assert (
+            bool(node_pools(outline))
+            == expected
+            == ("pools.sh" in case(name).files)
+            == ("pools.tf" in case(name).files)
+        )
 
 
 @pytest.mark.parametrize("name", WITH_POOLS)
@@ -59,7 +64,7 @@ def test_the_rules_of_gke_for_each_kind_of_pool(name):
     assert ("--no-enable-autorepair" in create) == is_flex
     assert ("--enable-queued-provisioning" in create) == (outline.capacity == Capacity.QUEUED)
     assert ("--max-run-duration" in create) == (outline.capacity == Capacity.FLEX_START)
-    assert "--reservation-affinity=none" in create
+    assert ("--reservation-affinity=none" in create) == (is_flex or outline.capacity == Capacity.SPOT)
     assert "--num-nodes=0" in create
     assert f"--total-max-nodes={outline.spec.nodes} " in create
     assert not re.search(r"--(min|max)-nodes", create)  # refused together with the total ones
@@ -70,7 +75,7 @@ def test_control_pieces_get_machines_that_stay(name):
     for file in ("pools.sh", "pools.tf"):
         pools = pools_in_text(case(name).files[file], file)
         (control,) = [pool for pool in pools if pool.name == "holdfast-control"]
-        assert not (control.spot or control.flex_start or control.queued or control.accelerator)
+        assert [control.spot, control.flex_start, control.queued, control.accelerator] == [False, False, False, ""]
         assert control.taints == ()
 
 
@@ -147,7 +152,9 @@ def test_the_script_may_run_twice(tmp_path):
 
 def test_the_script_asks_for_the_cluster():
     text = case("train-spot").files["pools.sh"]
-    ended = subprocess.run(["sh", "-c", text], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        ["sh", "-c", text], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode != 0
     assert "set CLUSTER" in ended.stderr
 
@@ -205,7 +212,9 @@ def test_terraform_validates_where_the_provider_can_be_had(tmp_path):
         pytest.skip("the Google provider cannot be downloaded here: fields were compared with its documentation only")
     if begun.returncode != 0:
         pytest.skip("the Google provider cannot be downloaded here: fields were compared with its documentation only")
-    ended = subprocess.run(["terraform", folder, "validate"], env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        ["terraform", folder, "validate"], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 

@@ -181,6 +181,12 @@ def advise(outline: Outline) -> list[str]:
         )
     if spec.kind == Kind.TRAIN and spec.checkpoint_url and interval_steps(outline) is None:
         advice.append("CHECKPOINT_INTERVAL is not set: give work as steps and seconds_per_step, and it will be")
+    if outline.capacity == Capacity.QUEUED:
+        hours = outline.lease_seconds / 3600
+        advice.append(
+            f"when the machines are taken back after {hours:.0f} h, Kueue deactivates the workload (CapacityRevoked): "
+            "set spec.active of its Workload to true, and it queues for the next lease"
+        )
     if secret_variables(outline) or needs_credentials(outline):
         advice.append("passwords and keys are read from a Secret, which you make once")
     return advice

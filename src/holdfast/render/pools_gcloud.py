@@ -50,7 +50,9 @@ def flags(pool: NodePool) -> list[str]:
     found += ["--enable-autoscaling", f"--num-nodes={min(1, pool.least_nodes)}"]
     found += [f"--total-min-nodes={pool.least_nodes}", f"--total-max-nodes={pool.most_nodes}"]
     if pool.gpu:
-        found += ["--location-policy=ANY", "--reservation-affinity=none"]
+        found.append("--location-policy=ANY")
+    if pool.spot or pool.flex_start:
+        found.append("--reservation-affinity=none")  # neither may use reservations; on-demand should
     if pool.flex_start:
         found.append("--no-enable-autorepair")
     if pool.zones:

@@ -71,10 +71,9 @@ def _node(pool: NodePool) -> Body:
         driver = [("gpu_driver_version", "LATEST")]
         shape = [("type", pool.gpu), ("count", pool.gpu_count)]
         accelerator: list[tuple[str, Any]] = [*shape, ("gpu_driver_installation_config", driver)]
-        node += [
-            ("guest_accelerator", accelerator),
-            ("reservation_affinity", [("consume_reservation_type", "NO_RESERVATION")]),
-        ]
+        node.append(("guest_accelerator", accelerator))
+    if pool.spot or pool.flex_start:
+        node.append(("reservation_affinity", [("consume_reservation_type", "NO_RESERVATION")]))
     if pool.spot:
         node.append(("taint", [("key", SPOT_TAINT), ("value", "true"), ("effect", "NO_SCHEDULE")]))
     if pool.shutdown_seconds is not None and pool.critical_seconds is not None:
