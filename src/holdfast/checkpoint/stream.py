@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import queue
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoint.arena import Arena, map_pages
+from holdfast.checkpoint.arena import map_pages
 from holdfast.checkpoint.codec import encode, name_leaves
 from holdfast.checkpoint.device import register_host
 from holdfast.checkpoint.inventory import Inventory, InventoryEntry, Part
@@ -96,42 +97,58 @@ Move = tuple[Destination, int, int, int]
 """Where to, at which of its bytes, from which byte of the chunk, how many."""
 
 
+@dataclass(slots=True)
+class Slot:
+    """One buffer of a reader: its memory, the same as a tensor, and what the copies out of it record."""
+
+    view: memoryview
+    address: int
+    flat: Any
+    unpin: Callable[[], None] | None
+    streams: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """Of each device: the stream of this slot, and the event after which the slot is free again."""
+
+
 class Slots:
-    """Chunk-sized buffers, one per reading thread, pinned where there is a GPU."""
+    """One buffer per reading thread, pinned where there is a GPU.
 
-    def __init__(self, count: int, length: int, executor: Executor, torch: Any) -> None:
-        self._arena = Arena(executor)
-        self._arena.reserve(count * length)
-        self._torch = torch
-        self._free: queue.SimpleQueue[tuple[memoryview, int, Any, list[Any]]] = queue.SimpleQueue()
-        if torch is not None:
-            self._arena.pin(register_host(torch))
-        for number in range(count):
-            view = self._arena.view[number * length : (number + 1) * length]
-            flat = torch.frombuffer(view, dtype=torch.uint8) if torch is not None else None
-            self._free.put((view, self._arena.address + number * length, flat, []))
+    Each is made by the reader that takes it first: pinning is slow, and this way the others read meanwhile.
+    """
 
-    def take(self) -> tuple[memoryview, int, Any, list[Any]]:
+    def __init__(self, count: int, length: int, torch: Any) -> None:
+        self._length, self._torch = length, torch
+        self._free: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
+        for _ in range(count):
+            self._free.put(None)
+
+    def take(self) -> Slot:
         """A buffer whose copies to the device have landed."""
-        slot = self._free.get()
-        while slot[3]:
-            slot[3].pop().synchronize()
+        slot = self._free.get() or self._make()
+        for _, event in slot.streams.values():
+            event.synchronize()
         return slot
 
-    def give(self, slot: tuple[memoryview, int, Any, list[Any]]) -> None:
+    def give(self, slot: Slot) -> None:
         self._free.put(slot)
 
+    def _make(self) -> Slot:
+        _, view, address = map_pages(self._length)
+        if self._torch is None:
+            return Slot(view, address, None, None)
+        unpin = register_host(self._torch)(address, self._length)
+        return Slot(view, address, self._torch.frombuffer(view, dtype=self._torch.uint8), unpin)
+
     def drop(self) -> None:
+        """Wait for every copy and give the memory back."""
         if self._torch is not None:
             self._torch.cuda.synchronize()
         while not self._free.empty():
-            self._free.get()
-        self._arena.drop()
+            slot = self._free.get()
+            if slot is not None and slot.unpin is not None:
+                slot.unpin()
 
 
-def read_into(
-    store: Store, inventory: Inventory, into: Mapping[str, Any] | None, executor: Executor, threads: int
-) -> dict[str, Any]:
+def read_into(store: Store, inventory: Inventory, into: Mapping[str, Any] | None, threads: int) -> dict[str, Any]:
     """The state, with the tensors of ``into`` in it wherever they fit. They are overwritten even if a later chunk is
     damaged: the caller then restores another checkpoint over them, or gives up."""
     torch = sys.modules.get("torch")
@@ -143,65 +160,63 @@ def read_into(
     if torch is not None:
         torch.cuda.synchronize()  # whatever was queued on these tensors comes before what we write into them
     readers = min(threads, READERS)
-    slots = Slots(readers, inventory.chunk_bytes, executor, torch)
-    streams: dict[int, Any] = {}
+    slots = Slots(readers, inventory.chunk_bytes, torch)
 
     def job(row: tuple[Part, int, int, int], overlapping: Sequence[Piece]) -> None:
         part, number, _, place = row
         length = chunk_length(inventory, part, number)
         slot = slots.take()
         try:
-            read_chunk(store, inventory, part, number, slot[0][:length])
+            read_chunk(store, inventory, part, number, slot.view[:length])
             moves: list[Move] = []
             for which, start, end in overlapping:
                 low, high = max(start, place), min(end, place + length)
                 moves.append((targets[which], low - start, low - place, high - low))
-            _scatter(torch, moves, slot, streams)
+            _scatter(torch, moves, slot)
         finally:
             slots.give(slot)
 
     try:
-        rows = list(chunks_of(inventory))
         with ThreadPoolExecutor(readers, thread_name_prefix="holdfast-restore") as pool:
-            finish([pool.submit(job, row, some) for row, some in _matched(rows, pieces, inventory)])
+            finish([pool.submit(job, row, some) for row, some in _matched(inventory, pieces)])
     finally:
         slots.drop()
     return _assemble(inventory, targets)
 
 
-def _matched(rows: list[Any], pieces: list[Piece], inventory: Inventory) -> list[tuple[Any, list[Piece]]]:
+def _matched(inventory: Inventory, pieces: list[Piece]) -> list[tuple[Any, list[Piece]]]:
     """Each chunk with the entries that lie in it; both are in order of place."""
     result = []
     first = 0
-    for part, number, offset, place in rows:
+    for row in chunks_of(inventory):
+        part, number, _, place = row
         end = place + chunk_length(inventory, part, number)
         while first < len(pieces) and pieces[first][2] <= place:
             first += 1
         last = first
         while last < len(pieces) and pieces[last][1] < end:
             last += 1
-        result.append(((part, number, offset, place), pieces[first:last]))
+        result.append((row, pieces[first:last]))
     return result
 
 
-def _scatter(torch: Any, moves: list[Move], slot: Any, streams: dict[int, Any]) -> None:
+def _scatter(torch: Any, moves: list[Move], slot: Slot) -> None:
     """One stream change and one event for a whole chunk: with many threads the interpreter is what is scarce."""
-    _, address, flat, events = slot
     by_device: dict[int, list[Move]] = {}
     for target, at, start, length in moves:
         if target.flat is None:
             assert target.address is not None
-            ctypes.memmove(target.address + at, address + start, length)
+            ctypes.memmove(target.address + at, slot.address + start, length)
         else:
             by_device.setdefault(target.flat.device.index, []).append((target, at, start, length))
     for device, some in by_device.items():
-        stream = streams.get(device) or streams.setdefault(device, torch.cuda.Stream(device))
-        with torch.cuda.device(device), torch.cuda.stream(stream):
+        if device not in slot.streams:
+            slot.streams[device] = (torch.cuda.Stream(device), torch.cuda.Event())
+        stream, event = slot.streams[device]
+        with torch.cuda.stream(stream):
             for target, at, start, length in some:
-                target.flat[at : at + length].copy_(flat[start : start + length], non_blocking=True)
-            event = torch.cuda.Event()
+                target.flat[at : at + length].copy_(slot.flat[start : start + length], non_blocking=True)
             event.record(stream)
-        events.append(event)
 
 
 def _assemble(inventory: Inventory, targets: list[Destination]) -> dict[str, Any]:
