@@ -7,17 +7,16 @@ run on a stream of their own, while the next chunks are read and verified.
 from __future__ import annotations
 
 import ctypes
-import queue
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoint.arena import map_pages
 from holdfast.checkpoint.codec import encode, name_leaves
 from holdfast.checkpoint.device import register_host
-from holdfast.checkpoint.inventory import Inventory, InventoryEntry, Part
+from holdfast.checkpoint.inventory import Inventory, InventoryEntry
 from holdfast.checkpoint.leaf import build, check_size, torch_dtype
 from holdfast.checkpoint.restore import chunk_length, chunks_of, finish, part_starts, read_chunk
 from holdfast.checkpoint.tree import decode
@@ -97,55 +96,56 @@ Move = tuple[Destination, int, int, int]
 """Where to, at which of its bytes, from which byte of the chunk, how many."""
 
 
-@dataclass(slots=True)
 class Slot:
-    """One buffer of a reader: its memory, the same as a tensor, and what the copies out of it record."""
+    """One reader's buffer, pinned where there is a GPU, and its streams to the devices.
 
-    view: memoryview
-    address: int
-    flat: Any
-    unpin: Callable[[], None] | None
-    streams: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    """Of each device: the stream of this slot, and the event after which the slot is free again."""
-
-
-class Slots:
-    """One buffer per reading thread, pinned where there is a GPU.
-
-    Each is made by the reader that takes it first: pinning is slow, and this way the others read meanwhile.
+    Each reader makes its own: pinning is slow, and this way the others read meanwhile. It belongs to one thread, whose
+    current stream it sets and never sets back.
     """
 
-    def __init__(self, count: int, length: int, torch: Any) -> None:
-        self._length, self._torch = length, torch
-        self._free: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
-        for _ in range(count):
-            self._free.put(None)
+    def __init__(self, length: int, torch: Any) -> None:
+        _, self.view, self._address = map_pages(length)
+        self._torch, self._device = torch, -1
+        self._streams: dict[int, tuple[Any, Any]] = {}
+        self._unpin: Callable[[], None] | None = None
+        if torch is not None:
+            self._unpin = register_host(torch)(self._address, length)
+            self._flat = torch.frombuffer(self.view, dtype=torch.uint8)
 
-    def take(self) -> Slot:
-        """A buffer whose copies to the device have landed."""
-        slot = self._free.get() or self._make()
-        for _, event in slot.streams.values():
+    def wait(self) -> None:
+        """Until the copies out of this buffer have landed."""
+        for _, event in self._streams.values():
             event.synchronize()
-        return slot
 
-    def give(self, slot: Slot) -> None:
-        self._free.put(slot)
+    def scatter(self, moves: list[Move]) -> None:
+        """Start the copies to where the bytes belong; nothing more, as the interpreter is what many readers lack."""
+        used: set[int] = set()
+        for target, at, start, length in moves:
+            if target.flat is None:
+                assert target.address is not None
+                ctypes.memmove(target.address + at, self._address + start, length)
+                continue
+            device = target.flat.device.index
+            if device != self._device:
+                self._switch(device)
+            target.flat[at : at + length].copy_(self._flat[start : start + length], non_blocking=True)
+            used.add(device)
+        for device in used:
+            stream, event = self._streams[device]
+            event.record(stream)
 
-    def _make(self) -> Slot:
-        _, view, address = map_pages(self._length)
-        if self._torch is None:
-            return Slot(view, address, None, None)
-        unpin = register_host(self._torch)(address, self._length)
-        return Slot(view, address, self._torch.frombuffer(view, dtype=self._torch.uint8), unpin)
+    def _switch(self, device: int) -> None:
+        if device not in self._streams:
+            self._streams[device] = (self._torch.cuda.Stream(device), self._torch.cuda.Event())
+        self._torch.cuda.set_stream(self._streams[device][0])
+        self._device = device
 
     def drop(self) -> None:
-        """Wait for every copy and give the memory back."""
-        if self._torch is not None:
-            self._torch.cuda.synchronize()
-        while not self._free.empty():
-            slot = self._free.get()
-            if slot is not None and slot.unpin is not None:
-                slot.unpin()
+        """Wait for the copies and give the memory back."""
+        for stream, _ in self._streams.values():
+            stream.synchronize()
+        if self._unpin is not None:
+            self._unpin()
 
 
 def read_into(store: Store, inventory: Inventory, into: Mapping[str, Any] | None, threads: int) -> dict[str, Any]:
@@ -159,28 +159,34 @@ def read_into(store: Store, inventory: Inventory, into: Mapping[str, Any] | None
     pieces = [(number, start, start + length) for start, number, length in order]
     if torch is not None:
         torch.cuda.synchronize()  # whatever was queued on these tensors comes before what we write into them
-    readers = min(threads, READERS)
-    slots = Slots(readers, inventory.chunk_bytes, torch)
+    work = deque(_matched(inventory, pieces))
+    length_of_slot = min(inventory.chunk_bytes, max((part.length for part in inventory.parts), default=1))
 
-    def job(row: tuple[Part, int, int, int], overlapping: Sequence[Piece]) -> None:
-        part, number, _, place = row
-        length = chunk_length(inventory, part, number)
-        slot = slots.take()
+    def reader() -> None:
+        slot = Slot(length_of_slot, torch)
         try:
-            read_chunk(store, inventory, part, number, slot.view[:length])
-            moves: list[Move] = []
-            for which, start, end in overlapping:
-                low, high = max(start, place), min(end, place + length)
-                moves.append((targets[which], low - start, low - place, high - low))
-            _scatter(torch, moves, slot)
+            while work:
+                try:
+                    (part, number, _, place), overlapping = work.popleft()
+                except IndexError:
+                    break  # another reader took the last one
+                length = chunk_length(inventory, part, number)
+                slot.wait()
+                read_chunk(store, inventory, part, number, slot.view[:length])
+                moves: list[Move] = []
+                for which, start, end in overlapping:
+                    low, high = max(start, place), min(end, place + length)
+                    moves.append((targets[which], low - start, low - place, high - low))
+                slot.scatter(moves)
+        except BaseException:
+            work.clear()  # nobody needs the rest
+            raise
         finally:
-            slots.give(slot)
+            slot.drop()
 
-    try:
-        with ThreadPoolExecutor(readers, thread_name_prefix="holdfast-restore") as pool:
-            finish([pool.submit(job, row, some) for row, some in _matched(inventory, pieces)])
-    finally:
-        slots.drop()
+    readers = min(threads, READERS, max(1, len(work)))
+    with ThreadPoolExecutor(readers, thread_name_prefix="holdfast-restore") as pool:
+        finish([pool.submit(reader) for _ in range(readers)])
     return _assemble(inventory, targets)
 
 
@@ -198,25 +204,6 @@ def _matched(inventory: Inventory, pieces: list[Piece]) -> list[tuple[Any, list[
             last += 1
         result.append((row, pieces[first:last]))
     return result
-
-
-def _scatter(torch: Any, moves: list[Move], slot: Slot) -> None:
-    """One stream change and one event for a whole chunk: with many threads the interpreter is what is scarce."""
-    by_device: dict[int, list[Move]] = {}
-    for target, at, start, length in moves:
-        if target.flat is None:
-            assert target.address is not None
-            ctypes.memmove(target.address + at, slot.address + start, length)
-        else:
-            by_device.setdefault(target.flat.device.index, []).append((target, at, start, length))
-    for device, some in by_device.items():
-        if device not in slot.streams:
-            slot.streams[device] = (torch.cuda.Stream(device), torch.cuda.Event())
-        stream, event = slot.streams[device]
-        with torch.cuda.stream(stream):
-            for target, at, start, length in some:
-                target.flat[at : at + length].copy_(slot.flat[start : start + length], non_blocking=True)
-            event.record(stream)
 
 
 def _assemble(inventory: Inventory, targets: list[Destination]) -> dict[str, Any]:
