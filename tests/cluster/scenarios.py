@@ -98,7 +98,7 @@ def workload(
     *conditions: Object, owner: str = "job-1", name: str = "job-train-a1", ago: float = 600, **status: Any
 ) -> Object:
     return {
-        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
         "metadata": {
             "name": name,
@@ -130,7 +130,7 @@ def request(*conditions: Object, ago: float = 600, owner: str = "wl-job-train-a1
 
 def local_queue(name: str = "gpus", **status: Any) -> Object:
     return {
-        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "LocalQueue",
         "metadata": {"name": name, "namespace": "ml", "uid": f"lq-{name}", "creationTimestamp": at(9999)},
         "spec": {"clusterQueue": "cq"},

@@ -9,9 +9,21 @@ from typing import Any
 
 import pytest
 
-from cluster.scenarios import at, condition, ended, interrupted, job, node, pod, unschedulable
+from cluster.scenarios import (
+    at,
+    condition,
+    ended,
+    interrupted,
+    job,
+    local_queue,
+    node,
+    pod,
+    queued_job,
+    unschedulable,
+    workload,
+)
 from holdfast.cli.main import main
-from holdfast.cluster.resources import CONFIG_MAPS, EVENTS, JOB_SETS, JOBS, NODES, PODS
+from holdfast.cluster.resources import CONFIG_MAPS, EVENTS, JOB_SETS, JOBS, LOCAL_QUEUES, NODES, PODS, WORKLOADS
 from servers.api_server import ApiServer, Fault
 
 Write = Callable[..., Path]
@@ -90,7 +102,21 @@ class TestExplain:
     ) -> None:
         fill(job(), *(pod(f"p{number}", phase="Running", node="n1") for number in range(40)))
         call(capsys, "explain", "train")
-        assert len(server.seen) == 12
+        assert len(server.seen) == 13  # twelve kinds, and one question which of them there are
+
+    def test_kueue_in_an_older_version_is_read_all_the_same(
+        self, server: ApiServer, fill: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        server.resources[:] = [
+            item._replace(version="v1beta1") if item.group == "kueue.x-k8s.io" else item for item in server.resources
+        ]
+        text = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a, 1 more needed"
+        fill(queued_job())
+        server.add(LOCAL_QUEUES._replace(version="v1beta1"), local_queue(), "ml")
+        server.add(
+            WORKLOADS._replace(version="v1beta1"), workload(condition("QuotaReserved", "False", "Pending", text)), "ml"
+        )
+        assert answer(capsys, "explain", "train")[1]["code"] == "quota-in-use"
 
 
 class TestStatus:

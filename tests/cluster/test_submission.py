@@ -148,11 +148,11 @@ class TestPreflight:
     def test_a_kind_that_is_not_installed(self) -> None:
         from holdfast.cluster.access import Access
 
-        queue = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue", "metadata": {"name": "q"}}
+        queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"}}
         with ApiServer(crds=False) as server, Client(Access(server.url)) as client:
             placed, [problem] = place(client, [queue], "ml")
             assert placed == []
-            assert "no LocalQueue of kueue.x-k8s.io/v1beta1" in problem.sentence
+            assert "no LocalQueue of kueue.x-k8s.io/v1beta2" in problem.sentence
         with ApiServer() as server, Client(Access(server.url)) as client:
             [found], problems = place(client, [queue], "ml")
             assert (found.resource.plural, found.namespace, problems) == ("localqueues", "ml", [])

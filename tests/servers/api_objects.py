@@ -25,6 +25,7 @@ BUILT_IN = [
     if isinstance(value, Resource) and value.group in ("", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io")
 ] + [
     Resource("", "v1", "secrets", "Secret"),
+    Resource("", "v1", "persistentvolumes", "PersistentVolume", False),
     Resource("", "v1", "services", "Service"),
     Resource("apps", "v1", "deployments", "Deployment"),
     Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
@@ -39,9 +40,9 @@ CUSTOM = [
     known.CLUSTER_QUEUES,
     known.PROVISIONING_REQUESTS,
     known.COMPUTE_CLASSES,
-    Resource("kueue.x-k8s.io", "v1beta1", "resourceflavors", "ResourceFlavor", False),
-    Resource("kueue.x-k8s.io", "v1beta1", "admissionchecks", "AdmissionCheck", False),
-    Resource("kueue.x-k8s.io", "v1beta1", "provisioningrequestconfigs", "ProvisioningRequestConfig", False),
+    Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", False),
+    Resource("kueue.x-k8s.io", "v1beta2", "admissionchecks", "AdmissionCheck", False),
+    Resource("kueue.x-k8s.io", "v1beta2", "provisioningrequestconfigs", "ProvisioningRequestConfig", False),
 ]
 IMMUTABLE_IN_JOBS = ("template", "selector", "completionMode", "podFailurePolicy")
 

@@ -9,9 +9,10 @@ import sys
 from holdfast.cli.cluster_options import add_cluster, chosen_namespace, connect, run_label
 from holdfast.cli.main import OK, add_output
 from holdfast.cluster.client import Client, Object
+from holdfast.cluster.discovery import served
 from holdfast.cluster.observe import meta
 from holdfast.cluster.resources import JOB_SETS, JOBS, Resource
-from holdfast.errors import ObjectMissingError, UsageError
+from holdfast.errors import UsageError
 
 _EPILOG = """\
 examples:
@@ -57,13 +58,11 @@ def run(args: argparse.Namespace) -> int:
 def workloads(client: Client, namespace: str, run_name: str) -> list[tuple[Resource, Object]]:
     """The JobSets and free-standing Jobs of a run."""
     labels = run_label(run_name)
-    try:
-        sets = client.list(JOB_SETS, namespace, labels=labels)
-    except ObjectMissingError:
-        sets = []
+    kinds, _ = served(client, [JOB_SETS])
+    sets = [(kind, item) for kind in kinds for item in client.list(kind, namespace, labels=labels)]
     jobs = client.list(JOBS, namespace, labels=labels)
     alone = [job for job in jobs if not any(ref.get("kind") == "JobSet" for ref in _owners(job))]
-    return [(JOB_SETS, item) for item in sets] + [(JOBS, item) for item in alone]
+    return sets + [(JOBS, item) for item in alone]
 
 
 def _owners(item: Object) -> list[Object]:

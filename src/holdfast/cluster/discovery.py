@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.cluster import resources as known
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.resources import Resource, group_path, of_row
-from holdfast.errors import ObjectMissingError
+from holdfast.errors import ClusterAccessError, ObjectMissingError
 
 _BUILT_IN = frozenset(("", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io"))
 _TABLE = {
@@ -13,6 +15,40 @@ _TABLE = {
     for item in vars(known).values()
     if isinstance(item, Resource) and item.group in _BUILT_IN  # custom kinds may be absent: the server is asked
 }
+
+
+def served(client: Client, kinds: Sequence[Resource]) -> tuple[list[Resource], dict[str, str]]:
+    """The kinds in the versions that this server serves, and those it lacks with the reason; one request for all.
+
+    Custom kinds move on (Kueue from v1beta1 to v1beta2), and the fields that we look at have stayed.
+    """
+    if all(kind.group in _BUILT_IN for kind in kinds):
+        return list(kinds), {}
+    try:
+        rows = client.page("/apis").get("groups") or []
+    except ClusterAccessError as error:
+        if "401" in error.message:
+            raise
+        return list(kinds), {}  # discovery is closed to us: the lists themselves will tell
+    versions = {str(row.get("name")): _versions(row) for row in rows if isinstance(row, dict)}
+    found, missing = [], {}
+    for kind in kinds:
+        offered = versions.get(kind.group, [])
+        if kind.group in _BUILT_IN or kind.version in offered:
+            found.append(kind)
+        elif offered:
+            found.append(kind._replace(version=offered[0]))
+        else:
+            missing[kind.title] = f"the API server has no group {kind.group}"
+    return found, missing
+
+
+def _versions(row: Object) -> list[str]:
+    """Preferred first."""
+    listed = [str(entry.get("version")) for entry in row.get("versions") or [] if isinstance(entry, dict)]
+    preferred = row.get("preferredVersion")
+    first = [str(preferred.get("version"))] if isinstance(preferred, dict) else []
+    return list(dict.fromkeys([*first, *listed]))
 
 
 class Discovery:

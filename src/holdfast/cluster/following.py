@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.cluster.client import Client, Object
+from holdfast.cluster.discovery import served
 from holdfast.cluster.observe import Observed, meta, slim
 from holdfast.cluster.resources import Resource
 from holdfast.cluster.watching import ChangeKind, Watch
@@ -24,7 +25,7 @@ class Following:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._tables: dict[str, dict[str, Object]] = {}
-        self._unseen: dict[str, str] = {}
+        kinds, self._unseen = served(client, kinds)
         self._waiting = {resource.title for resource in kinds}
         self._synced = threading.Event()
         self.changed = threading.Event()

@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.clock import from_rfc3339
 from holdfast.cluster.client import Client, Object
+from holdfast.cluster.discovery import served
 from holdfast.cluster.failures import VersionGoneError
 from holdfast.cluster.resources import (
     BUDGETS,
@@ -39,7 +40,7 @@ TERMINATION_AT = "node.gke.io/machine-termination-datetime"
 FOR_STATUS = (JOBS, JOB_SETS, PODS, WORKLOADS, CONFIG_MAPS)
 FOR_EXPLAIN = (JOBS, JOB_SETS, PODS, WORKLOADS, PROVISIONING_REQUESTS, LOCAL_QUEUES, EVENTS, BUDGETS, CLAIMS, QUOTAS)
 CLUSTER_WIDE_FOR_EXPLAIN = (CLUSTER_QUEUES, NODES)
-_LABELLED = frozenset((JOBS, JOB_SETS, PODS, CONFIG_MAPS))
+_LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, PODS, CONFIG_MAPS))
 
 _METADATA = (
     "name", "namespace", "uid", "labels", "annotations", "ownerReferences", "creationTimestamp", "deletionTimestamp",
@@ -99,8 +100,9 @@ def look(
 ) -> Observed:
     """Read the kinds; ``labels`` narrows those that carry the run's label."""
     observed = Observed(now)
-    for resource in kinds:
-        chosen = labels if resource in _LABELLED else ""
+    present, observed.unseen = served(client, list(kinds))
+    for resource in present:
+        chosen = labels if resource.kind in _LABELLED else ""
         place = namespace if resource.namespaced else None
         try:
             observed.tables[resource.title] = list(_slimmed(client, resource, place, chosen))
