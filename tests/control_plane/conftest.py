@@ -21,6 +21,7 @@ from holdfast.cluster.client import Client
 from holdfast.cluster.kubeconfig import find_access
 from holdfast.cluster.resources import ACCOUNTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
 from holdfast.errors import ClusterError
+from servers.api_controllers import Controllers
 from servers.api_server import ApiServer
 
 VARIABLE = "HOLDFAST_TEST_KUBECONFIG"
@@ -204,15 +205,17 @@ def plane() -> Iterator[Plane]:
 
 
 @pytest.fixture
-def real() -> Iterator[Plane]:
-    """Only with controllers behind it."""
+def controlled() -> Iterator[Plane]:
+    """With controllers behind it: real ones, or those that repeat what was seen."""
     client = _real_client()
-    if client is None:
-        pytest.skip(f"needs a control plane: set {VARIABLE} and run make test-cluster")
-    with client:
-        opened = Plane(client, is_real=True)
-        try:
-            opened.open()
-            yield opened
-        finally:
-            opened.close()
+    with contextlib.ExitStack() as stack:
+        pretended = client is None
+        if client is None:
+            server = stack.enter_context(ApiServer())
+            stack.enter_context(Controllers(server))
+            client = Client(Access(server.url))
+        stack.callback(client.close)
+        opened = Plane(client, is_real=not pretended)
+        stack.callback(opened.close)
+        opened.open()
+        yield opened

@@ -132,15 +132,17 @@ def test_every_rendered_object_passes_a_server_dry_run(plane: Plane, name: str) 
 # -- with controllers
 
 
-def test_taints_and_tolerations_decide(real: Plane) -> None:
-    real.node("spot", taints=[SPOT_TAINT])
-    value = rendered(real, "train-spot", "intolerant")
+def test_taints_and_tolerations_decide(controlled: Plane) -> None:
+    controlled.node("spot", taints=[SPOT_TAINT])
+    value = rendered(controlled, "train-spot", "intolerant")
     del value["spec"]["template"]["spec"]["tolerations"]
-    real.client.apply(JOBS, real.namespace, value)
-    found = real.until(lambda: _coded(real, "intolerant", "untolerated-taint"), "the explanation")
+    controlled.client.apply(JOBS, controlled.namespace, value)
+    found = controlled.until(lambda: _coded(controlled, "intolerant", "untolerated-taint"), "the explanation")
     assert found.evidence
-    real.client.apply(JOBS, real.namespace, rendered(real, "train-spot", "tolerant"))
-    real.until(lambda: [pod for pod in real.pods("tolerant") if pod["spec"].get("nodeName")], "the pod to be bound")
+    controlled.client.apply(JOBS, controlled.namespace, rendered(controlled, "train-spot", "tolerant"))
+    controlled.until(
+        lambda: [pod for pod in controlled.pods("tolerant") if pod["spec"].get("nodeName")], "the pod to be bound"
+    )
 
 
 def _coded(plane: Plane, name: str, code: str) -> Explanation | None:
@@ -148,11 +150,11 @@ def _coded(plane: Plane, name: str, code: str) -> Explanation | None:
     return found if found.code == code else None
 
 
-def test_no_such_node_is_explained(real: Plane) -> None:
-    value = rendered(real, "train-spot", "lost")
+def test_no_such_node_is_explained(controlled: Plane) -> None:
+    value = rendered(controlled, "train-spot", "lost")
     value["spec"]["template"]["spec"]["nodeSelector"] = {"holdfast-test": "nowhere"}
-    real.client.apply(JOBS, real.namespace, value)
-    found = real.until(lambda: explained_as_waiting(real, "lost"), "the explanation")
+    controlled.client.apply(JOBS, controlled.namespace, value)
+    found = controlled.until(lambda: explained_as_waiting(controlled, "lost"), "the explanation")
     assert found.code in ("no-matching-node", "untolerated-taint", "no-nodes"), found
 
 
@@ -184,73 +186,73 @@ def next_pod(plane: Plane, job: str, before: set[str], seconds: float = 120.0) -
     return name
 
 
-def test_interrupted_pods_are_replaced_and_do_not_count(real: Plane) -> None:
-    real.node("spot", taints=[SPOT_TAINT])
-    job = start(real, rendered(real, "train-spot", "train", backoffLimit=0))
-    seen = {pod["metadata"]["name"] for pod in real.pods(job)}
+def test_interrupted_pods_are_replaced_and_do_not_count(controlled: Plane) -> None:
+    controlled.node("spot", taints=[SPOT_TAINT])
+    job = start(controlled, rendered(controlled, "train-spot", "train", backoffLimit=0))
+    seen = {pod["metadata"]["name"] for pod in controlled.pods(job)}
     first = next(iter(seen))
     message = json.dumps({"outcome": "interrupted", "cause": "preemption", "code": 75, "step": 7})
-    real.end(first, 75, message=message)
-    second = next_pod(real, job, seen)
+    controlled.end(first, 75, message=message)
+    second = next_pod(controlled, job, seen)
     seen.add(second)
-    real.end(second, 143, target="TerminationByKubelet")
-    third = next_pod(real, job, seen)
-    status = real.job(job)["status"]
+    controlled.end(second, 143, target="TerminationByKubelet")
+    third = next_pod(controlled, job, seen)
+    status = controlled.job(job)["status"]
     assert not status.get("failed"), status
-    assert "Failed" not in real.conditions(job)
-    ends = {pod["metadata"]["name"]: end_of(pod) for pod in real.pods(job)}
+    assert "Failed" not in controlled.conditions(job)
+    ends = {pod["metadata"]["name"]: end_of(pod) for pod in controlled.pods(job)}
     assert all(end is None or end.outcome is Outcome.INTERRUPTED for end in ends.values())
-    assert why(real, job).code == "running"
-    real.end(third, 0)
-    real.until(lambda: "Complete" in real.conditions(job), "the Job to complete")
-    assert why(real, job).code == "finished"
+    assert why(controlled, job).code == "running"
+    controlled.end(third, 0)
+    controlled.until(lambda: "Complete" in controlled.conditions(job), "the Job to complete")
+    assert why(controlled, job).code == "finished"
 
 
-def test_exit_1_counts_and_fails_the_job(real: Plane) -> None:
-    real.node("spot", taints=[SPOT_TAINT])
-    job = start(real, rendered(real, "train-spot", "broken", backoffLimit=0))
-    real.end(real.pods(job)[0]["metadata"]["name"], 1)
-    real.until(lambda: "Failed" in real.conditions(job), "the Job to fail")
-    assert why(real, job).code == "backoff-limit"
+def test_exit_1_counts_and_fails_the_job(controlled: Plane) -> None:
+    controlled.node("spot", taints=[SPOT_TAINT])
+    job = start(controlled, rendered(controlled, "train-spot", "broken", backoffLimit=0))
+    controlled.end(controlled.pods(job)[0]["metadata"]["name"], 1)
+    controlled.until(lambda: "Failed" in controlled.conditions(job), "the Job to fail")
+    assert why(controlled, job).code == "backoff-limit"
 
 
-def test_a_batch_job_is_not_complete_while_a_worker_has_not_finished(real: Plane) -> None:
-    real.node("spot", taints=[SPOT_TAINT])
-    value = rendered(real, "batch-spot", "batch")
+def test_a_batch_job_is_not_complete_while_a_worker_has_not_finished(controlled: Plane) -> None:
+    controlled.node("spot", taints=[SPOT_TAINT])
+    value = rendered(controlled, "batch-spot", "batch")
     workers = value["spec"]["completions"]
     assert workers == value["spec"]["parallelism"] > 1
-    real.client.apply(JOBS, real.namespace, value)
+    controlled.client.apply(JOBS, controlled.namespace, value)
 
     def all_bound() -> list[dict[str, Any]]:
-        found = [pod for pod in real.alive("batch") if pod["spec"].get("nodeName")]
+        found = [pod for pod in controlled.alive("batch") if pod["spec"].get("nodeName")]
         return found if len(found) == workers else []
 
-    pods = real.until(all_bound, "all workers")
+    pods = controlled.until(all_bound, "all workers")
     names = [pod["metadata"]["name"] for pod in pods]
     for name in names:
-        real.run(name)
+        controlled.run(name)
     for name in names[1:]:
-        real.end(name, 0)
-    real.end(names[0], 75, target="EvictionByEvictionAPI")
-    last = next_pod(real, "batch", set(names))
-    assert "Complete" not in real.conditions("batch")
-    real.end(last, 0)
-    real.until(lambda: "Complete" in real.conditions("batch"), "the Job to complete")
+        controlled.end(name, 0)
+    controlled.end(names[0], 75, target="EvictionByEvictionAPI")
+    last = next_pod(controlled, "batch", set(names))
+    assert "Complete" not in controlled.conditions("batch")
+    controlled.end(last, 0)
+    controlled.until(lambda: "Complete" in controlled.conditions("batch"), "the Job to complete")
 
 
-def test_restart_delays_are_measured(real: Plane) -> None:
+def test_restart_delays_are_measured(controlled: Plane) -> None:
     """Printed, not judged: how long an interrupted Job waits, and how long a new Job (as a JobSet makes one) does."""
-    real.node("spot", taints=[SPOT_TAINT])
-    job = start(real, rendered(real, "train-spot", "delays"))
+    controlled.node("spot", taints=[SPOT_TAINT])
+    job = start(controlled, rendered(controlled, "train-spot", "delays"))
     turns = 10 if LONG else 3
     seen: set[str] = set()
     delays = []
     for turn in range(1, turns + 1):
-        pod = next(item["metadata"]["name"] for item in real.alive(job) if item["metadata"]["name"] not in seen)
-        seen |= {item["metadata"]["name"] for item in real.pods(job)}
-        real.end(pod, 75)
+        pod = next(item["metadata"]["name"] for item in controlled.alive(job) if item["metadata"]["name"] not in seen)
+        seen |= {item["metadata"]["name"] for item in controlled.pods(job)}
+        controlled.end(pod, 75)
         started = CLOCK.monotonic()
-        next_pod(real, job, seen, seconds=900.0)
+        next_pod(controlled, job, seen, seconds=900.0)
         delays.append(CLOCK.monotonic() - started)
         if turn in (1, 5, 10):
             print(f"restart delay {turn} of an interrupted Job: {delays[-1]:.1f} s")
@@ -260,19 +262,19 @@ def test_restart_delays_are_measured(real: Plane) -> None:
     for turn in range(1, 11):
         started = CLOCK.monotonic()
         name = f"fresh-{turn}"
-        real.client.apply(JOBS, real.namespace, rendered(real, "train-spot", name))
-        pod = next_pod(real, name, set())
+        controlled.client.apply(JOBS, controlled.namespace, rendered(controlled, "train-spot", name))
+        pod = next_pod(controlled, name, set())
         fresh.append(CLOCK.monotonic() - started)
-        real.end(pod, 75)
-        real.client.delete(JOBS, real.namespace, name)
+        controlled.end(pod, 75)
+        controlled.client.delete(JOBS, controlled.namespace, name)
     print(f"restart delays with a new Job each time: 1: {fresh[0]:.1f} s, 5: {fresh[4]:.1f} s, 10: {fresh[9]:.1f} s")
     assert max(fresh) < 30
 
 
-def test_a_budget_over_job_pods_works_only_as_an_integer(real: Plane) -> None:
-    real.node("spot", taints=[SPOT_TAINT])
-    job = start(real, rendered(real, "train-spot", "guarded"))
-    pod = real.pods(job)[0]["metadata"]["name"]
+def test_a_budget_over_job_pods_works_only_as_an_integer(controlled: Plane) -> None:
+    controlled.node("spot", taints=[SPOT_TAINT])
+    job = start(controlled, rendered(controlled, "train-spot", "guarded"))
+    pod = controlled.pods(job)[0]["metadata"]["name"]
     selector = {"matchLabels": {"holdfast.dev/run": "guarded"}}
     budget = {
         "apiVersion": "policy/v1",
@@ -280,49 +282,49 @@ def test_a_budget_over_job_pods_works_only_as_an_integer(real: Plane) -> None:
         "metadata": {"name": "integer"},
         "spec": {"minAvailable": 1, "selector": selector},
     }
-    real.client.apply(BUDGETS, real.namespace, budget)
+    controlled.client.apply(BUDGETS, controlled.namespace, budget)
 
     def is_counted() -> bool:
-        found = real.client.get(BUDGETS, real.namespace, "integer").get("status") or {}
+        found = controlled.client.get(BUDGETS, controlled.namespace, "integer").get("status") or {}
         return bool(found.get("expectedPods") == 1 and found.get("observedGeneration"))
 
-    real.until(is_counted, "the budget to be counted")
+    controlled.until(is_counted, "the budget to be counted")
     with pytest.raises(ObjectRefusedError, match="disruption budget"):
-        real.client.evict(real.namespace, pod)
-    real.client.delete(BUDGETS, real.namespace, "integer")
-    real.client.apply(
-        BUDGETS, real.namespace,
+        controlled.client.evict(controlled.namespace, pod)
+    controlled.client.delete(BUDGETS, controlled.namespace, "integer")
+    controlled.client.apply(
+        BUDGETS, controlled.namespace,
         {**budget, "metadata": {"name": "relative"}, "spec": {"maxUnavailable": 1, "selector": selector}},
     )  # fmt: skip
-    real.until(lambda: any("HF701" in note for note in why(real, job).also), "the note about SyncFailed")
+    controlled.until(lambda: any("HF701" in note for note in why(controlled, job).also), "the note about SyncFailed")
 
 
-def test_a_missing_priority_class_makes_no_pods_and_is_explained(real: Plane) -> None:
-    value = rendered(real, "train-spot", "unranked")
-    value["spec"]["template"]["spec"]["priorityClassName"] = f"none-{real.tag}"
-    real.client.apply(JOBS, real.namespace, value)
-    found = real.until(lambda: _coded(real, "unranked", "priority-class-missing"), "the explanation")
-    assert f"none-{real.tag}" in found.cause
+def test_a_missing_priority_class_makes_no_pods_and_is_explained(controlled: Plane) -> None:
+    value = rendered(controlled, "train-spot", "unranked")
+    value["spec"]["template"]["spec"]["priorityClassName"] = f"none-{controlled.tag}"
+    controlled.client.apply(JOBS, controlled.namespace, value)
+    found = controlled.until(lambda: _coded(controlled, "unranked", "priority-class-missing"), "the explanation")
+    assert f"none-{controlled.tag}" in found.cause
 
 
-def test_the_rendered_priority_gives_way(real: Plane) -> None:
+def test_the_rendered_priority_gives_way(controlled: Plane) -> None:
     priority = next(item for item in case("train-spot").objects if item["kind"] == "PriorityClass")
-    name = f"{real.tag}-low"
+    name = f"{controlled.tag}-low"
     value = {**priority, "metadata": {"name": name}}
-    real.client.apply(PRIORITY_CLASSES, None, value)
-    real._classes.append(name)
-    assert real.client.get(PRIORITY_CLASSES, None, name)["value"] == priority["value"] < 0
+    controlled.client.apply(PRIORITY_CLASSES, None, value)
+    controlled._classes.append(name)
+    assert controlled.client.get(PRIORITY_CLASSES, None, name)["value"] == priority["value"] < 0
 
 
-def test_a_pod_deleted_by_hand_is_ignored_through_its_exit_code(real: Plane) -> None:
-    real.node("spot", taints=[SPOT_TAINT])
-    job = start(real, rendered(real, "train-spot", "deleted", backoffLimit=0))
-    pod = real.pods(job)[0]["metadata"]["name"]
-    real.client.delete(PODS, real.namespace, pod)
-    real.end(pod, 143)
-    real.forget(pod)
-    next_pod(real, job, {pod})
-    assert "Failed" not in real.conditions(job)
+def test_a_pod_deleted_by_hand_is_ignored_through_its_exit_code(controlled: Plane) -> None:
+    controlled.node("spot", taints=[SPOT_TAINT])
+    job = start(controlled, rendered(controlled, "train-spot", "deleted", backoffLimit=0))
+    pod = controlled.pods(job)[0]["metadata"]["name"]
+    controlled.client.delete(PODS, controlled.namespace, pod)
+    controlled.end(pod, 143)
+    controlled.forget(pod)
+    next_pod(controlled, job, {pod})
+    assert "Failed" not in controlled.conditions(job)
 
 
 def test_the_version_is_one_we_know(plane: Plane) -> None:

@@ -92,6 +92,8 @@ class Objects:
         self.oldest = 100
         self.changed = threading.Condition(threading.RLock())
         self.owners: dict[str, dict[str, set[tuple[str, ...]]]] = {}
+        self.keeps_bound_pods = False
+        """As with kubelets: a pod that has a node stays until somebody confirms its end with a grace of 0."""
 
     def table(self, resource: Resource) -> dict[tuple[str, str], Object]:
         return self.tables.setdefault((resource.group, resource.plural), {})
@@ -198,13 +200,19 @@ class Objects:
         owners.setdefault(query.get("fieldManager", "unknown"), set()).update(changed)
         return self.put(resource, merged, "MODIFIED")
 
-    def delete(self, resource: Resource, namespace: str, name: str, uid: str | None) -> Object:
+    def delete(
+        self, resource: Resource, namespace: str, name: str, uid: str | None, *, grace: int | None = None
+    ) -> Object:
         found = self.get(resource, namespace, name)
         if uid and found["metadata"]["uid"] != uid:
             raise Refusal(
                 409, "Conflict", f'Operation cannot be fulfilled on {resource.title} "{name}": the UID in the '
                 f"precondition ({uid}) does not match the UID in record ({found['metadata']['uid']})",
             )  # fmt: skip
+        if self.keeps_bound_pods and resource == known.PODS and found["spec"].get("nodeName") and grace != 0:
+            leaving = copy.deepcopy(found)
+            leaving["metadata"].setdefault("deletionTimestamp", now())
+            return self.put(resource, leaving, "MODIFIED")
         self.put(resource, copy.deepcopy(found), "DELETED")
         for other in self.resources:
             for value in list(self.table(other).values()):

@@ -279,7 +279,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return 201, objects.create(resource, target.namespace, value, dry_run="dryRun" in query)
             if verb == "delete":
                 uid = (value.get("preconditions") or {}).get("uid")
-                return 200, objects.delete(resource, target.namespace, target.name, uid)
+                grace = value.get("gracePeriodSeconds")
+                return 200, objects.delete(resource, target.namespace, target.name, uid, grace=grace)
             kind = self.headers.get("Content-Type", "")
             if kind.startswith("application/apply-patch"):
                 return 200, objects.apply(resource, target.namespace, value, query)
