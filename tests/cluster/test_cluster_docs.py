@@ -13,6 +13,9 @@ import pytest
 
 from cluster.scenarios import job, pod
 from holdfast.cli.main import main
+from holdfast.cluster.acting import ACTIONS
+from holdfast.cluster.exposition import exposition
+from holdfast.cluster.observe import Observed
 from holdfast.cluster.resources import JOBS, PODS
 from servers.api_server import ApiServer
 
@@ -98,3 +101,17 @@ def test_the_json_of_every_command_is_the_documented_one(
         )
         for key in [*found, *inner]:
             assert f"`{key}`" in section or f"`{key}[]`" in section, (arguments, key)
+
+
+def test_every_alert_metric_and_action_of_watch_is_documented() -> None:
+    section = PAGE.split("## Alerts of watch", 1)[1].split("## Rights", 1)[0]
+    source = (ROOT / "src/holdfast/cluster/alerts.py").read_text()
+    found = {
+        str(node.args[0].value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Alert" and isinstance(node.args[0], ast.Constant)
+    }
+    assert len(found) >= 5
+    metrics = set(re.findall(r"holdfast_[a-z_]+", exposition(Observed(0.0), [], [], {"looks": 1})))
+    for name in [*found, "gang-lease-ending", "lease-ending", *metrics, *ACTIONS]:
+        assert f"`{name}`" in section, name
