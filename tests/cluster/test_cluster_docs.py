@@ -43,7 +43,7 @@ def codes() -> set[str]:
 
 
 def test_every_code_is_documented() -> None:
-    rows = PAGE.split("## Codes of explain", 1)[1].split("## Rights", 1)[0]
+    rows = PAGE.split("## Codes of explain", 1)[1].split("\n## ", 1)[0]
     documented = set(re.findall(r"`([a-z-]+)`", rows)) - {"completions"}
     assert codes() - documented == set()
     assert documented - codes() - {"out-of-memory", "interruptions-counted"} == set()

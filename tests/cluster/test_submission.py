@@ -128,7 +128,7 @@ class TestApply:
         self, server: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         submit(client, bundle())
-        monkeypatch.setattr(server.objects, "delete", lambda *_: {})
+        monkeypatch.setattr(server.objects, "delete", lambda *_, **__: {})
         with pytest.raises(ClusterUnreachableError, match="is still there 900 s after it was deleted"):
             submit(client, bundle("two"), replace=True)
 

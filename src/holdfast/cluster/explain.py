@@ -18,7 +18,6 @@ from holdfast.cluster.observe import (
     age_seconds,
     condition,
     meta,
-    owner_uids,
     seconds_at,
     spec_of,
     status_of,
@@ -70,8 +69,7 @@ def pods_of(observed: Observed, root: Object) -> list[Object]:
     """The pods below it."""
     if root.get("kind") == "Pod":
         return [root]
-    uids = {meta(job).get("uid") for job in jobs_of(observed, root)}
-    return [pod for pod in observed.of(PODS) if uids & owner_uids(pod)]
+    return [pod for job in jobs_of(observed, root) for pod in observed.owned_by(PODS, job)]
 
 
 def _answers(observed: Observed, root: Object) -> Iterator[Explanation]:

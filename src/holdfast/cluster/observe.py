@@ -61,6 +61,8 @@ class Observed:
     """Wall-clock seconds."""
     tables: dict[str, list[Object]] = field(default_factory=dict)
     unseen: dict[str, str] = field(default_factory=dict)
+    _owned: dict[str, dict[str, list[Object]]] = field(default_factory=dict, repr=False)
+    """By kind and owner's uid, made when first asked for: otherwise every run would go through all pods."""
 
     def of(self, resource: Resource) -> list[Object]:
         """All objects of a kind."""
@@ -69,6 +71,7 @@ class Observed:
     def add(self, resource: Resource, *values: Object) -> Observed:
         """Put objects in; for tests and for watches."""
         self.tables.setdefault(resource.title, []).extend(slim(resource, value) for value in values)
+        self._owned.clear()
         return self
 
     def named(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
@@ -80,8 +83,13 @@ class Observed:
 
     def owned_by(self, resource: Resource, owner: Object) -> list[Object]:
         """Objects that belong to another one, by its uid."""
-        uid = meta(owner).get("uid")
-        return [item for item in self.of(resource) if uid and uid in owner_uids(item)]
+        index = self._owned.get(resource.title)
+        if index is None:
+            index = self._owned[resource.title] = {}
+            for item in self.of(resource):
+                for uid in owner_uids(item):
+                    index.setdefault(uid, []).append(item)
+        return index.get(str(meta(owner).get("uid") or ""), [])
 
     def events_of(self, item: Object) -> list[Object]:
         """Newest first."""

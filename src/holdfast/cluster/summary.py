@@ -95,15 +95,11 @@ class RunRow:
 def summarize(observed: Observed) -> list[RunRow]:
     """All runs, the newest last within each namespace."""
     roots = _roots(observed)
-    pods_by_uid: dict[str, list[Object]] = {}
-    for pod in observed.of(PODS):
-        for uid in owner_uids(pod):
-            pods_by_uid.setdefault(uid, []).append(pod)
     settings = {
         (meta(item).get("namespace"), (meta(item).get("labels") or {}).get(RUN_LABEL)): item.get("data") or {}
         for item in observed.of(CONFIG_MAPS)
     }
-    rows = [_row(observed, root, jobs, pods_by_uid, settings) for root, jobs in roots]
+    rows = [_row(observed, root, jobs, settings) for root, jobs in roots]
     return sorted(rows, key=lambda row: (row.namespace, -row.age_seconds, row.run))
 
 
@@ -120,12 +116,10 @@ def _roots(observed: Observed) -> list[tuple[Object, list[Object]]]:
     return [(item, children[uid]) for uid, item in sets.items()] + alone
 
 
-def _row(
-    observed: Observed, root: Object, jobs: list[Object], pods_by_uid: dict[str, list[Object]], settings: dict[Any, Any]
-) -> RunRow:
+def _row(observed: Observed, root: Object, jobs: list[Object], settings: dict[Any, Any]) -> RunRow:
     metadata = meta(root)
     run = str((metadata.get("labels") or {}).get(RUN_LABEL) or metadata.get("name", ""))
-    pods = [pod for job in jobs for pod in pods_by_uid.get(str(meta(job).get("uid")), [])]
+    pods = [pod for job in jobs for pod in observed.owned_by(PODS, job)]
     row = RunRow(
         namespace=str(metadata.get("namespace", "")),
         run=run,

@@ -13,7 +13,6 @@ from holdfast.cluster.observe import (
     age_seconds,
     condition,
     meta,
-    owner_uids,
     seconds_at,
     spec_of,
     status_of,
@@ -57,8 +56,7 @@ def explain_suspension(observed: Observed, root: Object) -> Explanation | None:
 
 def workload_of(observed: Observed, root: Object) -> Object | None:
     """Kueue's mirror of it; the newest, if there are several."""
-    uid = meta(root).get("uid")
-    found = [item for item in observed.of(WORKLOADS) if uid and uid in owner_uids(item)]
+    found = observed.owned_by(WORKLOADS, root)
     return max(found, key=lambda item: str(meta(item).get("creationTimestamp", "")), default=None)
 
 
@@ -164,7 +162,7 @@ def _stopped(observed: Observed, queue: str, namespace: str) -> tuple[str, ...]:
 
 
 def _explain_request(observed: Observed, workload: Object) -> Explanation | None:
-    requests = [item for item in observed.of(PROVISIONING_REQUESTS) if meta(workload).get("uid") in owner_uids(item)]
+    requests = observed.owned_by(PROVISIONING_REQUESTS, workload)
     if not requests:
         return None
     request = max(requests, key=lambda item: str(meta(item).get("creationTimestamp", "")))
