@@ -64,7 +64,7 @@ def test_every_code_is_documented() -> None:
             },
         ),
         (["logs", "train"], {("list", "pods"), ("get", "pods/log")}),
-        (["cancel", "train"], {("list", "jobs"), ("delete", "jobs"), ("list", "jobsets")}),
+        (["cancel", "train"], {("list", "jobs"), ("delete", "jobs"), ("list", "jobsets"), ("list", "deployments")}),
         (["check-cluster"], {("list", "nodes")}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

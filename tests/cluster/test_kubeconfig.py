@@ -108,6 +108,7 @@ class TestFiles:
             ("{client-certificate-data: YQ==}", "without its key"),
             ("{client-certificate: /none, client-key: /none}", "cannot be read"),
             ("{as: somebody, as-groups: [g]}", "impersonates groups"),
+            ('{as: "a\\r\\nX: 1"}', "cannot stand in a header"),
         ],
     )
     def test_users_that_cannot_work(self, kubeconfig: Write, user: str, sentence: str) -> None:
@@ -130,6 +131,17 @@ class TestFiles:
         with Client(Access(server.url + "/k8s/clusters/c-1")) as client, pytest.raises(Exception, match="there is no"):
             client.list(PODS, "default")
         assert server.seen[-1][1] == "/k8s/clusters/c-1/api/v1/namespaces/default/pods"
+
+    @pytest.mark.parametrize(
+        "server",
+        ["http://" + "a" * 70 + ".example", "https://a..b", "http://127.0.0.1:1", "https://.:443", "http://x:99999"],
+    )
+    def test_names_that_lead_nowhere_are_sentences(self, server: str) -> None:
+        from holdfast.cluster.access import Tls
+
+        for name in (None, ".bad", "b" * 80):
+            with pytest.raises((ClusterUnreachableError, ClusterConfigError)):
+                Client(Access(server, tls=Tls(server_name=name)), clock=ManualClock()).list(PODS)
 
 
 class TestPod:

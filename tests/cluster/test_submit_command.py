@@ -15,10 +15,10 @@ from holdfast.cli.main import main
 from holdfast.cluster.access import Access
 from holdfast.cluster.client import Client
 from holdfast.cluster.preflight import place, try_objects
-from holdfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
+from holdfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.planner import make_plan
-from render.render_cases import CASES, GANG, TRAIN, case
+from render.render_cases import CASES, GANG, SERVE, TRAIN, case
 from servers.api_server import ApiServer, Fault
 
 Write = Callable[..., Path]
@@ -215,3 +215,16 @@ def test_every_rendered_object_passes_strict_validation(server: ApiServer, clien
 
 def test_clients_share_nothing() -> None:
     assert Access("https://a").credential is not Access("https://a").credential
+
+
+def test_an_endpoint_is_a_deployment_that_can_be_submitted_and_cancelled(
+    server: ApiServer, submit: Callable[..., Any], capsys: Any
+) -> None:
+    code, found, err = submit(SERVE)
+    assert (code, found["workload"]) == (0, "Deployment/serving/endpoint"), err
+    assert submit(SERVE)[1]["action"] == "nothing"
+    code, _, err = submit(SERVE, "--wait")
+    assert (code, "kubectl rollout status deployment/endpoint -n serving" in err) == (2, True)
+    assert main(["cancel", "endpoint", "-n", "serving"]) == 0
+    assert server.objects.table(DEPLOYMENTS) == {}
+    capsys.readouterr()

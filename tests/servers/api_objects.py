@@ -22,12 +22,12 @@ Object = dict[str, Any]
 BUILT_IN = [
     value
     for value in vars(known).values()
-    if isinstance(value, Resource) and value.group in ("", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io")
+    if isinstance(value, Resource)
+    and value.group in ("", "apps", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io")
 ] + [
     Resource("", "v1", "secrets", "Secret"),
     Resource("", "v1", "persistentvolumes", "PersistentVolume", False),
     Resource("", "v1", "services", "Service"),
-    Resource("apps", "v1", "deployments", "Deployment"),
     Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
     Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
     Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False),

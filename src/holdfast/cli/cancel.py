@@ -11,7 +11,7 @@ from holdfast.cli.main import OK, add_output
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.discovery import served
 from holdfast.cluster.observe import meta
-from holdfast.cluster.resources import JOB_SETS, JOBS, Resource
+from holdfast.cluster.resources import DEPLOYMENTS, JOB_SETS, JOBS, Resource
 from holdfast.errors import UsageError
 
 _EPILOG = """\
@@ -56,10 +56,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def workloads(client: Client, namespace: str, run_name: str) -> list[tuple[Resource, Object]]:
-    """The JobSets and free-standing Jobs of a run."""
+    """The JobSets, Deployments and free-standing Jobs of a run."""
     labels = run_label(run_name)
     kinds, _ = served(client, [JOB_SETS])
     sets = [(kind, item) for kind in kinds for item in client.list(kind, namespace, labels=labels)]
+    sets += [(DEPLOYMENTS, item) for item in client.list(DEPLOYMENTS, namespace, labels=labels)]
     jobs = client.list(JOBS, namespace, labels=labels)
     alone = [job for job in jobs if not any(ref.get("kind") == "JobSet" for ref in _owners(job))]
     return sets + [(JOBS, item) for item in alone]

@@ -9,7 +9,7 @@ from holdfast.cluster.client import Client, Object
 from holdfast.cluster.resources import Resource, group_path, of_row
 from holdfast.errors import ClusterAccessError, ObjectMissingError
 
-_BUILT_IN = frozenset(("", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io"))
+_BUILT_IN = frozenset(("", "apps", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io"))
 _TABLE = {
     (item.api_version, item.kind): item
     for item in vars(known).values()

@@ -265,4 +265,6 @@ def _impersonation(user: dict[str, Any]) -> dict[str, str]:
     headers = {"Impersonate-User": str(user["as"])}
     if user.get("as-uid"):
         headers["Impersonate-Uid"] = str(user["as-uid"])
+    if not all(value.isascii() and value.isprintable() for value in headers.values()):
+        raise ClusterConfigError("the kubeconfig impersonates a user whose name cannot stand in a header")
     return headers

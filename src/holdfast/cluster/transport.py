@@ -205,7 +205,11 @@ class Transport:
             connection.set_tunnel(self._host, self._port, tunnel)
         try:
             connection.connect()
-        except (OSError, http.client.HTTPException) as error:
+        except (
+            OSError,
+            http.client.HTTPException,
+            ValueError,
+        ) as error:  # ValueError: a name that is none in DNS or TLS
             connection.close()
             raise NotSentError(_words(error)) from error
         sock = connection.sock
