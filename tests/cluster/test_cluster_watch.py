@@ -101,6 +101,13 @@ def test_http_410_is_the_same(server: ApiServer, follower: Follower) -> None:
     assert follower.until(("synced", "")) == [("modified", "old"), ("synced", "")]
 
 
+def test_any_other_error_inside_the_stream_means_a_new_list_too(server: ApiServer, follower: Follower) -> None:
+    server.faults.append(Fault("error_event", "watch"))
+    server.drop_watches()
+    assert follower.until(("synced", "")) == [("modified", "old"), ("synced", "")]
+    assert follower.watch.lists == 2
+
+
 def test_bookmarks_move_the_place_to_resume_from(server: ApiServer, client: Client) -> None:
     server.bookmark_seconds = 0.05
     following = Follower(client)

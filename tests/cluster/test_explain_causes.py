@@ -309,6 +309,13 @@ class TestCreation:
         assert "40 s after" in found.cause
         assert "10 minutes" in found.usual_wait
 
+    def test_a_refusal_from_before_the_last_attempt_is_history(self) -> None:
+        root = job()
+        old = event(root, "FailedCreate", "Error creating: exceeded quota: gpus", ago=500)
+        assert why(root, old, interrupted("a", ago=15)).code == "waiting-for-replacement"
+        new = event(root, "FailedCreate", "Error creating: exceeded quota: gpus", ago=5)
+        assert why(root, new, interrupted("a", ago=15)).code == "namespace-quota"
+
     def test_a_replacement_that_does_not_come(self) -> None:
         assert why(job(), interrupted("a", ago=900)).code == "replacement-late"
 

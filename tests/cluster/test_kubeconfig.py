@@ -360,6 +360,7 @@ class TestTls:
             assert works(Access(server.url, tls=Tls(ca_data=ca.chain)))
             with pytest.raises(ClusterUnreachableError, match="certificate verify failed"):
                 works(Access(server.url, tls=Tls(ca_data=other.chain)))
+            assert works(Access(server.url, tls=Tls(ca_data=other.chain, skip_verify=True)))  # as the kubeconfig says
             with pytest.raises(ClusterConfigError, match="not a usable certificate"):
                 works(Access(server.url, tls=Tls(ca_data="nonsense")))
 

@@ -123,6 +123,15 @@ class TestApply:
         submit(client, bundle("two"), replace=True)
         assert server.objects.table(PODS) == {}
         assert server.objects.table(JOBS)["ml", "train"]["metadata"]["uid"] != uid
+        assert server.deletions[-1] == (
+            "train",
+            {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "propagationPolicy": "Foreground",
+                "preconditions": {"uid": uid},
+            },
+        )
 
     def test_one_that_does_not_go_is_given_up(
         self, server: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch

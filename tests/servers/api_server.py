@@ -32,7 +32,7 @@ class Fault:
     """One fault: its kind, and which request it waits for."""
 
     kind: str
-    """drop, reset, apply_drop, stall, torn, garbage, or a status code."""
+    """drop, reset, apply_drop, stall, torn, garbage, error_event (of a watch), or a status code."""
     verb: str = ""
     path: str = ""
     times: int = 1
@@ -59,6 +59,8 @@ class ApiServer(ThreadingHTTPServer):
         """Method, path and query of every request."""
         self.headers_seen: list[dict[str, str]] = []
         self.faults: list[Fault] = []
+        self.deletions: list[tuple[str, Object]] = []
+        """Names, and the options that they were deleted with."""
         self.logs: dict[tuple[str, str], str] = {}
         self.kept_lists: dict[tuple[str, bool], tuple[bytes, dict[str, str]]] | None = None
         """Lists kept as bytes, for benchmarks: the time of a Python server is not what they measure."""
@@ -183,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             target = _Target(self.server, url.path)
             self._authorize(verb, target)
             if verb == "watch":
-                self._watch(target, query)
+                self._watch(target, query, broken=bool(fault and fault.kind == "error_event"))
             elif verb == "list" and self.server.kept_lists is not None:
                 self._send_kept(target, query)
             elif target.subresource == "log":
@@ -280,6 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
             if verb == "delete":
                 uid = (value.get("preconditions") or {}).get("uid")
                 grace = value.get("gracePeriodSeconds")
+                self.server.deletions.append((target.name, value))
                 return 200, objects.delete(resource, target.namespace, target.name, uid, grace=grace)
             kind = self.headers.get("Content-Type", "")
             if kind.startswith("application/apply-patch"):
@@ -314,7 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     # -- watching
 
-    def _watch(self, target: _Target, query: dict[str, str]) -> None:
+    def _watch(self, target: _Target, query: dict[str, str], *, broken: bool = False) -> None:
         objects = self.server.objects
         version = int(query.get("resourceVersion") or 0)
         ends = time.monotonic() + float(query.get("timeoutSeconds") or 1800)
@@ -326,6 +329,9 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.watches.add(self.connection)
         try:
+            if broken:
+                self._event("ERROR", Refusal(500, "InternalError", "etcdserver: no leader").status)
+                ends = 0.0
             while time.monotonic() < ends:
                 with objects.changed:
                     if version and version < objects.oldest:
