@@ -52,7 +52,7 @@ def gaps(traces: list[Trace], scenario: Scenario, starts: list[int], policies: d
     for name, policy in policies.items():
         done = BatchReplay(scenario, Openings(tick, table, np.array(starts)), policy).run()
         row[name] = float((done.cost * tick / 3600 - best).mean()) / base
-        met[name] = (done.finish > 0) & (done.finish <= done.view.deadline_ticks)
+        met[name] = done.in_time
     row["missed"] = int((met["greedy"] & ~met["holdfast"]).sum())
     return row
 

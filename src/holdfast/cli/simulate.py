@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--model", choices=tuple(MODELS), help="a made-up history from a fitted model, by --seed")
     parser.add_argument("--trace-id", action="append", metavar="ID", help="which trace; repeat for several zones")
     parser.add_argument("--nodes", type=whole, default=1, metavar="N", help="gang size (default: 1)")
-    parser.add_argument("--work-hours", type=positive, required=True, metavar="C")
+    parser.add_argument("--work-hours", type=amount, required=True, metavar="C")
     parser.add_argument("--deadline-hours", type=positive, required=True, metavar="R")
     parser.add_argument("--cold-start-hours", type=amount, default=0.0, metavar="D")
     parser.add_argument("--start-hours", type=amount, default=0.0, metavar="S", help="where in the trace to start")

@@ -155,18 +155,16 @@ def evaluate(
     used = scenario if flex else replace(scenario, flex_start_usd_per_hour=None)
     done = BatchReplay(used, ground.openings, BATCH_POLICIES[name], flex_wait_seconds=ground.flex_waits).run()
     hours = ground.tick_seconds / 3600
-    finished = done.finish > 0
-    in_time = finished & (done.finish <= done.view.deadline_ticks)
     moved = (done.done / saving_interval(scenario) + done.interruptions) * transfer_usd
     option.costs = done.cost * hours + moved
     option.egress_usd = float(np.median(moved))
     option.cost_usd = _spread(np, option.costs)
     # A replay that never finished counts as finishing after everything else.
-    finish = np.where(finished, done.finish * hours, np.inf)
+    finish = np.where(done.finished, done.finish * hours, np.inf)
     option.finish_hours = _spread(np, finish)
     paid = done.hours.sum(axis=0) * ground.tick_seconds
     option.goodput = float(done.done.sum() / paid.sum()) if paid.sum() else 0.0
-    option.met_share = float(in_time.mean())
+    option.met_share = float(done.in_time.mean())
     option.interruptions = float(done.interruptions.mean())
     rows = {"spot": SPOT, "on-demand": ON_DEMAND, "flex-start": FLEX_START}
     option.class_hours = {label: done.hours[row] * hours for label, row in rows.items()}

@@ -70,6 +70,8 @@ class BatchView:
     spot_prices: Any
     """Per zone."""
     tick: int = 0
+    active: Any = None
+    """Windows that are neither finished nor hopeless; what is decided for the others counts for nothing."""
     mode: Any = None
     zone: Any = None
     available: Any = None
@@ -133,7 +135,7 @@ class BatchReplay:
         self.hours = np.zeros((4, count))
         self.interruptions, self.attempts = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self.finish = np.zeros(count, dtype=np.int64)
-        self.active = np.ones(count, dtype=bool)
+        self.active = np.full(count, not scenario.is_done)
         self.flex_ready_at = self.flex_wait.copy()
         self.lease_ends_at = np.full(count, np.inf)
 
@@ -167,7 +169,7 @@ class BatchReplay:
 
     def _observe(self, tick: int) -> None:
         np, view, scenario = self.np, self.view, self.scenario
-        view.tick = tick
+        view.tick, view.active = tick, self.active
         view.available = self.openings.at(tick)
         here = view.available[0] if len(view.available) == 1 else view.available[self.zone, np.arange(len(self.zone))]
         gone = self.active & (self.mode == SPOT) & ~here
@@ -279,9 +281,19 @@ class BatchReplay:
         self.phase = np.where(running, phase, self.phase)
         self.done = done
 
+    @property
+    def finished(self) -> Any:
+        """Per window: is the work done. Only where there was none is it done before the first tick."""
+        return (self.finish > 0) | self.scenario.is_done
+
+    @property
+    def in_time(self) -> Any:
+        """Per window: is it done by the deadline."""
+        return self.finished & (self.finish <= self.view.deadline_ticks)
+
     def outcomes(self, name: str) -> list[Outcome]:
         """The same values as the plain engine gives, window by window, without timelines."""
-        hours, finished = self.view.tick_seconds / 3600, self.finish > 0
+        hours, finished, in_time = self.view.tick_seconds / 3600, self.finished, self.in_time
         return [
             Outcome(
                 name,
@@ -290,7 +302,7 @@ class BatchReplay:
                 float(self.hours[ON_DEMAND, row]) * hours,
                 float(self.hours[FLEX_START, row]) * hours,
                 float(self.finish[row]) * hours if finished[row] else None,
-                bool(finished[row] and self.finish[row] <= self.view.deadline_ticks),
+                bool(in_time[row]),
                 int(self.interruptions[row]),
                 int(self.attempts[row]),
                 float(self.done[row]),

@@ -45,15 +45,19 @@ class Schedule(NamedTuple):
 
 
 def optimum(scenario: Scenario, window: Window) -> Outcome:
-    """The cheapest way to finish by the deadline, knowing everything; never dearer than on-demand alone."""
+    """The cheapest way to finish by the deadline, knowing everything; never dearer than on-demand alone.
+
+    Where not even on-demand from the first tick is in time, nothing is, and on-demand is what is left.
+    """
     ticks = floor_ticks(scenario.deadline_seconds, window.tick_seconds)
     plain = ceil_ticks(scenario.work_seconds + scenario.cold_start_seconds, window.tick_seconds)
     outcome = Outcome("optimum")
-    if plain > ticks:
-        return outcome  # not even on-demand from the first tick is in time
+    if scenario.is_done:
+        outcome.finish_hours, outcome.met_deadline = 0.0, True
+        return outcome
     hours = window.tick_seconds / 3600
     unit = _unit(window.tick_seconds, scenario.cold_start_seconds)
-    if min(zone_prices(scenario, window)) >= scenario.on_demand_usd_per_hour:
+    if plain > ticks or min(zone_prices(scenario, window)) >= scenario.on_demand_usd_per_hour:
         best = Schedule(plain * hours * scenario.on_demand_usd_per_hour, 0, plain, plain)
     elif unit is not None and scenario.work_seconds / unit <= MAX_GRID_UNITS:
         best = by_grid(scenario, window, ticks, unit)
@@ -68,7 +72,7 @@ def optimum(scenario: Scenario, window: Window) -> Outcome:
     outcome.spot_hours, outcome.on_demand_hours = best.spot_ticks * hours, best.on_demand_ticks * hours
     outcome.finish_hours = best.finish_tick * hours
     outcome.useful_seconds = scenario.work_seconds
-    outcome.met_deadline = True
+    outcome.met_deadline = plain <= ticks
     return outcome
 
 
