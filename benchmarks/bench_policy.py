@@ -21,7 +21,7 @@ from fit_regimes import histories
 
 from holdfast.replay.adaptive import Adaptive
 from holdfast.replay.batch import BatchReplay, Openings
-from holdfast.replay.optimum import optimum
+from holdfast.replay.optimum import optima
 from holdfast.replay.regimes import fit_regimes
 from holdfast.replay.roster import BATCH_POLICIES
 from holdfast.replay.scenario import Scenario, cut, floor_ticks
@@ -45,7 +45,7 @@ def gaps(traces: list[Trace], scenario: Scenario, starts: list[int], policies: d
     tick = traces[0].tick_seconds
     base = scenario.on_demand_usd_per_hour * scenario.work_seconds / 3600
     windows = [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts]
-    best = np.array([optimum(scenario, window).cost_usd for window in windows])
+    best = np.array([outcome.cost_usd for outcome in optima(scenario, windows)])
     table = np.array([np.frombuffer(trace.available(scenario.nodes), dtype=np.uint8) for trace in traces])
     row: dict[str, Any] = {"optimum": float(best.mean()) / base}
     met = {}

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.replay.batch import BatchReplay, Openings
 from holdfast.replay.engine import replay
-from holdfast.replay.optimum import load_numpy, optimum
+from holdfast.replay.optimum import load_numpy, optima, optimum
 from holdfast.replay.roster import BATCH_POLICIES, OPTIMUM, POLICIES
 from holdfast.replay.scenario import Outcome, Scenario, Window, cut, floor_ticks
 from holdfast.replay.trace import Trace
@@ -41,7 +41,11 @@ def draw_starts(traces: Sequence[Trace], scenario: Scenario, *, windows: int, se
 def run_many(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: Sequence[int]) -> list[Outcome]:
     """One policy on many windows, in the order of the starts; vectorised where NumPy is there."""
     tick = traces[0].tick_seconds
-    if policy != OPTIMUM and importlib.util.find_spec("numpy") is not None:
+    if policy == OPTIMUM:
+        return optima(
+            scenario, [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts]
+        )
+    if importlib.util.find_spec("numpy") is not None:
         return run_batch(traces, scenario, policy, starts).outcomes(policy)
     return [
         run_one(scenario, cut(traces, nodes=scenario.nodes, start_seconds=start * tick), policy) for start in starts
