@@ -116,7 +116,26 @@ def test_what_only_the_reader_sees_is_listed(path, value):
 def test_the_two_agree_on_random_bodies():
     """Values moved about at random: beyond the listed exceptions there is no disagreement."""
     rng = random.Random(6)
-    pool = [None, True, 0, 1, 8, -1, 1.5, "", " ", "x", "72h", "14GB", "us-central1", [], ["a"], {}, {"hours": 1}, "serve"]
+    pool = [
+        None,
+        True,
+        0,
+        1,
+        8,
+        -1,
+        1.5,
+        "",
+        " ",
+        "x",
+        "72h",
+        "14GB",
+        "us-central1",
+        [],
+        ["a"],
+        {},
+        {"hours": 1},
+        "serve",
+    ]
     refused = 0
     for _ in range(1500):
         body = yaml.safe_load(rng.choice(VALID))

@@ -50,6 +50,10 @@ class ByTheBook:
         zone = np.where(holds, view.zone, best.argmin(axis=0)).astype(np.int16)
         return self.net(view, mode, there.any(axis=0) | holds), zone
 
+    def keep(self, view: BatchView, rows: Any) -> None:
+        for name in ("evidence", "age", "there"):
+            view.memory[name] = view.memory[name][:, rows]
+
     def begin(self, view: BatchView) -> None:
         memory, scenario = view.memory, view.scenario
         ratios = [round(float(price) / max(scenario.on_demand_usd_per_hour, 1e-9), 6) for price in view.spot_prices]

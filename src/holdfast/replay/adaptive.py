@@ -58,6 +58,11 @@ class Adaptive:
             mode[rows] = np.where(must[rows], mode[rows], chosen)
         return mode, zone
 
+    def keep(self, view: BatchView, rows: Any) -> None:
+        """From now on these windows alone are asked for."""
+        for name in ("evidence", "age", "bands", "there"):
+            view.memory[name] = view.memory[name][:, rows]
+
     def _begin(self, view: BatchView) -> None:
         np, memory, scenario = view.np, view.memory, view.scenario
         regimes = self._regimes or bundled_regimes()

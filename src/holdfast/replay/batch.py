@@ -20,6 +20,15 @@ from holdfast.replay.scenario import (
 )
 
 IDLE, SPOT, ON_DEMAND, FLEX_START = (int(mode) for mode in Mode)
+_DELAYS = (0.0, *(min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0**power) for power in range(17)))
+"""What the Job controller adds to a start after that many interruptions."""
+
+_SUMS = ("done", "kept", "phase", "start_left", "cost", "starting", "restoring", "saving", "lost", "waiting", "tail")
+_PER_WINDOW = (
+    *_SUMS, "mode", "zone", "hours", "interruptions", "attempts", "finish", "active", "flex_wait", "flex_ready_at",
+    "lease_ends_at",
+)  # fmt: skip
+"""Arrays whose last axis is the window."""
 
 
 @dataclass(slots=True)
@@ -47,6 +56,10 @@ class Openings:
     def last_tick(self) -> Any:
         """Per window, the first tick past the end of its trace."""
         return self.zones.shape[1] - self.starts
+
+    def only(self, rows: Any) -> Openings:
+        """The same for some of the windows."""
+        return Openings(self.tick_seconds, self.zones[rows] if self.own else self.zones, self.starts[rows], self.own)
 
     def at(self, tick: int) -> Any:
         """Zones x windows: could the gang be had at this tick; past the end of a trace it could not."""
@@ -117,20 +130,7 @@ class BatchReplay:
         deadline = floor_ticks(scenario.deadline_seconds, openings.tick_seconds)
         self.view = BatchView(np, scenario, openings.tick_seconds, deadline, prices)
         self.mode, self.zone = np.zeros(count, dtype=np.int8), np.zeros(count, dtype=np.int16)
-        names = (
-            "done",
-            "kept",
-            "phase",
-            "start_left",
-            "cost",
-            "starting",
-            "restoring",
-            "saving",
-            "lost",
-            "waiting",
-            "tail",
-        )
-        for name in names:
+        for name in _SUMS:
             setattr(self, name, np.zeros(count))
         self.hours = np.zeros((4, count))
         self.interruptions, self.attempts = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -138,6 +138,8 @@ class BatchReplay:
         self.active = np.full(count, not scenario.is_done)
         self.flex_ready_at = self.flex_wait.copy()
         self.lease_ends_at = np.full(count, np.inf)
+        self._rows = np.arange(count)
+        self._all: dict[str, Any] = {}
 
     # Arrays set by name above, so that their type is said once.
     done: Any
@@ -154,18 +156,44 @@ class BatchReplay:
 
     def run(self) -> BatchReplay:
         """Replay until every window is finished or hopeless."""
-        np, ends, tick = self.np, self.openings.last_tick, 0
+        np, tick = self.np, 0
         while True:
             if tick >= self.view.deadline_ticks:
-                self.active &= ~((tick >= ends) & (self.mode <= SPOT))
-            if not self.active.any():
+                self.active &= ~((tick >= self.openings.last_tick) & (self.mode <= SPOT))
+            left = int(np.count_nonzero(self.active))
+            if not left:
+                self._gather()
                 return self
+            if left < len(self.active) // 2:
+                self._thin_out()
             self._observe(tick)
             mode, zone = self.policy(self.view)
             mode = np.where(self.active, mode, IDLE).astype(np.int8)
             self._move(mode, zone, tick)
             self._work(tick)
             tick += 1
+
+    def _thin_out(self) -> None:
+        """Go on with the windows that are not finished: a few stragglers need not carry all the others along."""
+        rows = self.np.flatnonzero(self.active)
+        self._gather()
+        for name in _PER_WINDOW:
+            setattr(self, name, self._all[name][..., self._rows[rows]])
+        self._rows = self._rows[rows]
+        self.openings = self.openings.only(rows)
+        keep = getattr(self.policy, "keep", None)
+        if keep is not None:
+            keep(self.view, rows)
+
+    def _gather(self) -> None:
+        """Put what is known of the present windows beside what is known of the others; show all of them."""
+        for name in _PER_WINDOW:
+            present = getattr(self, name)
+            if name in self._all:
+                self._all[name][..., self._rows] = present
+            else:
+                self._all[name] = present
+            setattr(self, name, self._all[name])
 
     def _observe(self, tick: int) -> None:
         np, view, scenario = self.np, self.view, self.scenario
@@ -208,9 +236,7 @@ class BatchReplay:
         if scenario.saving is not None and scenario.saving.restore_seconds:
             seconds = seconds + np.where(self.done > 0, scenario.saving.restore_seconds, 0.0)
         if scenario.job_backoff:
-            doublings = np.minimum(self.interruptions - 1, 16)
-            delay = np.minimum(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0**doublings)
-            seconds = seconds + np.where(self.interruptions > 0, delay, 0.0)
+            seconds = seconds + np.array(_DELAYS)[np.minimum(self.interruptions, len(_DELAYS) - 1)]
         return seconds
 
     def _move(self, mode: Any, zone: Any, tick: int) -> None:

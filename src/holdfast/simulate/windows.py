@@ -42,9 +42,7 @@ def run_many(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: S
     """One policy on many windows, in the order of the starts; vectorised where NumPy is there."""
     tick = traces[0].tick_seconds
     if policy == OPTIMUM:
-        return optima(
-            scenario, [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts]
-        )
+        return optima(scenario, [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts])
     if importlib.util.find_spec("numpy") is not None:
         return run_batch(traces, scenario, policy, starts).outcomes(policy)
     return [
