@@ -16,7 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.model.workload import CapacityClass
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.grace import allows_long_grace, judge_grace
-from holdfast.plan.planner import make_plan, transfer_usd
+from holdfast.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
 from holdfast.replay.regimes import Regime
 from holdfast.replay.synthetic import MODELS, draw_bursty, draw_model, lognormal_waits
 from holdfast.spec import read_spec
@@ -171,11 +171,32 @@ def test_egress_is_priced_when_the_bucket_is_elsewhere():
     spec = read_spec(near, "w")
     assert transfer_usd(spec, "us-central1", QUICK) == pytest.approx(40e9 / 2**30 * 0.02)
     assert transfer_usd(spec, "us-east4", QUICK) == 0
+    assert egress_usd_per_gib("northamerica-northeast1", "us-east4", QUICK) == 0.02
+    assert egress_usd_per_gib("asia-east1", "asia-south1", QUICK) == 0.08
+    assert egress_usd_per_gib("us-east4", "europe-west4", QUICK) == 0.08
+    assert egress_usd_per_gib("us-east4", "australia-southeast1", QUICK) == 0.157
     home, abroad = plan(TRAIN), plan(far)
     kind = CapacityClass.ON_DEMAND
     assert abroad.option(kind).egress_usd > 0
     more = abroad.option(kind).cost_usd.p50 - home.option(kind).cost_usd.p50
     assert more == pytest.approx(abroad.option(kind).egress_usd)
+    assert abroad.egress_usd_per_gib == 0.08
+    assert home.egress_usd_per_gib == 0
+    assert any("is transfer of checkpoints from and to europe-west4" in text for text in abroad.advice)
+    assert not any("is transfer" in text for text in home.advice)
+
+
+def test_a_contract_may_say_another_price_of_transfer(spec_file, capsys):
+    spec_file.write_text(TRAIN.replace("gs://b/r}", "gs://b/r, region: us-east4}"))
+    costs = []
+    for price in ("0", "0.05", "0.1"):
+        code, out, _ = run(capsys, "-f", spec_file, "--replays", "200", "--json", "--egress-usd-per-gib", price)
+        assert code == 0
+        body = json.loads(out)
+        assert body["assumptions"]["egress_usd_per_gib"] == float(price)
+        costs.append(next(option["egress_usd"] for option in body["options"] if option["class"] == "on-demand"))
+    assert costs[0] == 0
+    assert costs[2] == pytest.approx(2 * costs[1])
 
 
 def test_synthetic_histories_follow_their_models():

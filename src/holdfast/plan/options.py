@@ -210,7 +210,7 @@ def rule_out(spec: WorkloadSpec, prices: Prices, gang: float) -> list[Option]:
     for kind, price in rows.items():
         option = Option(kind, None if price is None else price * gang)
         if price is None or (kind == CapacityClass.HYBRID and prices.on_demand is None):
-            option.obstacles.append("has no price here, so it is not offered")
+            option.obstacles.append("no price of it is known here: it is not offered, or the catalogue does not know")
         if spec.kind == Kind.SERVE or spec.latency_critical:
             if kind != CapacityClass.ON_DEMAND:
                 option.obstacles.append(

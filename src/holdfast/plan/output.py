@@ -50,6 +50,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "upload_bytes_per_second": plan.assumptions.upload_bytes_per_second,
             "snapshot_bytes_per_second": plan.assumptions.snapshot_bytes_per_second,
             "flex_wait_median_seconds": plan.assumptions.flex_wait_median_seconds,
+            "egress_usd_per_gib": plan.egress_usd_per_gib,
             "windows": plan.assumptions.windows,
             "seed": plan.assumptions.seed,
         },

@@ -21,6 +21,8 @@ from holdfast.replay.trace import Trace
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 30.0, 1800.0
 """The runtime's own bounds."""
 
+_CONTINENTS = {"us": "america", "northamerica": "america", "europe": "europe", "asia": "asia"}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -43,6 +45,12 @@ class Plan:
 
     def option(self, kind: CapacityClass) -> Option:
         return next(item for item in self.options if item.kind == kind)
+
+    @property
+    def egress_usd_per_gib(self) -> float:
+        """Of checkpoints, when their bucket is in another region than the cluster."""
+        bucket = self.spec.bucket_region
+        return 0.0 if bucket in (None, self.region) else egress_usd_per_gib(bucket, self.region, self.assumptions)
 
 
 def make_plan(
@@ -125,11 +133,17 @@ def mean_life_seconds(ground: Ground) -> float:
 
 def transfer_usd(spec: WorkloadSpec, region: str, assumed: Assumptions) -> float:
     """What one save or restore costs when the bucket is elsewhere."""
-    if spec.bucket_region is None or spec.bucket_region == region or not spec.state_bytes:
+    if spec.bucket_region in (None, region) or not spec.state_bytes:
         return 0.0
-    near = spec.bucket_region.split("-")[0] == region.split("-")[0]
-    price = assumed.egress_usd_per_gib_continent if near else assumed.egress_usd_per_gib_world
-    return spec.state_bytes / 2**30 * price
+    return spec.state_bytes / 2**30 * egress_usd_per_gib(spec.bucket_region, region, assumed)
+
+
+def egress_usd_per_gib(one: str | None, other: str, assumed: Assumptions) -> float:
+    """By how far apart two regions are; the direction does not matter."""
+    ends = {_CONTINENTS.get((name or "").split("-")[0], "remote") for name in (one, other)}
+    if "remote" in ends:
+        return assumed.egress_usd_per_gib_remote
+    return assumed.egress_usd_per_gib_near if len(ends) == 1 and "asia" not in ends else assumed.egress_usd_per_gib_far
 
 
 def _endpoint(
