@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+from collections import Counter
 from dataclasses import replace
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -84,10 +87,30 @@ def test_prices_decide_differently_elsewhere():
     assert plan(TRAIN).choice == CapacityClass.FLEX_START
 
 
-@pytest.mark.parametrize("text", [TRAIN, SWEEP], ids=["train", "sweep"])
+def random_workload(seed):
+    """Any accelerator, region and kind; with and without deadline, limit of wait and budget."""
+    rng, catalogue = random.Random(f"flip {seed}"), bundled_catalogue()
+    accelerator = rng.choice(catalogue.accelerators)
+    count = rng.choice(catalogue.counts(accelerator))
+    region = rng.choice(sorted(catalogue.prices[catalogue.machine_for(accelerator, count).name]))
+    hours = rng.choice([3, 20, 72, 200])
+    lines = [
+        f"name: w\nkind: {rng.choice(['train', 'batch', 'sweep'])}\nimage: i:v1\ncommand: [a]",
+        f"accelerator: {{type: {accelerator}, count: {count}}}",
+        f"nodes: {rng.choice([1, 1, 2, 8])}\nwork: {{hours: {hours}}}",
+        rng.choice(["", f"deadline: {int(hours * rng.choice([1.3, 2, 4])) + 2}h"]),
+        rng.choice(["", "tolerance: {longest_wait: 10m}"]),
+        rng.choice(["", "", f"budget: {hours * rng.choice([1, 5, 40, 400])}"]),
+        f"state: {{size: {rng.choice(['1GB', '40GB', '300GB'])}, checkpoints: gs://b/r}}",
+        f"location: {{region: {region}}}",
+    ]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+@pytest.mark.parametrize("text", [TRAIN, SWEEP, *(random_workload(seed) for seed in range(12))])
 def test_what_would_change_the_answer_does_within_five_percent(text):
     made = plan(text)
-    assert len(made.flips) >= 2
+    assert made.flips or made.choice is None or sum(option.usd_per_hour is not None for option in made.options) < 3
     fields = {"spot": "spot", "flex-start": "flex_start", "on-demand": "on_demand"}
     for flip in made.flips:
         falls = flip.usd_per_hour < flip.now_usd_per_hour
@@ -96,7 +119,21 @@ def test_what_would_change_the_answer_does_within_five_percent(text):
             catalogue = with_prices(made.machine.name, made.region, **{fields[flip.price_of.value]: price})
             beyond = (factor < 1) == falls
             assert (plan(text, catalogue).choice != made.choice) == beyond, (flip.sentence, factor)
-        assert flip.sentence.startswith(f"{flip.winner} wins {'below' if falls else 'above'} $")
+        event = f"{flip.winner} wins" if flip.winner else "nothing keeps the budget"
+        assert flip.sentence.startswith(f"{event} {'below' if falls else 'above'} $")
+
+
+def test_a_budget_is_part_of_the_answer():
+    rich = plan(TRAIN)
+    cost = rich.option(CapacityClass.FLEX_START).cost_usd.p95
+    tight = plan(TRAIN + f"budget: {cost * 1.1:.0f}\n")
+    assert tight.choice == CapacityClass.FLEX_START
+    ends = [flip for flip in tight.flips if flip.winner is None]
+    assert [flip.price_of for flip in ends] == [CapacityClass.FLEX_START]
+    assert ends[0].usd_per_hour == pytest.approx(1.1 * ends[0].now_usd_per_hour, rel=0.02)
+    poor = plan(TRAIN + f"budget: {cost * 0.9:.0f}\n")
+    assert poor.choice is None
+    assert any(flip.winner == CapacityClass.FLEX_START and "wins below" in flip.sentence for flip in poor.flips)
 
 
 def test_figures_are_consistent():
@@ -258,6 +295,41 @@ def test_text_and_page(spec_file, capsys, tmp_path):
     assert "One replay" in text
     assert not re.search(r"(src|href)=|https?:|@import|url\(", text), "the page must open without a network"
     assert "wrote" in err
+    outline = Outline()
+    outline.feed(text)
+    assert outline.open_tags == []
+    assert outline.seen["table"] == 1
+    assert outline.seen["script"] == outline.seen["link"] == outline.seen["img"] == 0
+    assert outline.seen["rect"] > 10
+    assert outline.boxes
+    for x, y, width, height in outline.boxes:
+        assert x >= 0 <= y
+        assert x + width <= 720.5
+        assert y + height <= 130.5
+
+
+class Outline(HTMLParser):
+    """Every tag closed, and where the bars are."""
+
+    def __init__(self):
+        super().__init__()
+        self.open_tags, self.seen, self.boxes = [], Counter(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen[tag] += 1
+        if tag == "meta":
+            return
+        self.open_tags.append(tag)
+        if tag == "rect":
+            values = dict(attrs)
+            self.boxes.append([float(values[name]) for name in ("x", "y", "width", "height")])
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open_tags.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open_tags.pop() == tag
 
 
 def test_a_hostile_name_cannot_leave_the_page(spec_file, capsys, tmp_path):

@@ -66,9 +66,17 @@ class Option:
     egress_usd: float = 0.0
     """Median cost of transfer between regions, part of the cost."""
 
+    over_budget: bool = False
+    """One of the obstacles is the budget."""
+
     @property
     def feasible(self) -> bool:
         return not self.obstacles
+
+    @property
+    def only_budget_forbids(self) -> bool:
+        """Feasible, or it would be for more money."""
+        return len(self.obstacles) == int(self.over_budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +199,7 @@ def _judge(option: Option, spec: WorkloadSpec, ground: Ground, assumptions: Assu
                 f"may wait {_clock(wait)} in the queue, and {_clock(spec.longest_wait_seconds)} is the limit"
             )
     if spec.budget_usd is not None and option.cost_usd is not None and option.cost_usd.p95 > spec.budget_usd:
+        option.over_budget = True
         option.obstacles.append(f"may cost ${option.cost_usd.p95:,.2f}, and ${spec.budget_usd:,.2f} is the budget")
 
 

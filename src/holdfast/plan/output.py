@@ -32,7 +32,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         },
         "would_change": [
             {
-                "winner": flip.winner.value,
+                "winner": flip.winner.value if flip.winner else None,
                 "price_of": flip.price_of.value,
                 "usd_per_hour": flip.usd_per_hour,
                 "now_usd_per_hour": flip.now_usd_per_hour,
