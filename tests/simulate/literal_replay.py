@@ -58,14 +58,13 @@ def tell(case, policy):
     story, mode, done, cold_left, tick = Story(), IDLE, Fraction(0), Fraction(0), 0
     while done < case.work:
         there = case.there(tick)
-        # Past the end of the trace and of the deadline, waiting for Spot is waiting for nothing.
-        over = case.first + tick >= len(case.counts) and tick >= case.last
-        if over and mode in (IDLE, SPOT):
-            return story
         if mode == SPOT and not there:
             mode, cold_left = IDLE, Fraction(0)
             story.interruptions += 1
         wish = decide(case, policy, mode, done, cold_left, tick, there)
+        # Past the end of the trace and of the deadline, waiting for Spot is waiting for nothing.
+        if wish == IDLE and case.first + tick >= len(case.counts) and tick >= case.last:
+            return story
         # A cold start consumes run time of the new machine.
         if wish != IDLE and wish != mode:
             story.attempts += 1

@@ -19,6 +19,11 @@ from holdfast.replay.trace import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_c
 from holdfast.simulate.windows import draw_starts, outcome_row, run_many, run_one, summary_row
 
 MAX_TRACE_BYTES = 256 << 20
+MAX_REPLAY_TICKS = 1_000_000
+"""Nineteen years of ten minutes, eleven days of seconds."""
+
+MAX_WHOLE = 1_000_000
+"""Nodes, windows, replays: more is a slip of the keyboard, or a matter of days."""
 _EPILOG = """\
 examples:
   holdfast simulate --traces traces.jsonl --trace-id gcp-h100/us-central1-a --nodes 16 --work-hours 48 \\
@@ -66,11 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if scenario.flex_start_usd_per_hour is None and set(policies) & set(NEEDS_FLEX_PRICE):
         raise SettingError("the policy flex-start needs a price", help="add --flex-start-price")
     traces = _traces(args, scenario)
-    longest = max(scenario.work_seconds, scenario.deadline_seconds) / traces[0].tick_seconds
-    if longest > MAX_TICKS:
-        raise SettingError(
-            f"work or deadline is {longest:.3g} ticks long, more than {MAX_TICKS}", help="shorten it, or check the unit"
-        )
+    _check_length(scenario, traces[0].tick_seconds)
     result: dict[str, Any] = {"trace_ids": [trace.id for trace in traces], "nodes": scenario.nodes}
     if args.windows is None:
         window = cut(traces, nodes=scenario.nodes, start_seconds=args.start_hours * 3600)
@@ -106,6 +107,22 @@ def _scenario(args: argparse.Namespace) -> Scenario:
         args.flex_start_price,
         _seconds(args.flex_wait_hours),
     )
+
+
+def _check_length(scenario: Scenario, tick_seconds: float) -> None:
+    """On-demand runs until it is done: refuse what would take for ever, and say which figure does."""
+    saving = scenario.saving
+    figures = {
+        "the deadline": scenario.deadline_seconds,
+        "the work with its checkpoints": scenario.work_seconds * (saving.stretch if saving else 1.0),
+        "a start": scenario.cold_start_seconds + (saving.restore_seconds if saving else 0.0),
+    }
+    name = max(figures, key=lambda key: figures[key])
+    ticks = figures[name] / tick_seconds
+    if ticks > MAX_TICKS:
+        raise SettingError(
+            f"{name} is {ticks:.3g} ticks long, more than {MAX_TICKS}", help="shorten it; check the unit"
+        )
 
 
 def _seconds(hours: float) -> float:
@@ -172,14 +189,15 @@ positive = _number(0.0, including=False)
 
 def whole(text: str) -> int:
     """A whole number from 1, as typed."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= 10_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 10000000")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= MAX_WHOLE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_WHOLE}")
     return int(text)
 
 
 def _print_table(result: dict[str, Any]) -> None:
     many = "windows" in result
-    print(f"{', '.join(result['trace_ids'])}, gang of {result['nodes']}")
+    names = ", ".join(result["trace_ids"])
+    print(f"{''.join(item if item.isprintable() else '?' for item in names)}, gang of {result['nodes']}")
     if many:
         print(f"{result['windows']} windows, seed {result['seed']}; means")
     print(

@@ -158,8 +158,6 @@ class BatchReplay:
         """Replay until every window is finished or hopeless."""
         np, tick = self.np, 0
         while True:
-            if tick >= self.view.deadline_ticks:
-                self.active &= ~((tick >= self.openings.last_tick) & (self.mode <= SPOT))
             left = int(np.count_nonzero(self.active))
             if not left:
                 self._gather()
@@ -169,6 +167,8 @@ class BatchReplay:
             self._observe(tick)
             mode, zone = self.policy(self.view)
             mode = np.where(self.active, mode, IDLE).astype(np.int8)
+            if tick >= self.view.deadline_ticks:
+                self.active &= ~((tick >= self.openings.last_tick) & (mode == IDLE))
             self._move(mode, zone, tick)
             self._work(tick)
             tick += 1

@@ -66,8 +66,11 @@ class _Induction:
         self.step = question.step_hours
         self.steps = max(1, math.floor(question.deadline_hours / self.step + 1e-6))
         self.start = question.start_hours / self.step
-        # Beyond the work itself: the start that may come on top, and one for interpolation.
-        self.width = math.ceil(question.work_hours / self.step - 1e-6) + math.ceil(self.start) + 2
+        # Beyond the work itself: the start that may come on top, and one for interpolation. More than there is time
+        # for need not be told apart: there the safety net decides.
+        most = self.steps + 1
+        work, start = math.ceil(question.work_hours / self.step - 1e-6), math.ceil(self.start)
+        self.width = min(work, most) + min(start, most) + 2
         rates = np.array([regime.hazards for regime in question.regimes], dtype=np.float32)
         lives = np.exp(-rates * self.step)
         widths = np.append(np.diff(BANDS_HOURS), np.inf)

@@ -16,6 +16,9 @@ from holdfast.replay.roster import BATCH_POLICIES, OPTIMUM, POLICIES
 from holdfast.replay.scenario import Outcome, Scenario, Window, cut, floor_ticks
 from holdfast.replay.trace import Trace
 
+AT_ONCE = 20_000
+"""Windows in one pass: memory does not grow with their number beyond this."""
+
 
 def run_one(scenario: Scenario, window: Window, policy: str) -> Outcome:
     """One policy on one window."""
@@ -44,7 +47,10 @@ def run_many(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: S
     if policy == OPTIMUM:
         return optima(scenario, [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts])
     if importlib.util.find_spec("numpy") is not None:
-        return run_batch(traces, scenario, policy, starts).outcomes(policy)
+        outcomes: list[Outcome] = []
+        for first in range(0, len(starts), AT_ONCE):
+            outcomes += run_batch(traces, scenario, policy, starts[first : first + AT_ONCE]).outcomes(policy)
+        return outcomes
     return [
         run_one(scenario, cut(traces, nodes=scenario.nodes, start_seconds=start * tick), policy) for start in starts
     ]
