@@ -156,6 +156,20 @@ def test_short_work_and_far_deadlines_are_billed_sanely(hours, deadline):
     assert least * 0.99 <= paid.cost_usd.p50 <= least * 1.25 + paid.usd_per_hour / 60
 
 
+def test_a_deadline_beyond_what_is_watched_is_not_spoken_of():
+    spec = read_spec(TRAIN.replace("deadline: 168h", "deadline: 9000d"), "w.yaml")
+    made = make_plan(spec, bundled_catalogue(), assumptions=replace(QUICK, confidence=0.999))
+    told = [text for option in made.options for text in option.obstacles]
+    assert told
+    assert not any("deadline" in text for text in told)
+    assert any("is done within 744.0 h in only" in text for text in told)
+
+
+def test_a_state_that_cannot_be_saved_is_refused():
+    with pytest.raises(UsageError, match=r"each save .* s and each restore .* s; check state.size"):
+        plan(TRAIN.replace("40GB", "999999999999TiB"))
+
+
 def test_wishes_are_obeyed_or_refused():
     assert plan(TRAIN + "capacity: on-demand\n").choice == CapacityClass.ON_DEMAND
     rigid = plan(TRAIN + "tolerance: {interruptible: false}\n")

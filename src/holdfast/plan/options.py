@@ -191,7 +191,9 @@ def _spread(np: Any, values: Any) -> Spread:
 def _judge(option: Option, spec: WorkloadSpec, ground: Ground, assumptions: Assumptions) -> None:
     np = load_numpy()
     if option.met_share is not None and spec.deadline_seconds and option.met_share < assumptions.confidence:
-        option.obstacles.append(f"keeps the deadline in only {option.met_share:.0%} of the replays")
+        watched = watched_seconds(spec)
+        what = "keeps the deadline" if watched >= spec.deadline_seconds else f"is done within {_clock(watched)}"
+        option.obstacles.append(f"{what} in only {option.met_share:.0%} of the replays")
     if spec.longest_wait_seconds is not None and option.kind == CapacityClass.FLEX_START:
         wait = float(np.quantile(ground.flex_waits, assumptions.confidence))
         if wait > spec.longest_wait_seconds:

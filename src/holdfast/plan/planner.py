@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.catalogue.catalogue import Catalogue, Machine, Prices
+from holdfast.errors import UsageError
 from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.flips import Flip, Question, find_flips
@@ -15,11 +16,14 @@ from holdfast.plan.options import Ground, Option, evaluate, lay_ground, merit, r
 from holdfast.plan.reasons import advise_workload, explain
 from holdfast.replay.interval import Advice, advise
 from holdfast.replay.optimum import load_numpy
-from holdfast.replay.scenario import Saving
+from holdfast.replay.scenario import Saving, Scenario
 from holdfast.replay.trace import Trace
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 30.0, 1800.0
 """The runtime's own bounds."""
+
+MOST_TICKS = 20_000
+"""A sound plan has some hundreds."""
 
 _CONTINENTS = {"us": "america", "northamerica": "america", "europe": "europe", "asia": "asia"}
 
@@ -76,6 +80,7 @@ def make_plan(
         interval.interval_seconds, max(grace.snapshot_seconds, 0.0), grace.persist_seconds, notice_saves=grace.fits
     )
     scenario = scenario_of(spec, prices, assumed, deadline, saving)
+    _check_length(scenario, saving, ground.tick_seconds)
     transfer = transfer_usd(spec, region, assumed)
     for option in options:
         if option.usd_per_hour is not None:
@@ -97,6 +102,17 @@ def make_plan(
         ground.described,
         assumed,
     )
+
+
+def _check_length(scenario: Scenario, saving: Saving, tick_seconds: float) -> None:
+    """On-demand is replayed until it is done: a state that can hardly be saved would keep it busy for ever."""
+    seconds = scenario.work_seconds * saving.stretch + saving.restore_seconds + scenario.cold_start_seconds
+    if seconds / tick_seconds > MOST_TICKS:
+        raise UsageError(
+            f"the work with its checkpoints would take {seconds / 3600:.3g} h, each save {saving.save_seconds:.3g} s "
+            f"and each restore {saving.restore_seconds:.3g} s",
+            help="check state.size and work; shard the state over more nodes, or give --upload-gb-per-second",
+        )
 
 
 def _merit(option: Option) -> tuple[float, float]:
