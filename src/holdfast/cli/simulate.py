@@ -14,7 +14,7 @@ from holdfast.cli.main import add_output
 from holdfast.errors import SettingError, UsageError
 from holdfast.replay.roster import NAMES, NEEDS_FLEX_PRICE, check_name
 from holdfast.replay.scenario import Saving, Scenario, cut, floor_ticks
-from holdfast.replay.synthetic import MODELS, draw_model
+from holdfast.replay.synthetic import MODEL_NAMES, draw_model, source_of
 from holdfast.replay.trace import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
 from holdfast.simulate.windows import draw_starts, outcome_row, run_many, run_one, summary_row
 
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--traces", metavar="FILE", help="capacity traces, JSONL or CSV")
-    source.add_argument("--model", choices=tuple(MODELS), help="a made-up history from a fitted model, by --seed")
+    source.add_argument("--model", choices=MODEL_NAMES, help="a made-up history from a fitted model, by --seed")
     parser.add_argument("--trace-id", action="append", metavar="ID", help="which trace; repeat for several zones")
     parser.add_argument("--nodes", type=whole, default=1, metavar="N", help="gang size (default: 1)")
     parser.add_argument("--work-hours", type=amount, required=True, metavar="C")
@@ -139,7 +139,7 @@ def _traces(args: argparse.Namespace, scenario: Scenario) -> list[Trace]:
         raise SettingError("the deadline is too many ticks away for a made-up history", help="raise --tick-seconds")
     table = draw_model(args.model, windows=1, ticks=ticks, tick_seconds=tick, seed=args.seed)
     counts = [int(there) * args.nodes for there in table[0]]
-    return [from_counts(args.model, counts, tick_seconds=tick, nodes=args.nodes, source=MODELS[args.model].source)]
+    return [from_counts(args.model, counts, tick_seconds=tick, nodes=args.nodes, source=source_of(args.model))]
 
 
 def _choose(traces: list[Trace], args: argparse.Namespace) -> list[Trace]:
