@@ -1,8 +1,8 @@
 """Made-up capacity histories from fitted models, for when no trace of the place is at hand.
 
 Each model says how long capacity stays; how long it stays away is exponential unless the model says otherwise. The
-parameters and where they come from are in ``MODELS``. The bursty model is apart: its hazards, of presence and of absence,
-fall with age, and each window follows one of the fitted regimes.
+parameters and where they come from are in ``MODELS``. The bursty model is apart: its hazards, of presence and of
+absence, fall with age, and each window follows one of the fitted regimes.
 """
 
 from __future__ import annotations
