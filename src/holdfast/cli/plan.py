@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     traces = _traces(args)
     plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
     if args.html:
-        _write(args.html, to_html(plan, example(plan, traces)))
+        _write(args.html, to_html(plan, example(plan)))
     if args.output == "json":
         print(json.dumps(to_json(plan) | {"prices_date": str(catalogue.date)}))
     else:

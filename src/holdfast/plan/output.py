@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from holdfast.plan.options import POLICY, Option, Spread, lay_ground, scenario_of, watched_seconds
+from holdfast.plan.options import POLICY, Option, Spread, scenario_of, watched_seconds
 from holdfast.plan.planner import Plan
 from holdfast.replay.engine import replay
 from holdfast.replay.roster import POLICIES
 from holdfast.replay.scenario import Outcome, Saving, Window
-from holdfast.replay.trace import Trace
 
 EXAMPLE_WINDOW = 0
 
@@ -84,13 +83,12 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def example(plan: Plan, traces: list[Trace] | None = None) -> Outcome | None:
+def example(plan: Plan) -> Outcome | None:
     """The choice replayed once by the plain engine, with its timeline."""
-    spec = plan.spec
-    if plan.choice is None or spec.work_seconds is None:
+    spec, ground = plan.spec, plan.ground
+    if plan.choice is None or ground is None:
         return None
     deadline = watched_seconds(spec)
-    ground = lay_ground(spec, plan.assumptions, max(deadline, 2 * spec.work_seconds), traces)
     openings = ground.openings
     row = openings.zones[EXAMPLE_WINDOW if openings.own else 0][int(openings.starts[EXAMPLE_WINDOW]) :]
     saving = Saving(

@@ -46,6 +46,8 @@ class Plan:
     advice: tuple[str, ...]
     basis: str
     assumptions: Assumptions
+    ground: Ground | None = None
+    """What it was replayed on; None for an endpoint."""
 
     def option(self, kind: CapacityClass) -> Option:
         return next(item for item in self.options if item.kind == kind)
@@ -101,6 +103,7 @@ def make_plan(
         tuple(advise_workload(spec, machine, choice, grace)),
         ground.described,
         assumed,
+        ground,
     )
 
 
