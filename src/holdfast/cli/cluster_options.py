@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from typing import TYPE_CHECKING
 
-from holdfast.cluster.client import Client
-from holdfast.cluster.kubeconfig import find_access
-from holdfast.cluster.observe import RUN_LABEL
 from holdfast.errors import UsageError
+
+if TYPE_CHECKING:  # the linter takes these options too, and must start without HTTP and TLS
+    from holdfast.cluster.client import Client
 
 
 def add_cluster(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:
@@ -24,6 +25,9 @@ def add_cluster(parser: argparse.ArgumentParser, *, all_namespaces: bool = False
 
 def connect(args: argparse.Namespace) -> Client:
     """A client for the chosen cluster; nothing is sent yet."""
+    from holdfast.cluster.client import Client
+    from holdfast.cluster.kubeconfig import find_access
+
     return Client(find_access(kubeconfig=args.kubeconfig, context=args.context))
 
 
@@ -44,4 +48,6 @@ def run_label(name: str) -> str:
     """The selector for a run's objects; what is no label value cannot be a run."""
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", name):
         raise UsageError(f"{name!r} is no name of a run", help="run: holdfast status -A")
+    from holdfast.cluster.observe import RUN_LABEL
+
     return f"{RUN_LABEL}={name}"
