@@ -50,10 +50,14 @@ REGISTER = """
 INSERT INTO holdfast_owner (queue, expires, renewed)
 VALUES (%s, clock_timestamp() + make_interval(secs => %s), clock_timestamp()) RETURNING id
 """
+# Nothing here may wait for a lock: one owner whose row is being taken away must not cost the others of its pool theirs.
 RENEW = """
 UPDATE holdfast_owner SET expires=clock_timestamp() + make_interval(secs => %s), renewed=clock_timestamp()
-WHERE id=ANY(%s::bigint[]) RETURNING id
+WHERE id IN (SELECT id FROM holdfast_owner WHERE id=ANY(%s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED) RETURNING id
 """
+# The weakest lock that keeps the row from being deleted: renewals from other processes go through beside it, however
+# long the transaction lasts.
+ALIVE = "SELECT id FROM holdfast_owner WHERE id=%s FOR KEY SHARE"
 CLAIM = """
 WITH next AS MATERIALIZED (
   SELECT id FROM holdfast_item WHERE queue=%(queue)s AND holder=0 AND id > %(after)s
@@ -76,7 +80,7 @@ WHERE id=%(id)s AND generation=%(generation)s AND holder=%(owner)s
 """
 EXPIRED = """
 DELETE FROM holdfast_owner WHERE id IN (
-  SELECT id FROM holdfast_owner WHERE queue=%s AND expires < clock_timestamp() FOR UPDATE SKIP LOCKED)
+  SELECT id FROM holdfast_owner WHERE queue=%s AND id <> %s AND expires < clock_timestamp() FOR UPDATE SKIP LOCKED)
 RETURNING id
 """
 FREE = """

@@ -113,10 +113,12 @@ class SqliteQueue:
                 yield self.connection
                 return
             self.connection.execute("BEGIN IMMEDIATE")
+            began = self._now()
             self._depth = 1
             registered = self._owner
             try:
                 yield self.connection
+                self._catch_up(began)
                 self.connection.execute("COMMIT")
             except BaseException:
                 if self.connection.in_transaction:
@@ -127,6 +129,11 @@ class SqliteQueue:
                 raise
             finally:
                 self._depth = 0
+
+    def _catch_up(self, began: float) -> None:
+        """A transaction that stood still, the interpreter being elsewhere, kept every heartbeat from the file."""
+        if self._owner is not None and self._now() - began > self.lease_seconds / 3:
+            self._extend([self._owner])
 
     def claim(self, limit: int) -> list[Lease]:
         with self.batch():
@@ -168,9 +175,10 @@ class SqliteQueue:
         return dead
 
     def release(self, leases: Sequence[Lease]) -> int:
+        """Each claim's items in a statement of their own: no transaction is open between them, see ``_catch_up``."""
         if not leases:
             return 0
-        with self.batch():
+        with self._lock, self._errors():
             return self._settle(sql.RELEASE, leases)
 
     def _settle(self, statement: str, leases: Sequence[Lease]) -> int:
@@ -186,7 +194,7 @@ class SqliteQueue:
     def hold(self, leases: Sequence[Lease]) -> None:
         if self._owner is not None:
             ids = json.dumps([lease.id for lease in leases])
-            with self.batch():
+            with self._lock, self._errors():
                 self.connection.execute(sql.HOLD, (self._queue, self._owner, ids))
 
     # -- leases
@@ -197,10 +205,17 @@ class SqliteQueue:
     def renew(self, handles: Sequence[str]) -> list[str]:
         if not handles:
             return []
+        owners = [int(handle) for handle in handles]
+        with self._lock, self._errors():
+            if self._extend(owners) == len(set(owners)):
+                return []
+            find = "SELECT id FROM holdfast_owner WHERE id IN (SELECT value FROM json_each(?))"
+            kept = {row[0] for row in self.connection.execute(find, (json.dumps(owners),))}
+        return [handle for handle in handles if int(handle) not in kept]
+
+    def _extend(self, owners: list[int]) -> int:
         expires = self._now() + self.lease_seconds
-        renew = "UPDATE holdfast_owner SET expires=? WHERE id=?"
-        with self.batch():
-            return [item for item in handles if not self.connection.execute(renew, (expires, int(item))).rowcount]
+        return self.connection.execute(sql.RENEW, (expires, json.dumps(owners))).rowcount
 
     def blame(self, handles: Sequence[str], reason: str) -> int:
         due = self._clock.wall() + self._policy.delay_seconds(1)
@@ -224,8 +239,7 @@ class SqliteQueue:
             self._proof.hold(owner)
             self._owner = owner
             return owner
-        renewed = self.connection.execute("UPDATE holdfast_owner SET expires=? WHERE id=?", (expires, self._owner))
-        if renewed.rowcount:
+        if self._extend([self._owner]):
             return self._owner
         lost, self._owner = self._owner, None
         self._proof.drop(lost)

@@ -3,6 +3,10 @@
 One cycle settles what the task has finished and claims what it will need next, in one transaction where the queue and
 the sink share a database; so while the task works on one chunk, the next is already here and the last is on its way to
 the disk. Elsewhere the order is what keeps items safe: record, and only then acknowledge.
+
+A call that may be long is made alone: the books are closed before it begins and none is opened until it ends. If it
+holds the interpreter, a transaction of ours would stand still half-way, and its locks would keep out everybody else,
+and the heartbeat with them.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ log = logging.getLogger("holdfast")
 _LONGEST_PAUSE_SECONDS = 2.0
 _IDLE_SECONDS = 0.05
 _LONGEST_IDLE_SECONDS = 1.0
+_QUIET_SECONDS = 2.0  # how long a long call waits for the books to be closed; a server that is gone must not stop it
 
 
 @dataclass(slots=True)
@@ -81,6 +86,8 @@ class Pump:
         self._in_flight = _Outbox()
         self._changed = threading.Condition()
         self._stopping = False  # no more claims
+        self._busy = self._dozing = False  # what our thread is at: talking to queue or sink, or between two claims
+        self._alone = False  # the task is in a call beside which no transaction may be open
         self._over = False
         self.drained = False
         """Whether the queue had nothing left; otherwise the pump ended because it was told to."""
@@ -94,10 +101,14 @@ class Pump:
         """Begin to claim."""
         self._thread.start()
 
-    def get(self, limit: int) -> Sequence[Work] | None:
-        """The next items, at most ``limit``; None when there are none left or the worker is stopping."""
+    def get(self, limit: int, *, alone: bool = False) -> Sequence[Work] | None:
+        """The next items, at most ``limit``; None when there are none left or the worker is stopping.
+
+        ``alone`` when computing them may take long: no transaction is open from now until ``put``.
+        """
         with self._changed:
             self._current = ()
+            self._alone = False
             self._changed.notify_all()
             while not self._ready:
                 if self._stopping or self._over or self._error is not None:
@@ -109,7 +120,18 @@ class Pump:
                 chunk = chunk[:limit]
             self._current = chunk
             self._changed.notify_all()
+            if alone:
+                quiet = self._changed.wait_for(self._at_rest, _QUIET_SECONDS)
+                if not self._current:  # a notice came meanwhile, and its deadline
+                    return None
+                self._alone = quiet
             return chunk
+
+    def _at_rest(self) -> bool:
+        """Everything handed over is safe, and what should be fetched ahead is here or does not exist."""
+        if self._busy or self._outbox or self._in_flight:
+            return False
+        return self._over or self._dozing or not self._wants()
 
     def put(self, settled: Settled, unstarted: Sequence[Work]) -> None:
         """Hand over what became of the items; waits only when the queue is far behind."""
@@ -117,6 +139,7 @@ class Pump:
             self._outbox.settled.append(settled)
             self._outbox.returned += [work.lease for work in unstarted]
             self._current = ()
+            self._alone = False
             self._changed.notify_all()
             limit = self.options.chunk * (1 + self.options.prefetch)
             while sum(len(each.leases) for each in self._outbox.settled) > limit and self._error is None:
@@ -136,6 +159,7 @@ class Pump:
         with self._changed:
             leases = [work.lease for work in self._current]
             self._current = ()
+            self._alone = False
             self._changed.notify_all()
         return self._queue.release(leases)
 
@@ -172,20 +196,27 @@ class Pump:
             self._error = error
         finally:
             with self._changed:
-                self._over = True
+                self._over, self._busy = True, False
                 self._changed.notify_all()
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to settle or room to fetch; false when both are over."""
         with self._changed:
+            self._busy = False
+            self._changed.notify_all()
             while True:
-                if self._outbox or self._in_flight:
-                    return True
-                if self._stopping and not self._current:
-                    return False
-                if not self._stopping and self._wants():
-                    return True
+                if not self._alone:
+                    if self._outbox or self._in_flight:
+                        return self._begin()
+                    if self._stopping and not self._current:
+                        return False
+                    if not self._stopping and self._wants():
+                        return self._begin()
                 self._changed.wait()
+
+    def _begin(self) -> bool:
+        self._busy = True
+        return True
 
     def _wants(self) -> bool:
         """Whether another chunk should be fetched: one is on the shelf while one is computed, or none if careful."""
@@ -200,7 +231,10 @@ class Pump:
     def _sleep(self, seconds: float) -> None:
         with self._changed:
             if not self._stopping and not self._outbox:
+                self._busy, self._dozing = False, True
+                self._changed.notify_all()
                 self._changed.wait(seconds)
+                self._dozing = False
 
     def _again_until_available(self, action: Callable[[], Any]) -> Any:
         """A database that is locked, restarting or out of reach only delays the work; nothing is forgotten."""

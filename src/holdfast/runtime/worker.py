@@ -21,6 +21,7 @@ log = logging.getLogger("holdfast")
 _LAST_SECONDS = 0.7  # before the deadline: enough to give back a chunk
 _FITS_SHARE = 0.8  # one call of the task may take this share of the grace window
 _EACH_SECONDS = 0.1
+_LONG_SECONDS = 0.25  # a call that may take longer is made with no transaction open beside it
 _CAREFUL_ITEMS = 200
 
 
@@ -82,7 +83,8 @@ class Worker:
 
     def _work(self) -> None:
         while True:
-            part = self._pump.get(self._limit())
+            limit = self._limit()
+            part = self._pump.get(limit, alone=self._may_be_long(limit))
             if part is None:
                 return
             started = self._guard.clock.monotonic()
@@ -113,6 +115,9 @@ class Worker:
         if seconds * self._options.chunk <= window:
             return self._options.chunk
         return max(1, int(window / seconds))
+
+    def _may_be_long(self, items: int) -> bool:
+        return self._item_seconds is None or self._item_seconds * items > _LONG_SECONDS
 
     def _learn(self, seconds: float) -> None:
         known = self._item_seconds
