@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,8 @@ class JudgeProcess:
             os.close(self._told)
             try:
                 _serve(options, expected, asked, tell)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         os.close(asked)

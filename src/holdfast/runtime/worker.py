@@ -22,6 +22,7 @@ _LAST_SECONDS = 0.7  # before the deadline: enough to give back a chunk
 _FITS_SHARE = 0.8  # one call of the task may take this share of the grace window
 _EACH_SECONDS = 0.1
 _LONG_SECONDS = 0.25  # a call that may take longer is made with no transaction open beside it
+_WARY_CALLS = 100  # after one that did, so many more are taken for long
 _CAREFUL_ITEMS = 200
 
 
@@ -48,6 +49,7 @@ class Worker:
         )
         self._pump = Pump(queue, sink, task, guard.clock, ahead)
         self._item_seconds: float | None = None
+        self._wary = 0
         self._over = threading.Event()
         self.on_leases: Callable[[list[str]], None] | None = None
         """Who renews the leases: told the handles whenever they change. A thread of this process by default."""
@@ -95,7 +97,7 @@ class Worker:
                 raise
             count = len(settled.results) + len(settled.failures)
             if count:
-                self._learn((self._guard.clock.monotonic() - started) / count)
+                self._learn(self._guard.clock.monotonic() - started, count)
             self._pump.put(settled, unstarted)
             self._become_trusting()
 
@@ -117,11 +119,12 @@ class Worker:
         return max(1, int(window / seconds))
 
     def _may_be_long(self, items: int) -> bool:
-        return self._item_seconds is None or self._item_seconds * items > _LONG_SECONDS
+        return self._item_seconds is None or self._wary > 0 or self._item_seconds * items > _LONG_SECONDS
 
-    def _learn(self, seconds: float) -> None:
-        known = self._item_seconds
-        self._item_seconds = seconds if known is None else 0.7 * known + 0.3 * seconds
+    def _learn(self, seconds: float, count: int) -> None:
+        each, known = seconds / count, self._item_seconds
+        self._item_seconds = each if known is None else 0.7 * known + 0.3 * each
+        self._wary = _WARY_CALLS if seconds > _LONG_SECONDS else max(0, self._wary - 1)
 
     def _become_trusting(self) -> None:
         tally = self.tally
