@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import sys
 import time
-from pathlib import Path
 
 import pytest
-from work_command import finish, pairs, start_work, until, write_task
+from work_command import finish, pairs, shorten_leases, start_work, until, write_task
 
 from faults.counts import record
 from holdfast.clock import ManualClock
@@ -21,16 +18,6 @@ from holdfast.runtime.guard import Guard
 from holdfast.runtime.task import Task
 from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.sink.open import open_sink
-
-
-def shorten_leases(folder: Path, seconds: float) -> str:
-    """The PYTHONPATH under which every process of the command has leases this short."""
-    (folder / "sitecustomize.py").write_text(
-        "import holdfast.queue.postgres as p, holdfast.queue.sqlite as s\n"
-        "for queue in (p.PostgresQueue, s.SqliteQueue):\n"
-        f"    queue.__init__.__kwdefaults__['lease_seconds'] = {seconds}\n"
-    )
-    return os.pathsep.join([str(folder), *sys.path])
 
 
 @pytest.mark.faults

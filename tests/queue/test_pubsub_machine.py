@@ -1,9 +1,9 @@
 """Suite H for Pub/Sub: Hypothesis drives several owners of one subscription on Google's emulator.
 
-Pub/Sub promises less than a database: a message may come again at any time, to anybody, also after it was done. What has
-to hold all the same: the first recorded result stands, the books know every key and its state, ``drained`` says neither
-too much nor too little, and once the faults stop every key ends as recorded or dead. A lease ends here by a deadline of
-zero set behind its owner's back; the shortest real one is ten seconds.
+Pub/Sub promises less than a database: a message may come again at any time, to anybody, also after it was done. What
+has to hold all the same: the first recorded result stands, the books know every key and its state, ``drained`` says
+neither too much nor too little, and once the faults stop every key ends as recorded or dead. A lease ends here by a
+deadline of zero set behind its owner's back; the shortest real one is ten seconds.
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ that a heartbeat needs, the heartbeat waits for nobody, and what must end at onc
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import LeaseLostError, QueueError, QueueUnavailableError, UrlError
 from holdfast.queue import postgres_schema as sql
-from holdfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail
+from holdfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail, plain_text
 from holdfast.queue.intake import add_items, check_name
 from holdfast.stores.postgres import Database, migrate
 
@@ -78,9 +79,9 @@ class PostgresQueue:
             action = sql.REPLACE if replace else "NOTHING"
             added: int = cursor.execute(sql.ADD + action, (self._queue, keys, payloads)).rowcount
             if added < len(rows):
-                found = cursor.execute(sql.CHANGED, (keys, payloads, self._queue)).fetchone()
-                if found is not None:
-                    raise _contradiction(found[0], self.name)
+                for key, stored, payload in cursor.execute(sql.CHANGED, (keys, payloads, self._queue)).fetchall():
+                    if json.loads(stored) != json.loads(payload):
+                        raise _contradiction(key, self.name)
             return added
 
     # -- working
@@ -142,7 +143,7 @@ class PostgresQueue:
                 over = final or count >= self._policy.max_failures
                 values = {
                     "over": over,
-                    "reason": reason.replace("\0", "\\0"),
+                    "reason": plain_text(reason),
                     "delay": self._policy.delay_seconds(count),
                     "id": lease.id,
                     "generation": lease.generation,

@@ -42,9 +42,10 @@ ORDER BY place ON CONFLICT (queue, key) DO
 REPLACE = """
 UPDATE SET payload=excluded.payload, holder=0, failures=0, deliveries=0, due=NULL, reason=NULL
 """
+# Spelt differently; whether they also mean different things is not for jsonb to say, which knows no NUL.
 CHANGED = """
-SELECT new.key FROM unnest(%s::text[], %s::text[]) AS new (key, payload) JOIN holdfast_item AS old
-ON old.queue=%s AND old.key=new.key AND old.payload <> new.payload AND old.payload::jsonb <> new.payload::jsonb LIMIT 1
+SELECT new.key, old.payload, new.payload FROM unnest(%s::text[], %s::text[]) AS new (key, payload)
+JOIN holdfast_item AS old ON old.queue=%s AND old.key=new.key AND old.payload <> new.payload
 """
 REGISTER = """
 INSERT INTO holdfast_owner (queue, expires, renewed)

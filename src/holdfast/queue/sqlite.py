@@ -26,6 +26,7 @@ from holdfast.queue.base import (
     Policy,
     Rejected,
     Tail,
+    plain_text,
 )
 from holdfast.queue.intake import add_items, check_name
 from holdfast.queue.liveness import ProofOfLife, boot_id
@@ -174,7 +175,14 @@ class SqliteQueue:
                 count = lease.failures + 1
                 over = final or count >= self._policy.max_failures
                 due = None if over else self._clock.wall() + self._policy.delay_seconds(count)
-                row = (sql.DEAD if over else sql.DELAYED, due, reason, lease.id, lease.generation, self._owner)
+                row = (
+                    sql.DEAD if over else sql.DELAYED,
+                    due,
+                    plain_text(reason),
+                    lease.id,
+                    lease.generation,
+                    self._owner,
+                )
                 if self.connection.execute(sql.FAIL, row).rowcount and over:
                     dead.append(lease.key)
         return dead

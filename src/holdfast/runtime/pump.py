@@ -28,6 +28,7 @@ from holdfast.sink.base import Sink
 
 log = logging.getLogger("holdfast")
 
+_decode = json.JSONDecoder().raw_decode  # what ``json.loads`` comes down to, at half its price
 _LONGEST_PAUSE_SECONDS = 2.0
 _IDLE_SECONDS = 0.05
 _LONGEST_IDLE_SECONDS = 1.0
@@ -330,15 +331,18 @@ class Pump:
             self._changed.notify_all()
 
     def _decode(self, leases: list[Lease]) -> tuple[list[Work], list[Failure]]:
-        """Items from payloads, all in one go; one that cannot be read, or is not what its key says, dies alone."""
-        try:
-            items = json.loads("[" + ",".join([lease.payload for lease in leases]) + "]")
-        except (ValueError, RecursionError):
-            items = []
-        if len(items) == len(leases) and self._task.key is None:
-            return list(map(Work, leases, items)), []
+        """Items from payloads, each by itself; one that cannot be read, or is not what its key says, dies alone."""
         work, failures = [], []
+        plain = self._task.key is None
         for lease in leases:
+            if plain:
+                try:
+                    item, end = _decode(lease.payload)
+                except (ValueError, RecursionError):
+                    end = -1
+                if end == len(lease.payload):
+                    work.append(Work(lease, item))
+                    continue
             problem, item = self._decode_one(lease)
             if problem is None:
                 work.append(Work(lease, item))
