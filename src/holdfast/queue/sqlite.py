@@ -114,8 +114,8 @@ class SqliteQueue:
             if self._depth:
                 yield self.connection
                 return
+            began = self._now()  # before the lock is ours: the interpreter may be taken away before we hear of it
             self.connection.execute("BEGIN IMMEDIATE")
-            began = self._now()
             self._depth = 1
             registered = self._owner
             try:
@@ -137,8 +137,8 @@ class SqliteQueue:
 
         So everybody gets back the time that we took; who died meanwhile is known by its lock, not by its lease.
         """
-        held = self._now() - began
-        if held > _SLOW_SECONDS:
+        while (held := self._now() - began) > _SLOW_SECONDS:
+            began += held
             self.connection.execute("UPDATE holdfast_owner SET expires=expires+?", (held,))
 
     def claim(self, limit: int) -> list[Lease]:
