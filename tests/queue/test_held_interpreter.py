@@ -95,6 +95,7 @@ def test_a_transaction_that_stands_still_past_its_lease_does_not_cost_its_items(
         theirs = pool.claim(1)
         with stuck.batch():
             clock.advance(3 * stuck.lease_seconds)
+            assert stuck.claim(3) == [], "nor does the one who stood still judge its neighbours by that"
         assert rival.claim(3) == [], "a neighbour who could not renew meanwhile keeps its items too"
         assert len(pool.complete(theirs)) == 1
     assert rival.claim(2) == []

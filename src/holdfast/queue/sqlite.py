@@ -59,6 +59,7 @@ class SqliteQueue:
         self._policy = policy or Policy()
         self._lock = threading.RLock()
         self._depth = 0  # of nested batches
+        self._began = 0.0  # when the outermost was asked for
         self._owner: int | None = None
         self._boot = boot_id()
         self._next_sweep = 0.0
@@ -114,13 +115,13 @@ class SqliteQueue:
             if self._depth:
                 yield self.connection
                 return
-            began = self._now()  # before the lock is ours: the interpreter may be taken away before we hear of it
+            self._began = self._now()  # before the lock is ours: the interpreter may be gone before we hear of it
             self.connection.execute("BEGIN IMMEDIATE")
             self._depth = 1
             registered = self._owner
             try:
                 yield self.connection
-                self._catch_up(began)
+                self._catch_up()
                 self.connection.execute("COMMIT")
             except BaseException:
                 if self.connection.in_transaction:
@@ -132,13 +133,14 @@ class SqliteQueue:
             finally:
                 self._depth = 0
 
-    def _catch_up(self, began: float) -> None:
+    def _catch_up(self) -> None:
         """A transaction that stood still, the interpreter being elsewhere, kept every heartbeat from the file.
 
-        So everybody gets back the time that we took; who died meanwhile is known by its lock, not by its lease.
+        So everybody gets back the time that we took, before we judge them and before others can; who died meanwhile is
+        known by its lock, not by its lease.
         """
-        while (held := self._now() - began) > _SLOW_SECONDS:
-            began += held
+        while (held := self._now() - self._began) > _SLOW_SECONDS:
+            self._began += held
             self.connection.execute("UPDATE holdfast_owner SET expires=expires+?", (held,))
 
     def claim(self, limit: int) -> list[Lease]:
@@ -263,6 +265,7 @@ class SqliteQueue:
 
     def _sweep(self, *, forced: bool) -> int:
         """Free the items of dead owners and those whose back-off is over; returns how many became ready or died."""
+        self._catch_up()
         now = self._now()
         if not forced and now < self._next_sweep:
             return 0
