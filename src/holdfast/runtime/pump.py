@@ -6,7 +6,8 @@ the disk. Elsewhere the order is what keeps items safe: record, and only then ac
 
 A call that may be long is made alone: the books are closed before it begins and none is opened until it ends. If it
 holds the interpreter, a transaction of ours would stand still half-way, and its locks would keep out everybody else,
-and the heartbeat with them.
+and the heartbeat with them. Where results go to a bucket, or items come from Pub/Sub, the books are slow and hold few
+locks: there the device does not wait for them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _decode = json.JSONDecoder().raw_decode  # what ``json.loads`` comes down to, at
 _LONGEST_PAUSE_SECONDS = 2.0
 _IDLE_SECONDS = 0.05
 _LONGEST_IDLE_SECONDS = 1.0
-_QUIET_SECONDS = 2.0  # how long a long call waits for the books to be closed; a server that is gone must not stop it
+_OVERLAPPING_CALLS = 20  # so many after one that could not be made alone: a far or slow database costs little
 
 
 @dataclass(slots=True)
@@ -89,6 +90,8 @@ class Pump:
         self._stopping = False  # no more claims
         self._busy = self._dozing = False  # what our thread is at: talking to queue or sink, or between two claims
         self._alone = False  # the task is in a call beside which no transaction may be open
+        self._quick = queue.database is not None and sink.database is not None
+        self._overlapping = 0  # calls to come for which nobody waits
         self._over = False
         self.drained = False
         """Whether the queue had nothing left; otherwise the pump ended because it was told to."""
@@ -102,10 +105,11 @@ class Pump:
         """Begin to claim."""
         self._thread.start()
 
-    def get(self, limit: int, *, alone: bool = False) -> Sequence[Work] | None:
+    def get(self, limit: int, *, quiet_seconds: float = 0.0) -> Sequence[Work] | None:
         """The next items, at most ``limit``; None when there are none left or the worker is stopping.
 
-        ``alone`` when computing them may take long: no transaction is open from now until ``put``.
+        ``quiet_seconds`` when computing them may take long: wait so long at most for the books to be closed; then no
+        transaction is open until ``put``.
         """
         with self._changed:
             self._current = ()
@@ -121,12 +125,17 @@ class Pump:
                 chunk = chunk[:limit]
             self._current = chunk
             self._changed.notify_all()
-            if alone:
-                quiet = self._changed.wait_for(self._at_rest, _QUIET_SECONDS)
-                if not self._current:  # a notice came meanwhile, and its deadline
-                    return None
-                self._alone = quiet
-            return chunk
+            if quiet_seconds > 0 and self._quick:
+                self._become_alone(quiet_seconds)
+            return chunk if self._current else None  # None: a notice came meanwhile, and its deadline
+
+    def _become_alone(self, seconds: float) -> None:
+        if self._overlapping > 0:
+            self._overlapping -= 1
+            return
+        self._alone = self._changed.wait_for(self._at_rest, seconds) and bool(self._current)
+        if not self._alone:
+            self._overlapping = _OVERLAPPING_CALLS
 
     def _at_rest(self) -> bool:
         """Everything handed over is safe, and what should be fetched ahead is here or does not exist."""

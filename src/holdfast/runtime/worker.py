@@ -23,6 +23,9 @@ _FITS_SHARE = 0.8  # one call of the task may take this share of the grace windo
 _EACH_SECONDS = 0.1
 _LONG_SECONDS = 0.25  # a call that may take longer is made with no transaction open beside it
 _WARY_CALLS = 100  # after one that did, so many more are taken for long
+_FIRST_QUIET_SECONDS = 2.0  # how long the first call waits for that; the others a twentieth of what they may take
+_QUIET_SECONDS = 0.25
+_QUIET_SHARE = 0.05
 _CAREFUL_ITEMS = 200
 
 
@@ -86,7 +89,7 @@ class Worker:
     def _work(self) -> None:
         while True:
             limit = self._limit()
-            part = self._pump.get(limit, alone=self._may_be_long(limit))
+            part = self._pump.get(limit, quiet_seconds=self._quiet_seconds(limit))
             if part is None:
                 return
             started = self._guard.clock.monotonic()
@@ -118,8 +121,14 @@ class Worker:
             return self._options.chunk
         return max(1, int(window / seconds))
 
-    def _may_be_long(self, items: int) -> bool:
-        return self._item_seconds is None or self._wary > 0 or self._item_seconds * items > _LONG_SECONDS
+    def _quiet_seconds(self, items: int) -> float:
+        """How long a call of so many items may wait for open transactions to end; not at all when it is short."""
+        if self._item_seconds is None:
+            return _FIRST_QUIET_SECONDS
+        seconds = self._item_seconds * items
+        if self._wary == 0 and seconds <= _LONG_SECONDS:
+            return 0.0
+        return max(_QUIET_SECONDS, _QUIET_SHARE * seconds)
 
     def _learn(self, seconds: float, count: int) -> None:
         each, known = seconds / count, self._item_seconds
