@@ -56,12 +56,12 @@ def test_a_neighbour_keeps_its_items_while_a_c_call_holds_the_interpreter(place,
     body = (
         "def work(item):\n"
         f"    open({str(log)!r}, 'a').write(item['id'] + '\\n')\n"
-        f"    if item['v'] == {stuck}:\n        ctypes.PyDLL(None).sleep(7)\n"
+        f"    if item['v'] == {stuck}:\n        ctypes.PyDLL(None).sleep(11)\n"
         f"        open({str(log)!r}, 'a').write('over\\n')\n"
         "    time.sleep(0.02)\n    return 1"
     )
     task = write_task(tmp_path, body, "@holdfast.task(each=True)")
-    path = shorten_leases(tmp_path, 3.0)
+    path = shorten_leases(tmp_path, 5.0)
     work = start_work(tmp_path, task, place.queue, place.sink, "--workers", "2", "--chunk", "1", PYTHONPATH=path)
     code, told, err = finish(work)
     assert (code, told["done"], told["lost"]) == (0, 40, 0), err

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from faults.counts import record
-from faults.tiers import goal
+from faults.tiers import goal, tier
 from holdfast.clock import ManualClock
 from holdfast.errors import LeaseLostError
 from holdfast.queue import sqlite_schema
@@ -216,7 +216,7 @@ def drive(machine: type[QueueMachine], examples: int, *, shrink: bool = False) -
             max_examples=examples,
             stateful_step_count=50,
             deadline=None,
-            derandomize=not os.environ.get("HOLDFAST_RANDOM"),
+            derandomize=tier() == "pr" and not os.environ.get("HOLDFAST_RANDOM"),
             database=None,
             phases=phases,
             suppress_health_check=list(HealthCheck),
