@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,8 @@ class Campaign:
         if pid == 0:
             try:
                 worker(self.options, seed)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(99)
         self.children.append(pid)

@@ -166,7 +166,7 @@ class PostgresQueue:
         if not handles:
             return []
         owners = [int(handle) for handle in handles]
-        kept = {row[0] for row in self._database.statement(sql.RENEW, (self.lease_seconds, owners)).fetchall()}
+        kept = {row[0] for row in self._extend(owners)}
         if len(kept) < len(owners):  # lost, or passed over because somebody is renewing it at this very moment
             find = "SELECT id FROM holdfast_owner WHERE id=ANY(%s::bigint[])"
             kept |= {row[0] for row in self._database.statement(find, (owners,)).fetchall()}
@@ -191,7 +191,13 @@ class PostgresQueue:
         now = time.monotonic()
         if self._owner is not None and now >= self._next_renewal and not self._database.in_transaction:
             self._next_renewal = now + min(_RENEW_SECONDS, self.lease_seconds / 3)
-            self._database.statement(sql.RENEW, (self.lease_seconds, [self._owner]))
+            self._extend([self._owner])
+
+    def _extend(self, owners: list[int]) -> list[Any]:
+        with self._database.lock:
+            renew = sql.RENEW if self._database.in_transaction else sql.RENEW_LIGHTLY
+            rows: list[Any] = self._database.statement(renew, (self.lease_seconds, owners)).fetchall()
+            return rows
 
     def _own(self, cursor: Any) -> int:
         """Every claim makes sure that nobody can declare us dead while we take items."""

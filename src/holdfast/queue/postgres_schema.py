@@ -56,6 +56,10 @@ RENEW = """
 UPDATE holdfast_owner SET expires=clock_timestamp() + make_interval(secs => %s), renewed=clock_timestamp()
 WHERE id IN (SELECT id FROM holdfast_owner WHERE id=ANY(%s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED) RETURNING id
 """
+# By itself a renewal need not survive a crash of the server, and must not wait for a busy disk.
+RENEW_LIGHTLY = "WITH lightly AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))" + RENEW.replace(
+    "WHERE id IN", "FROM lightly WHERE id IN"
+)
 # The weakest lock that keeps the row from being deleted: renewals from other processes go through beside it, however
 # long the transaction lasts.
 ALIVE = "SELECT id FROM holdfast_owner WHERE id=%s FOR KEY SHARE"
