@@ -15,7 +15,7 @@ import time
 import pytest
 from work_command import QUIET, command, finish, holdfast, pairs, shorten_leases, start_work, until, write_task
 
-from holdfast.errors import UsageError
+from holdfast.errors import QueueError, QueueUnavailableError, UsageError
 from holdfast.queue.base import Failure
 from holdfast.queue.intake import MAX_KEY_BYTES, ItemError
 from holdfast.queue.open import open_queue
@@ -24,6 +24,7 @@ from holdfast.runtime.guard import Guard
 from holdfast.runtime.task import Task
 from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.sink.open import open_sink
+from holdfast.stores import sqlite
 
 KEYS = [
     "../../etc/passwd",
@@ -301,3 +302,9 @@ def test_a_notice_while_claiming_from_a_locked_queue_still_leaves_in_time(place,
     assert code == 0, err
     assert queue.depth().done == 30
     queue.close()
+
+
+@pytest.mark.parametrize("words", ["database is locked", "locking protocol", "disk I/O error"])
+def test_trouble_of_sqlite_that_passes_is_worth_another_try(words):
+    with pytest.raises(QueueUnavailableError), sqlite.translated("here", QueueUnavailableError, QueueError):
+        raise sqlite3.OperationalError(words)

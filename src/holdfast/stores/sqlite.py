@@ -19,7 +19,7 @@ from holdfast.fs import unsafe_filesystem
 
 BUSY_TIMEOUT_SECONDS = 20.0
 _CHECKPOINT_PAGES = 4000
-_TRANSIENT = ("locked", "busy", "disk i/o error", "unable to open")
+_TRANSIENT = ("locked", "busy", "locking protocol", "disk i/o error", "unable to open")
 
 
 def parse_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str, str]]:
@@ -69,7 +69,7 @@ def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
         connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
         connection.execute("PRAGMA cache_size=-8000")
     except sqlite3.DatabaseError as error:
-        if any(word in str(error).lower() for word in _TRANSIENT[:2]):
+        if any(word in str(error).lower() for word in _TRANSIENT[:3]):
             raise  # the caller knows how to wait
         raise UrlError(f"{path} cannot be used as a SQLite database: {error}", help="name another file") from error
     if fresh:
