@@ -9,6 +9,7 @@ deadline of zero set behind its owner's back; the shortest real one is ten secon
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
 import uuid
@@ -36,7 +37,7 @@ class Workshop:
     def __init__(self) -> None:
         from google.cloud.pubsub_v1.types import BatchSettings
 
-        folder = tempfile.mkdtemp(prefix="holdfast-hp-")
+        self.folder = folder = tempfile.mkdtemp(prefix="holdfast-hp-")
         sink = f"sqlite://{folder}/r.db?table=r"
         policy = Policy(max_failures=MOST_FAILURES, backoff_seconds=0.0)
         url = "pubsub://lab/machine-sub?topic=machine&deadline=10"
@@ -70,6 +71,7 @@ class Workshop:
         for queue in self.owners:
             queue.close()
         self.sink.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class PubsubMachine(RuleBasedStateMachine):
