@@ -24,7 +24,7 @@ test: venv  ## run the whole test suite
 	  HOLDFAST_COUNTS_FILE=tests/.counts/again.json $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
 
 faults: venv  ## the fault suites alone; TIER=night or TIER=release injects 10 to 500 times as much
-	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults $(PYTEST_ARGS)
+	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults tests/queue $(PYTEST_ARGS)
 
 test-cluster: venv  ## the control-plane scenarios on the cluster of HOLDFAST_TEST_KUBECONFIG (>= 1.30, no nodes needed)
 	@test -n "$$HOLDFAST_TEST_KUBECONFIG" || { echo "set HOLDFAST_TEST_KUBECONFIG to a kubeconfig; HOLDFAST_TEST_LONG=1 measures ten restarts"; exit 2; }
