@@ -21,7 +21,7 @@ from holdfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, P
 from holdfast.cluster.watching import ChangeKind, Watch
 from holdfast.errors import ObjectConflictError, ObjectRefusedError
 from holdfast.model.exits import Outcome
-from render.render_cases import CASES, case, job_spec
+from render.render_cases import CASES, case, job_spec, template
 
 SPOT_TAINT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
 TOLERATION = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
@@ -122,6 +122,17 @@ def test_every_rendered_object_passes_a_server_dry_run(plane: Plane, name: str) 
     placed, problems = place(plane.client, kept, plane.namespace)
     problems += try_objects(plane.client, placed, force=False, absent=set())
     assert problems == []
+    # Pod Security is enforced on pods, not on what makes them: the pod itself is tried as well.
+    pod = json.loads(json.dumps(template(case(name))))
+    for needed in ("serviceAccountName", "priorityClassName"):  # of the bundle: nothing of it has been applied
+        pod["spec"].pop(needed, None)
+    pod["spec"].setdefault("restartPolicy", "Always")
+    pod |= {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "tried", "labels": pod["metadata"].get("labels", {})},
+    }
+    plane.client.create(PODS, plane.namespace, pod, dry_run=True)
     warnings = [text for text in plane.client.warnings if "PodSecurity" in text]
     assert warnings == []
     if absent:

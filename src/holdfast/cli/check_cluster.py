@@ -10,8 +10,8 @@ from holdfast.cli.cluster_options import add_cluster, connect
 from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.cluster.client import Client
 from holdfast.cluster.facts import Check, ClusterFacts, State, judge
-from holdfast.cluster.observe import slim
 from holdfast.cluster.resources import NODES
+from holdfast.cluster.slimming import slim
 from holdfast.errors import ClusterAccessError, ClusterError, ObjectMissingError, UsageError
 
 NAMES = (

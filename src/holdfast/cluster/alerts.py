@@ -81,9 +81,11 @@ def find_alerts(
     """All alerts that hold at the observed moment."""
     limits = thresholds or Thresholds()
     found: list[Alert] = []
-    roots = {str(meta(item).get("uid")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
+    roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
     for row in summarize(observed):
-        root = roots[row.uid]
+        root = roots.get(row.uid)
+        if root is None:
+            continue
         pods = pods_of(observed, root)
         found += _pending(row, limits)
         found += _terminating(observed, row, pods, limits)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from holdfast.clock import Clock, SystemClock
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.discovery import served
-from holdfast.cluster.observe import Observed, meta, slim
+from holdfast.cluster.observe import Observed, meta
 from holdfast.cluster.resources import Resource
+from holdfast.cluster.slimming import slim
 from holdfast.cluster.watching import ChangeKind, Watch
 
 _LABELLED_KINDS = ("Job", "JobSet", "Pod", "ConfigMap")

@@ -30,6 +30,7 @@ from holdfast.cluster.resources import (
     WORKLOADS,
     Resource,
 )
+from holdfast.cluster.slimming import slim
 from holdfast.errors import ClusterAccessError, ObjectMissingError
 
 RUN_LABEL = "holdfast.dev/run"
@@ -41,16 +42,6 @@ FOR_STATUS = (JOBS, JOB_SETS, PODS, WORKLOADS, CONFIG_MAPS)
 FOR_EXPLAIN = (JOBS, JOB_SETS, PODS, WORKLOADS, PROVISIONING_REQUESTS, LOCAL_QUEUES, EVENTS, BUDGETS, CLAIMS, QUOTAS)
 CLUSTER_WIDE_FOR_EXPLAIN = (CLUSTER_QUEUES, NODES)
 _LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, PODS, CONFIG_MAPS))
-
-_METADATA = (
-    "name", "namespace", "uid", "labels", "annotations", "ownerReferences", "creationTimestamp", "deletionTimestamp",
-    "deletionGracePeriodSeconds", "finalizers", "resourceVersion",
-)  # fmt: skip
-_POD_SPEC = ("nodeName", "nodeSelector", "schedulingGates", "priorityClassName", "terminationGracePeriodSeconds")
-_POD_STATUS = (
-    "phase", "reason", "message", "conditions", "startTime", "containerStatuses", "initContainerStatuses",
-    "nominatedNodeName",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -134,22 +125,6 @@ def _slimmed(client: Client, resource: Resource, namespace: str | None, labels: 
             if turn == 2:
                 raise
     yield from seen
-
-
-def slim(resource: Resource, item: Object) -> Object:
-    """Only what is looked at: of 5,000 pods the rest would fill the memory."""
-    metadata = item.get("metadata") or {}
-    item = {**item, "kind": resource.kind, "metadata": {key: metadata[key] for key in _METADATA if key in metadata}}
-    if resource == PODS:
-        spec, status = item.get("spec") or {}, item.get("status") or {}
-        item["spec"] = {key: spec[key] for key in _POD_SPEC if key in spec}
-        item["status"] = {key: status[key] for key in _POD_STATUS if key in status}
-    elif resource == NODES:
-        spec = item.get("spec") or {}
-        item["spec"] = {key: spec[key] for key in ("taints", "unschedulable") if key in spec}
-        status = item.get("status") or {}
-        item["status"] = {key: status[key] for key in ("conditions", "allocatable") if key in status}
-    return item
 
 
 # -- looking into objects that anybody may have written

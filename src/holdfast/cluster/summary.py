@@ -22,6 +22,7 @@ from holdfast.cluster.observe import (
     status_of,
 )
 from holdfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS
+from holdfast.cluster.slimming import whole
 from holdfast.model.exits import Outcome
 
 
@@ -171,7 +172,7 @@ def _count_pods(observed: Observed, row: RunRow, root: Object, jobs: list[Object
     evicted = condition(workload, "Evicted", None) if workload else None
     if evicted is not None and evicted.get("reason") == "Preempted":
         causes["queue-preemption"] += 1  # Kueue deletes the pods: nothing of them is left to ask
-    wanted = sum(int(spec_of(job).get("parallelism") or 1) for job in jobs)
+    wanted = sum(whole(spec_of(job).get("parallelism"), 1) for job in jobs)
     row.pods = {"wanted": wanted, **{key: states[key] for key in sorted(states)}}
     row.interruptions = dict(causes.most_common())
 
@@ -207,7 +208,7 @@ def _attempts(root: Object, jobs: list[Object], pods: list[Object]) -> int:
         index = (meta(pod).get("annotations") or {}).get("batch.kubernetes.io/job-completion-index")
         lives[str(index)] += 1
     if "None" in lives:  # without indexes: pods of one Job stand beside or after each other
-        parallel = sum(int(spec_of(job).get("parallelism") or 1) for job in jobs) or 1
+        parallel = sum(whole(spec_of(job).get("parallelism"), 1) for job in jobs) or 1
         return max(1, -(-lives["None"] // parallel)) if pods else 0
     return max(lives.values(), default=0)
 

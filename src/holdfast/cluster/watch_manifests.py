@@ -73,6 +73,27 @@ def _object(api_version: str, kind: str, namespace: str | None, **more: Any) -> 
 
 
 def _deployment(image: str, actions: set[str], events: bool, webhook_secret: str) -> dict[str, Any]:
+    pod = {
+        "serviceAccountName": NAME,
+        # It must not live on the machines whose end it reports.
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "cloud.google.com/gke-spot", "operator": "DoesNotExist"}]}]}}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(image, actions, events, webhook_secret)],
+    }  # fmt: skip
+    return {
+        "replicas": 1,
+        "strategy": {"type": "Recreate"},  # two of them would tell everything twice
+        "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
+        "template": {"metadata": {"labels": dict(_LABELS)}, "spec": pod},
+    }
+
+
+def _container(image: str, actions: set[str], events: bool, webhook_secret: str) -> dict[str, Any]:
     command = [
         "holdfast",
         "watch",
@@ -105,21 +126,4 @@ def _deployment(image: str, actions: set[str], events: bool, webhook_secret: str
     if webhook_secret:
         source = {"secretKeyRef": {"name": webhook_secret, "key": "url"}}
         container["env"].append({"name": "HOLDFAST_WEBHOOK_URL", "valueFrom": source})
-    pod = {
-        "serviceAccountName": NAME,
-        # It must not live on the machines whose end it reports.
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "cloud.google.com/gke-spot", "operator": "DoesNotExist"}]}]}}},
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [container],
-    }  # fmt: skip
-    return {
-        "replicas": 1,
-        "strategy": {"type": "Recreate"},  # two of them would tell everything twice
-        "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
-        "template": {"metadata": {"labels": dict(_LABELS)}, "spec": pod},
-    }
+    return container

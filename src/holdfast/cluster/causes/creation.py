@@ -7,7 +7,7 @@ import re
 from holdfast.cluster.client import Object
 from holdfast.cluster.explanation import NODE_LOST_WAIT, REPLACEMENT_WAIT, Explanation, Verdict, duration, line
 from holdfast.cluster.interruptions import PodEnd, end_of
-from holdfast.cluster.observe import Observed, age_seconds, condition, event_time, meta, spec_of, title
+from holdfast.cluster.observe import Observed, age_seconds, condition, event_time, meta, seconds_at, spec_of, title
 from holdfast.cluster.resources import NODES, PODS
 from holdfast.model.exits import Outcome
 
@@ -117,16 +117,14 @@ def _explain_pause(observed: Observed, ends: list[PodEnd]) -> Explanation:
 
 def explain_terminating(observed: Observed, pods: list[Object]) -> Explanation | None:
     """A pod that was told to leave and is still there, while the Job waits for its end."""
-    from holdfast.cluster.observe import seconds_at
-
     for pod in pods:
         deadline = seconds_at(meta(pod).get("deletionTimestamp"))  # the API server adds the grace to it
         if deadline is None or end_of(pod) is not None:
             continue
         late = observed.now - deadline
-        lines = [line(title(pod), "deletionTimestamp passed", duration(late), "ago" if late > 0 else "(not yet)")]
+        when = f"its time ended {duration(late)} ago" if late > 0 else f"it has {duration(-late)} left"
+        lines = [line(title(pod), "is being deleted;", when)]
         finalizers = [str(item) for item in meta(pod).get("finalizers") or []]
-        foreign = [name for name in finalizers if name != "batch.kubernetes.io/job-tracking"]
         if finalizers:
             lines.append(line(title(pod), "finalizers:", ", ".join(finalizers)))
         if late < 60:
@@ -138,35 +136,42 @@ def explain_terminating(observed: Observed, pods: list[Object]) -> Explanation |
                 "wait",
                 "at most its grace period",
             )
-        node = str(spec_of(pod).get("nodeName") or "")
-        gone = node and NODES.title in observed.tables and observed.named(NODES, None, node) is None
-        if gone:
-            lines.append(f"node/{node} does not exist any more")
-            return Explanation(
-                "node-lost",
-                Verdict.WAIT,
-                "its machine is gone, and the cluster is about to notice",
-                tuple(lines),
-                "wait",
-                NODE_LOST_WAIT,
-            )
-        if foreign:
-            return Explanation(
-                "finalizer",
-                Verdict.ACT,
-                f"the pod cannot go: {', '.join(foreign)} holds it",
-                tuple(lines),
-                "find out whose finalizer it is and why its controller does not remove it",
-            )
-        return Explanation(
-            "stuck-terminating",
-            Verdict.ACT,
-            f"the pod should have ended {duration(late)} ago",
-            tuple(lines),
-            "the node does not answer: look at it, and as a last resort kubectl delete pod --force (two pods may then "
-            "run at once; holdfast's checkpoints bear that)",
-        )
+        return _explain_late(observed, pod, late, lines)
     return None
+
+
+def _explain_late(observed: Observed, pod: Object, late: float, lines: list[str]) -> Explanation:
+    """Its time is over, and something holds it."""
+    finalizers = [str(item) for item in meta(pod).get("finalizers") or []]
+    foreign = [name for name in finalizers if name != "batch.kubernetes.io/job-tracking"]
+    node = str(spec_of(pod).get("nodeName") or "")
+    gone = node and NODES.title in observed.tables and observed.named(NODES, None, node) is None
+    if gone:
+        lines.append(f"node/{node} does not exist any more")
+        return Explanation(
+            "node-lost",
+            Verdict.WAIT,
+            "its machine is gone, and the cluster is about to notice",
+            tuple(lines),
+            "wait",
+            NODE_LOST_WAIT,
+        )
+    if foreign:
+        return Explanation(
+            "finalizer",
+            Verdict.ACT,
+            f"the pod cannot go: {', '.join(foreign)} holds it",
+            tuple(lines),
+            "find out whose finalizer it is and why its controller does not remove it",
+        )
+    return Explanation(
+        "stuck-terminating",
+        Verdict.ACT,
+        f"the pod should have ended {duration(late)} ago",
+        tuple(lines),
+        "the node does not answer: look at it, and as a last resort kubectl delete pod --force (two pods may then "
+        "run at once; holdfast's checkpoints bear that)",
+    )
 
 
 def draining_nodes(observed: Observed, pods: list[Object]) -> list[str]:

@@ -19,6 +19,7 @@ from holdfast.cluster.observe import (
     title,
 )
 from holdfast.cluster.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PROVISIONING_REQUESTS, WORKLOADS
+from holdfast.cluster.slimming import whole
 
 STUCK_SECONDS = 86_400.0  # "accepted but stuck over a day; recreating it works" (kueue#3245, kueue#13159)
 UNSEEN_SECONDS = 300.0
@@ -63,7 +64,7 @@ def workload_of(observed: Observed, root: Object) -> Object | None:
 def queue_position(observed: Observed, workload: Object) -> int | None:
     """How many wait before it in the same local queue, counted by age; Kueue's own order may differ by priority."""
     queue, place = spec_of(workload).get("queueName"), meta(workload).get("namespace")
-    mine = (-int(spec_of(workload).get("priority") or 0), str(meta(workload).get("creationTimestamp", "")))
+    mine = (-whole(spec_of(workload).get("priority")), str(meta(workload).get("creationTimestamp", "")))
     ahead = 0
     for other in observed.of(WORKLOADS):
         same = spec_of(other).get("queueName") == queue and meta(other).get("namespace") == place
@@ -73,7 +74,7 @@ def queue_position(observed: Observed, workload: Object) -> int | None:
             and not condition(other, "QuotaReserved")
             and not condition(other, "Finished")
         ):
-            theirs = (-int(spec_of(other).get("priority") or 0), str(meta(other).get("creationTimestamp", "")))
+            theirs = (-whole(spec_of(other).get("priority")), str(meta(other).get("creationTimestamp", "")))
             ahead += theirs < mine
     return ahead
 
