@@ -24,6 +24,7 @@ def serve(pods: int, rate: float, ready: Any) -> None:
     from servers.api_server import ApiServer
 
     with ApiServer() as server:
+        server.bookmark_seconds = 60.0  # as the real one
         for number in range(max(1, pods // 50)):
             run = f"run-{number:03d}"
             metadata = {"name": run, "uid": run, "labels": {"holdfast.dev/run": run}}
