@@ -85,7 +85,9 @@ def test_json_twins_are_judged_alike() -> None:
     for case in CASES:
         if len(case.files) > 1 or "backoffLimit: 3\n  template" in case.files[0][1]:
             continue  # bundles with pools, and the duplicate key that JSON cannot say
-        objects = [value for value in yaml.safe_load_all(case.files[0][1]) if isinstance(value, dict) and "kind" in value]
+        objects = [
+            value for value in yaml.safe_load_all(case.files[0][1]) if isinstance(value, dict) and "kind" in value
+        ]
         flat = [inner for value in objects for inner in (value["items"] if value["kind"] == "List" else [value])]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": flat})
         findings = lint_bundle([Source("list.json", text)], Settings()).findings

@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.documents.tree import Path
 from holdfast.lint import scheduling as keys
 from holdfast.lint.containers import Container, containers
-from holdfast.lint.objects import items, mapping, text
+from holdfast.lint.objects import dig, mapping, text
 from holdfast.lint.scheduling import Demand, Toleration, demands, tolerations
-from holdfast.lint.workloads import GANGS, JOB_LIKE, Template
+from holdfast.lint.workloads import GANGS, JOB_LIKE, Template, job_metadata_path, total_pods
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PROVREQ_PREFIX = "provreq.kueue.x-k8s.io/"
@@ -25,7 +25,8 @@ _LAUNCHERS = re.compile(
     r"\b(torchrun|mpirun|mpiexec|torch\.distributed\.(run|launch)|deepspeed|horovodrun)\b|accelerate launch"
 )
 _RANKS = frozenset(("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "COORDINATOR_ADDRESS", "NNODES"))
-_TRAINS = re.compile(r"train|fine-?tun", re.IGNORECASE)
+_TRAINS = re.compile(r"(?<!s)train|fine-?tun", re.IGNORECASE)  # a constraint is no training
+_SPOT_CLASSES = frozenset(("autopilot-spot",))  # ComputeClasses that GKE brings along
 
 
 class Capacity(StrEnum):
@@ -43,7 +44,7 @@ class Pod:
 
     __slots__ = (
         "annotations", "capacity", "compute_class", "containers", "demands", "init_containers", "item", "labels",
-        "path", "queue", "spec", "spec_path", "template", "tolerations",
+        "owner_annotations", "owner_labels", "owner_path", "path", "queue", "spec", "spec_path", "template", "tolerations",
     )  # fmt: skip
 
     def __init__(self, template: Template) -> None:
@@ -59,7 +60,11 @@ class Pod:
         self.tolerations: list[Toleration] = tolerations(self.spec, self.spec_path)
         self.containers: list[Container] = containers(self.spec, self.spec_path)
         self.init_containers: list[Container] = containers(self.spec, self.spec_path, "initContainers")
-        self.queue = text(self.item.labels.get(QUEUE_LABEL))
+        self.owner_path: Path = job_metadata_path(self.item)
+        owner = mapping(dig(self.item.value, *self.owner_path))
+        self.owner_labels = mapping(owner.get("labels"))
+        self.owner_annotations = mapping(owner.get("annotations"))
+        self.queue = text(self.owner_labels.get(QUEUE_LABEL))
         classes = self.wanted(keys.COMPUTE_CLASS)
         self.compute_class = text(classes[0]) if classes else ""
         self.capacity = _capacity(self)
@@ -130,10 +135,11 @@ class Pod:
     def coupling(self) -> str:
         """Why the pods of this workload must run together; empty when they need not."""
         job = self.template.job
-        if self.kind in GANGS:
-            return f"{self.kind} pods run together" if (self.template.pods or 2) > 1 or self._siblings() else ""
+        if self.kind in GANGS or (self.kind == "Job" and job is None):  # without a JobSpec it is Volcano's Job
+            total = self.template.hosts if self.kind == "LeaderWorkerSet" else total_pods(self.item)
+            return f"{self.kind} pods run together" if total is None or total > 1 else ""
         count = self.template.pods
-        if self.kind == "Job" and job is not None and count is not None and count > 1:
+        if self.kind in ("Job", "CronJob") and job is not None and count is not None and count > 1:
             if self.rank_hint:
                 return f"{count} pods with {self.rank_hint}"
             if job.spec.get("completionMode") == "Indexed":
@@ -141,9 +147,6 @@ class Pod:
             if self.trains:
                 return f"{count} pods that train"
         return ""
-
-    def _siblings(self) -> bool:
-        return len(items(self.item.spec.get("replicatedJobs"))) > 1 or self.kind != "JobSet"
 
     @property
     def trains(self) -> bool:
@@ -169,7 +172,7 @@ def _capacity(pod: Pod) -> Capacity:
         return Capacity.SPOT
     if pod.selects(keys.PROVISIONING, "spot") or pod.selects(keys.PROVISIONING, "preemptible"):
         return Capacity.SPOT
-    if any(_is_custom_spot(found) for found in pod.demands):
+    if pod.compute_class in _SPOT_CLASSES or any(_is_custom_spot(found) for found in pod.demands):
         return Capacity.SPOT
     spotlike = any(toleration.is_spotlike for toleration in pod.tolerations)
     if spotlike and not _picks_elsewhere(pod):
@@ -194,7 +197,7 @@ def _is_queued(pod: Pod) -> bool:
         return True
     if any(key in pod.annotations for key in (*CONSUME, *CONSUME_OLD)):
         return True
-    every = (*pod.item.annotations, *pod.annotations)
+    every = (*pod.owner_annotations, *pod.item.annotations, *pod.annotations)
     return any(isinstance(key, str) and key.startswith(PROVREQ_PREFIX) for key in every)
 
 

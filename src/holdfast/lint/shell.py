@@ -30,8 +30,8 @@ setcap update-ca-certificates
 """
 _SHORT = frozenset(_SHORT_NAMES.split())
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_TERM = re.compile(r"\b(?:SIG)?TERM\b|(?<![\w-])15(?!\w)")
-_TRAP = re.compile(r"""\btrap\s+(?:--\s+)?("(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)\s+([A-Z0-9 ]+)""")
+_TERM = re.compile(r"\b(?:SIG)?TERM\b|(?<![\w-])15(?!\w)", re.IGNORECASE)
+_TRAP = re.compile(r"""\btrap\s+(?:--\s+)?("(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)\s+([A-Za-z0-9 ]+)""")
 
 
 class Script(NamedTuple):
@@ -66,7 +66,7 @@ def inline_script(words: list[str]) -> Script | None:
     for index in range(start + 1, len(words) - 1):
         if _TAKES_COMMAND.match(words[index]):
             return Script(_base(words[start]), words[index + 1], index + 1)
-        if not words[index].startswith(("-", "+")) and words[index - 1] not in ("-o", "+o", "-eo", "-euo", "-ex"):
+        if not words[index].startswith(("-", "+")) and not re.fullmatch(r"[-+][a-z]*o", words[index - 1]):
             return None
     return None
 

@@ -98,7 +98,7 @@ def no_retry_budget(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     if job is None or not pod.is_interruptible or ignores_disruption(job) or set_restarts(pod):
         return
     for field in ("backoffLimit", "backoffLimitPerIndex"):
-        if job.spec.get(field) == 0 and not (field == "backoffLimit" and "backoffLimitPerIndex" in job.spec):
+        if number(job.spec.get(field)) == 0:
             yield Hit(
                 (*job.path, field),
                 f"{field} is 0 and interruptions are not ignored: the first one fails the Job for good",
