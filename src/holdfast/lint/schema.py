@@ -43,7 +43,8 @@ _VALUES: dict[str, dict[str, str]] = {
     },
     "core.v1.NodeSelectorRequirement": {"operator": "=In|NotIn|Exists|DoesNotExist|Gt|Lt"},
     "core.v1.PersistentVolumeClaimSpec": {
-        "accessModes": "[]=ReadWriteOnce|ReadOnlyMany|ReadWriteMany|ReadWriteOncePod", "volumeMode": "=Block|Filesystem",
+        "accessModes": "[]=ReadWriteOnce|ReadOnlyMany|ReadWriteMany|ReadWriteOncePod",
+        "volumeMode": "=Block|Filesystem",
     },
     "core.v1.ServiceSpec": {"type": "=ClusterIP|NodePort|LoadBalancer|ExternalName"},
     "meta.v1.LabelSelectorRequirement": {"operator": "=In|NotIn|Exists|DoesNotExist"},
@@ -184,7 +185,7 @@ _ENGLISH = {
 
 def _is_scalar(value: Any, kind: str) -> bool:
     if kind == "string":
-        return isinstance(value, str)
+        return isinstance(value, str) or is_placeholder(value)
     if is_placeholder(value):
         return True
     if kind == "object":

@@ -29,6 +29,8 @@ install ldd file md5sum sha256sum diff logger tty stty clear npm for case select
 setcap update-ca-certificates
 """
 _SHORT = frozenset(_SHORT_NAMES.split())
+# The program that matters, where a script runs several.
+_TRAINS = re.compile(r"(?<!s)train|fine-?tun|torchrun|mpirun|accelerate launch|deepspeed", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _TERM = re.compile(r"\b(?:SIG)?TERM\b|(?<![\w-])15(?!\w)", re.IGNORECASE)
 _TRAP = re.compile(r"""\btrap\s+(?:--\s+)?("(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)\s+([A-Za-z0-9 ]+)""")
@@ -83,7 +85,7 @@ def swallowed_program(script: Script) -> Step | None:
     programs = [step for step in steps if _is_program(step.text)]
     if not programs:
         return None
-    main = programs[-1]
+    main = next((step for step in reversed(programs) if _TRAINS.search(step.text)), programs[-1])
     if first_words(main.text)[:1] == ["exec"] and not main.piped:
         return None
     if script.shell in ("bash", "zsh", "ksh"):

@@ -176,8 +176,8 @@ def _with_75(script: str) -> str:
 
 
 def zero_exits(source: str) -> list[ZeroExit] | None:
-    """As in ``pysource``, which is loaded (with ``ast``) only when there is Python that mentions SIGTERM."""
-    if "SIGTERM" not in source:
+    """As in ``pysource``, which is loaded (with ``ast``) only when there is Python that handles signals."""
+    if "signal" not in source:
         return []
     from holdfast.lint import pysource
 
@@ -194,13 +194,12 @@ def _inline_python_exits(script: str) -> bool:
 @rule("HF103", "exit-zero-on-sigterm", OBJECT, "ConfigMap")
 def exit_zero_in_config_map(item: Item, bundle: Bundle) -> Iterator[Hit]:
     """The same fault in a script that a ConfigMap carries."""
-    users = [pod for pod in bundle.pods if _mounts_config_map(pod, item)]
+    bodies = {name: text(content) for name, content in mapping(item.value.get("data")).items()}
+    bodies = {name: body for name, body in bodies.items() if "TERM" in body or "signal" in body}
+    users = [pod for pod in bundle.pods if _mounts_config_map(pod, item)] if bodies else []
     if users and all(pod.kind in _RESTARTED for pod in users):
         return
-    for name, content in mapping(item.value.get("data")).items():
-        body = text(content)
-        if "TERM" not in body:
-            continue
+    for name, body in bodies.items():
         path: Path = ("data", name)
         if name.endswith(".py") or "import signal" in body:
             for exit_call in zero_exits(body) or []:

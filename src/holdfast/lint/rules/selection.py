@@ -51,8 +51,7 @@ def _keys(pod: Pod) -> Iterator[tuple[str, Path]]:
         yield demand.key, demand.path
     for toleration in pod.tolerations:
         yield toleration.key, toleration.path
-    for key, path in keys.preferred_keys(pod.spec, pod.spec_path):
-        yield key, path
+    yield from keys.preferred_keys(pod.spec, pod.spec_path)
 
 
 def _judge_key(key: str, path: Path) -> Hit | None:
