@@ -74,7 +74,9 @@ def test_nothing_found_is_valid(validator: Any) -> None:
     assert _errors(validator, Report([], 0, 0)) == []
 
 
-@pytest.mark.parametrize("name", ["a b.yaml", "ä/ü.yaml", "c:\\x.yaml", "100%.yaml", "#x?.yaml", "<stdin>", "../up.yaml"])
+@pytest.mark.parametrize(
+    "name", ["a b.yaml", "ä/ü.yaml", "c:\\x.yaml", "100%.yaml", "#x?.yaml", "<stdin>", "../up.yaml"]
+)
 def test_odd_file_names_are_valid(validator: Any, name: str) -> None:
     text = json.dumps(put(good_job(), ("spec", "maxParallelism"), 2))
     report = lint_bundle([Source(name, text), Source("broken.yaml", "a: [")], Settings())
