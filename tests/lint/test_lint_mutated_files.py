@@ -36,9 +36,9 @@ def _good() -> dict[str, dict[str, Any]]:
     for text in texts:
         for document in load_documents(text, "good.yaml"):
             value = document.value
-            if isinstance(value, dict) and knows(value.get("apiVersion", ""), value.get("kind", "")):
-                if value.get("spec", {}).get("template", {}).get("spec", {}).get("containers", 1):
-                    found[f"{value['kind']} {len(found)}"] = value
+            is_known = isinstance(value, dict) and knows(value.get("apiVersion", ""), value.get("kind", ""))
+            if is_known and value.get("spec", {}).get("template", {}).get("spec", {}).get("containers", 1):
+                found[f"{value['kind']} {len(found)}"] = value
     return {name: value for name, value in found.items() if "HF601" not in {f.rule for f in _lint(value)}}
 
 

@@ -40,7 +40,7 @@ BAD = {
     "for each in STOP:\n    signal.signal(each, h)\n",
     "a comprehension": "import signal, sys\ndef h(s, f):\n    sys.exit(0)\n"
     "[signal.signal(s, h) for s in (signal.SIGTERM, signal.SIGHUP)]\n",
-    "a task": "import asyncio, signal, sys\nasync def shutdown():\n    await save()\n    sys.exit(0)\nasync def main():\n"
+    "a task": "import asyncio, signal, sys\nasync def shutdown():\n    sys.exit(0)\nasync def main():\n"
     "    loop = asyncio.get_running_loop()\n"
     "    loop.add_signal_handler(signal.SIGTERM, lambda: asyncio.create_task(shutdown()))\n",
     "a typed constant": "import signal, sys\nEXIT_CODE: int = 0\ndef h(s, f):\n    sys.exit(EXIT_CODE)\n"

@@ -87,7 +87,7 @@ def test_odd_file_names_are_valid(validator: Any, name: str) -> None:
 def test_pools_and_python_are_valid(validator: Any) -> None:
     report = lint(
         train__py="import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n",
-        pool__sh="gcloud container node-pools create p --machine-type=g2-standard-8 --accelerator=type=nvidia-l4,count=2\n",
+        pool__sh="gcloud container node-pools create p --machine-type g2-standard-24 --accelerator type=nvidia-l4",
     )
     assert {finding.rule for finding in report.findings} == {"HF103", "HF602"}
     assert _errors(validator, report) == []

@@ -7,7 +7,6 @@ from holdfast.lint.pools import Pool, Taint
 from holdfast.lint.profile import GPU, TPU, Pod
 from holdfast.lint.scheduling import NO_CHOICE, Demand, Toleration
 
-
 _DECIDED = frozenset(
     f"cloud.google.com/{name}"
     for name in ("gke-spot", "gke-preemptible", "gke-provisioning", "gke-flex-start", "gke-accelerator", "gke-nodepool",

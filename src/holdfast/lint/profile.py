@@ -44,7 +44,8 @@ class Pod:
 
     __slots__ = (
         "annotations", "capacity", "compute_class", "containers", "demands", "init_containers", "item", "labels",
-        "owner_annotations", "owner_labels", "owner_path", "path", "queue", "spec", "spec_path", "template", "tolerations",
+        "owner_annotations", "owner_labels", "owner_path", "path", "queue", "spec", "spec_path", "template",
+        "tolerations",
     )  # fmt: skip
 
     def __init__(self, template: Template) -> None:

@@ -153,9 +153,10 @@ class _Module:
 
 def _after_loop(statements: list[ast.stmt], flags: set[str]) -> Iterator[ast.stmt]:
     for index, statement in enumerate(statements):
-        if isinstance(statement, ast.While) and _is_negated(statement.test) and _mentions(statement.test, flags):
-            if not any(isinstance(inner, ast.Break) for inner in ast.walk(statement)):
-                yield from statements[index + 1 :]
+        if not isinstance(statement, ast.While) or any(isinstance(inner, ast.Break) for inner in ast.walk(statement)):
+            continue  # a loop with a break may end because the work is done
+        if _is_negated(statement.test) and _mentions(statement.test, flags):
+            yield from statements[index + 1 :]
 
 
 def _at(node: ast.expr | ast.stmt, handler: str) -> ZeroExit:

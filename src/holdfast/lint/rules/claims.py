@@ -36,12 +36,12 @@ def rwo_claim_shared(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         if None in counts or count < 2:
             continue
         claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace)
+        who = "the" if pod.kind == "DaemonSet" else str(count)
         modes = set(items(claim.spec.get("accessModes"))) if claim else set()
         if modes and modes <= _ONE_NODE:
             yield Hit(
                 path,
-                f"{'the' if pod.kind == 'DaemonSet' else count} pods share claim {name}, which is {', '.join(sorted(modes))}: the second node cannot "
-                "attach it; "
+                f"{who} pods share claim {name}, which is {', '.join(sorted(modes))}: the second node cannot attach it; "
                 "use ReadWriteMany (Filestore, gcsfuse) or ReadOnlyMany",
                 ERROR,
             )
