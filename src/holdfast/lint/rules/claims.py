@@ -41,7 +41,7 @@ def rwo_claim_shared(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         if modes and modes <= _ONE_NODE:
             yield Hit(
                 path,
-                f"{who} pods share claim {name}, which is {', '.join(sorted(modes))}: the second node cannot attach it; "
+                f"{who} pods share claim {name}, which is {', '.join(sorted(modes))}: the second node cannot attach; "
                 "use ReadWriteMany (Filestore, gcsfuse) or ReadOnlyMany",
                 ERROR,
             )
