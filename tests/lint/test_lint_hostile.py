@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {tolerations: [{operator: Exists}], containers: [{name: c, image: x}]}\n"
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec: {tolerations: [{operator: Exists}], containers: [{name: c, image: x}]}
+"""
 LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
 
 

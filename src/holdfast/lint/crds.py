@@ -187,7 +187,7 @@ _GKE: dict[str, dict[str, Any]] = {
     "gke.NodeRecycling": _type("leadTimeSeconds", leadTimeSeconds="integer"),
     "gke.Gpu": _type(type="string", count="integer", driverVersion="=default|latest", sharing="any"),
     "gke.Tpu": _type(type="string", count="integer", topology="string"),
-    "gke.Location": _type(locationPolicy="=ANY|BALANCED", zones="[]string"),
+    "gke.Location": _type(locationPolicy="=ANY|BALANCED", zones="[]string", zoneTypes="any"),
     "gke.Placement": _type("policyName", policyName="string"),
     "gke.Reservations": _type(
         "affinity", affinity="=Specific|AnyBestEffort|None", specific="[]#gke.SpecificReservation"
