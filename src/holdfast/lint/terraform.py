@@ -15,6 +15,7 @@ from holdfast.lint.pools import AUTOMATIC, Pool, Taint
 EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 _RESOURCE = re.compile(r'resource\s+"google_container_node_pool"\s+"([^"]+)"\s*\{')
 _CLUSTER = re.compile(r'resource\s+"google_container_cluster"\s+"[^"]+"\s*\{')
+_MODULE = re.compile(r'(?m)^\s*module\s+"[^"]+"\s*\{')
 _VARIABLE = re.compile(r'(?m)^\s*variable\s+"([^"]+)"\s*\{')
 _LOCALS = re.compile(r"(?m)^\s*locals\s*\{")
 _PLAIN = re.compile(r'(?m)^\s*([\w-]+)\s*=\s*("[^"]*"|[\w.-]+)\s*(?:(?:#|//).*)?$')
@@ -54,11 +55,42 @@ def pools_in(source: str, file: str, values: Mapping[str, str]) -> Iterator[Pool
     for match in _RESOURCE.finditer(source):
         line = source.count("\n", 0, match.start()) + 1
         yield _Reader(values).pool(match.group(1), block(source, match.end() - 1), file, line)
+    for match in _MODULE.finditer(source):
+        body = block(source, match.end() - 1)
+        if "kubernetes-engine" in attribute_of(body, "source"):
+            offset = source.count("\n", 0, match.start()) + 1
+            yield from _module_pools(body, file, offset, values)
     for match in _CLUSTER.finditer(source):
         body = block(source, match.end() - 1)
         automatic = _first(body, "cluster_autoscaling")
         if re.search(r"(?m)^\s*enable_autopilot\s*=\s*true", body) or re.search(r"\benabled\s*=\s*true", automatic):
             yield Pool(AUTOMATIC, file=file, line=source.count("\n", 0, match.start()) + 1)
+
+
+def _module_pools(body: str, file: str, offset: int, values: Mapping[str, str]) -> Iterator[Pool]:
+    """``node_pools`` of the terraform-google-kubernetes-engine module; labels and taints it keeps elsewhere."""
+    start = re.search(r"(?m)^\s*node_pools\s*=\s*\[", body)
+    index = start.end() if start else len(body)
+    while index < len(body) and body[index] != "]":
+        if body[index] == "{":
+            inner = block(body, index)
+            reader = _Reader(values)
+            count = reader.text(inner, "accelerator_count", "accelerator_count")
+            yield Pool(
+                reader.text(inner, "name", "name"),
+                machine_type=reader.text(inner, "machine_type", "machine_type"),
+                accelerator=reader.text(inner, "accelerator_type", "accelerator"),
+                accelerator_count=int(count) if count.isdigit() else 0,
+                spot=reader.text(inner, "spot", "spot") == "true",
+                preemptible=reader.text(inner, "preemptible", "preemptible") == "true",
+                flex_start=reader.text(inner, "flex_start", "flex_start") == "true",
+                queued=reader.text(inner, "queued_provisioning", "queued") == "true",
+                file=file,
+                line=offset + body.count("\n", 0, index),
+                unknown=frozenset({"labels", "taints", *reader.unknown}),
+            )
+            index += len(inner) + 1
+        index += 1
 
 
 class _Reader:
