@@ -105,6 +105,11 @@ class Bundle:
         checks = [self.named("AdmissionCheck", text(name)) for name in names]
         return [check for check in checks if check and "provisioning-request" in text(check.spec.get("controllerName"))]
 
+    def waits_for_all_nodes(self, pod: Pod) -> bool:
+        """Whether Kueue asks for all nodes at once; where the bundle does not have the chain, the queue is trusted."""
+        queue = self.cluster_queue(pod)
+        return bool(pod.queue) and (queue is None or bool(self._provisioning_checks(queue, every_flavor=False)))
+
     def provisioning_config(self, pod: Pod) -> Item | None:
         """Kueue's ProvisioningRequestConfig that a pod's queue leads to, where the bundle has the whole chain."""
         queue = self.cluster_queue(pod)

@@ -24,7 +24,8 @@ TPU = "google.com/tpu"
 _LAUNCHERS = re.compile(
     r"\b(torchrun|mpirun|mpiexec|torch\.distributed\.(run|launch)|deepspeed|horovodrun)\b|accelerate launch"
 )
-_RANKS = frozenset(("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "COORDINATOR_ADDRESS", "NNODES"))
+_RANKS = frozenset(("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "COORDINATOR_ADDRESS", "NNODES",
+                    "GLOBAL_RANK", "LOCAL_RANK", "JAX_COORDINATOR_ADDRESS", "PET_NNODES"))  # fmt: skip
 _TRAINS = re.compile(r"(?<!s)train|fine-?tun", re.IGNORECASE)  # a constraint is no training
 _SPOT_CLASSES = frozenset(("autopilot-spot",))  # ComputeClasses that GKE brings along
 

@@ -20,6 +20,7 @@ _INFRASTRUCTURE = re.compile(
     r"kube-state-metrics|external-dns|istiod|gatekeeper|airflow|mongodb|elasticsearch|cassandra|nats|temporal|keycloak|"
     r"postgres(?:ql)?|mysql|redis|rabbitmq|kafka|zookeeper|vault|consul|minio|mlflow)(?:[-_]|$)"
 )
+_NAMED_COORDINATOR = re.compile(r"(?:^|-)(?:ray-?head|coordinator|job-?manager)(?:-|$)")
 _COORDINATORS = {"head": "a Ray head", "launcher": "an MPI launcher", "leader": "an LWS leader"}
 
 
@@ -37,6 +38,8 @@ def infra_or_coordinator_on_spot(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             yield Hit(
                 path, f"{what}: pin it to on-demand nodes (nodeAffinity: cloud.google.com/gke-spot DoesNotExist)", ERROR
             )
+        elif pod.is_spot and _NAMED_COORDINATOR.search(pod.item.name):
+            yield Hit(path, f"{pod.item.name} on Spot takes everything with it: pin it to on-demand nodes", WARNING)
     elif role in _COORDINATORS and pod.is_spot:
         yield Hit(
             path,

@@ -48,6 +48,16 @@ def kueue_metadata_misplaced(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
                     ERROR,
                     _move(pod, (*template, "annotations"), key, "annotations"),
                 )
+    if pod.kind == "JobSet" and pod.template.job is not None:
+        metadata: Path = (*pod.template.job.path[:-1], "metadata")
+        labels = mapping(dig(pod.item.value, *metadata, "labels"))
+        if QUEUE_LABEL in labels and not pod.queue:
+            yield Hit(
+                (*metadata, "labels", QUEUE_LABEL),
+                f"Kueue reads {QUEUE_LABEL} on the JobSet itself, not on its Jobs: the set does not queue",
+                ERROR,
+                _move(pod, (*metadata, "labels"), QUEUE_LABEL, "labels"),
+            )
     path = next((path for path in _SUSPENDS.get(pod.kind, ()) if dig(pod.item.value, *path) is True), None)
     if path is not None and not _has_queue(pod) and not bundle.named("LocalQueue", "default", pod.item.namespace):
         yield Hit(path, f"suspended and without the label {QUEUE_LABEL}: nobody will ever start it", ERROR)

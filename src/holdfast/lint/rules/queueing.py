@@ -117,11 +117,9 @@ def max_run_duration_of_objects(item: Item, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("HF303", "gang-without-atomic-capacity", POD)
-def gang_without_atomic_capacity(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def gang_without_atomic_capacity(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """Pods that must run together on capacity that comes one node at a time."""
-    if pod.capacity is not Capacity.FLEX_START or (pod.queue and pod.item.spec.get("suspend") is True):
-        return
-    if pod.template.role != "worker" or pod.queue:
+    if pod.capacity is not Capacity.FLEX_START or pod.template.role != "worker" or bundle.waits_for_all_nodes(pod):
         return
     coupling = pod.coupling
     if coupling:

@@ -138,6 +138,13 @@ def _negative(job: Job) -> Iterator[Hit]:
             yield Hit((*job.path, field), f"{field} must not be {value}", ERROR)
 
 
+@rule("HF601", "invalid-object", OBJECT, "PodDisruptionBudget")
+def one_of_two_limits(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """A budget has a minimum or a maximum, not both."""
+    if item.spec.get("minAvailable") is not None and item.spec.get("maxUnavailable") is not None:
+        yield Hit(("spec", "maxUnavailable"), "minAvailable and maxUnavailable exclude each other: keep one", ERROR)
+
+
 @rule("HF601", "invalid-object", OBJECT, "ComputeClass")
 def refused_priorities(item: Item, _bundle: Bundle) -> Iterator[Hit]:
     """Fields of a ComputeClass priority that its definition refuses together."""
