@@ -99,8 +99,11 @@ class Bundle:
     def _provisioning_checks(self, queue: Item, *, every_flavor: bool) -> list[Item]:
         """Admission checks of a queue that ask for nodes: those for all its flavors, or also those for some."""
         names = items(queue.spec.get("admissionChecks"))
+        groups = [mapping(group) for group in items(queue.spec.get("resourceGroups"))]
+        every = {text(mapping(flavor).get("name")) for group in groups for flavor in items(group.get("flavors"))}
         for entry in items(dig(queue.spec, "admissionChecksStrategy", "admissionChecks")):
-            if not (every_flavor and items(mapping(entry).get("onFlavors"))):
+            covered = {text(name) for name in items(mapping(entry).get("onFlavors"))} or every
+            if covered >= every or not every_flavor:
                 names = [*names, mapping(entry).get("name")]
         checks = [self.named("AdmissionCheck", text(name)) for name in names]
         return [check for check in checks if check and "provisioning-request" in text(check.spec.get("controllerName"))]

@@ -35,6 +35,11 @@ def pools_in_texts(sources: Sequence[Source]) -> list[Pool]:
     return pools
 
 
+def pools_in_text(text: str, file: str) -> list[Pool]:
+    """Pools of one shell script or Terraform file."""
+    return pools_in_texts([Source(file, text)])
+
+
 def _gcloud(source: Source) -> Iterator[Pool]:
     joined = source.text.replace("\\\n", "  ")  # keeps every offset, so that lines stay countable
     values = {name: value.strip("\"'") for name, value in _ASSIGNMENT.findall(joined)}
@@ -103,10 +108,16 @@ def _pool_from_flags(name: str, flags: dict[str, str], file: str, line: int) -> 
         queued="enable-queued-provisioning" in flags,
         labels=tuple((key, value) for key, value in labels if "$" not in key + value),
         taints=tuple(taint(part) for part in flags.get("node-taints", "").split(",") if part),
+        has_config_file="system-config-from-file" in flags,
+        max_run_seconds=_whole(flags.get("max-run-duration", "").removesuffix("s")),
         file=file,
         line=line,
         unknown=frozenset(unknown | ({"name"} if "$" in name else set())),
     )
+
+
+def _whole(written: str) -> int | None:
+    return int(written) if written.isascii() and written.isdigit() else None
 
 
 def taint(written: str) -> Taint:

@@ -121,6 +121,7 @@ class _Reader:
             taints=self._taints(config),
             shutdown_grace_seconds=self._whole(kubelet, "shutdown_grace_period_seconds"),
             critical_grace_seconds=self._whole(kubelet, "shutdown_grace_period_critical_pods_seconds"),
+            max_run_seconds=self._whole(config, "max_run_duration"),
             file=file,
             line=line,
             unknown=frozenset(self.unknown),
@@ -145,8 +146,8 @@ class _Reader:
         return Value("", known=False)
 
     def _whole(self, body: str, attribute: str) -> int | None:
-        written = self.resolve(attribute_of(body, attribute)).text
-        return int(written) if written.isdigit() else None
+        written = self.resolve(attribute_of(body, attribute)).text.removesuffix("s")
+        return int(written) if written.isascii() and written.isdigit() else None
 
     def _labels(self, config: str) -> tuple[tuple[str, str], ...]:
         body = _first(config, "labels")

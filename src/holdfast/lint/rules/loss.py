@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.documents.tree import Path
 from holdfast.lint.bundle import Bundle, same_namespace
 from holdfast.lint.containers import Container
-from holdfast.lint.facts import SPOT_GRACE_SECONDS
+from holdfast.lint.facts import LONGEST_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
 from holdfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
 from holdfast.lint.objects import Item, dig, items, mapping, number, text
 from holdfast.lint.profile import Capacity, Pod
@@ -52,23 +52,29 @@ def grace_outside_budget(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 def _budget(pod: Pod, bundle: Bundle) -> int:
+    found = bundle.compute_class(pod)
+    if found is not None:
+        graces = [_class_grace(row, found) for row in bundle.spot_rows(pod)]
+        return min((SPOT_GRACE_SECONDS if grace is None else grace for grace in graces), default=SPOT_GRACE_SECONDS)
     wanted = pod.wanted(NODE_POOL)
-    graces = [_class_grace(row, bundle.compute_class(pod)) for row in bundle.spot_rows(pod)]
-    if graces:
-        return min(SPOT_GRACE_SECONDS if grace is None else grace for grace in graces)
-    spot_pools = [pool for pool in bundle.pools if pool.spot and (not wanted or pool.name in wanted)]
-    declared = [pool.grace_seconds for pool in spot_pools if pool.grace_seconds is not None]
-    return min(declared) if declared and len(declared) == len(spot_pools) else SPOT_GRACE_SECONDS
+    by_name: dict[str, int | None] = {}  # the same pool may stand in a script and in Terraform
+    for pool in bundle.pools:
+        if pool.spot and (not wanted or pool.name in wanted):
+            by_name.setdefault(pool.name, None)
+            grace = LONGEST_SPOT_GRACE_SECONDS if pool.has_config_file else pool.grace_seconds
+            if grace is not None:
+                by_name[pool.name] = min(grace, by_name[pool.name] or grace)
+    declared = [grace for grace in by_name.values() if grace is not None]
+    return min(declared) if declared and len(declared) == len(by_name) else SPOT_GRACE_SECONDS
 
 
-def _class_grace(row: dict[str, Any], compute_class: Item | None) -> int | None:
+def _class_grace(row: dict[str, Any], compute_class: Item) -> int | None:
     """What a priority of a ComputeClass gives a normal pod, where it or the defaults say so."""
-    defaults = dig(compute_class.spec, "priorityDefaults") if compute_class else None
-    for source in (row, mapping(defaults)):
+    for source in (row, mapping(compute_class.spec.get("priorityDefaults"))):
         settings = mapping(dig(source, "nodeSystemConfig", "kubeletConfig"))
         total = number(settings.get("shutdownGracePeriodSeconds"))
         if total is not None:
-            return total - (number(settings.get("shutdownGracePeriodCriticalPodsSeconds"), min(15, total)) or 0)
+            return max(0, total - (number(settings.get("shutdownGracePeriodCriticalPodsSeconds"), 15) or 0))
     return None
 
 
