@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import xml.dom.minidom
 from pathlib import Path
 
 import pytest
+
+from holdfast.lint.declared import pools_in_text
 
 POD = """\
 apiVersion: v1
@@ -120,3 +123,24 @@ def test_a_folder_that_may_not_be_listed_is_a_finding(tmp_path):
     (tmp_path / "ok.yaml").write_text(POD)
     done = holdfast("--format", "json", ".", cwd=tmp_path)
     assert {entry["rule"] for entry in json.loads(done.stdout)["findings"]} == {"HF202", "HF601"}
+
+
+HOSTILE_POOLS = {
+    "comments.tf": "/* " * 60_000,
+    "quotes.tf": '"' * 200_000,
+    "open.tf": 'resource "google_container_node_pool" "a" {\n' * 4_000,
+    "module.tf": 'module "a" {\nsource = "kubernetes-engine"\nnode_pools = [ {' * 4_000,
+    "taints.tf": 'resource "google_container_node_pool" "a" {\nnode_config {\n' + "taint {\n" * 20_000 + "}\n" * 20_002,
+    "newlines.tf": 'resource "google_container_node_pool" "a" {\nnode_config {' + "\n" * 100_000 + "x",
+    "locals.tf": "locals {\n" * 20_000,
+    "commands.sh": "gcloud container node-pools create " * 5_000,
+    "lines.sh": "gcloud container node-pools create p \\\n" * 5_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_POOLS)
+def test_pools_are_read_in_linear_time(name):
+    """CPU time, far above what it takes (0.2 s) and far below what it took when it was quadratic (minutes)."""
+    started = time.process_time()
+    pools_in_text(HOSTILE_POOLS[name], name)
+    assert time.process_time() - started < 20

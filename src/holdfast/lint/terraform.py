@@ -15,11 +15,12 @@ from holdfast.lint.pools import AUTOMATIC, Pool, Taint
 EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 _RESOURCE = re.compile(r'resource\s+"google_container_node_pool"\s+"([^"]+)"\s*\{')
 _CLUSTER = re.compile(r'resource\s+"google_container_cluster"\s+"[^"]+"\s*\{')
-_MODULE = re.compile(r'(?m)^\s*module\s+"[^"]+"\s*\{')
-_VARIABLE = re.compile(r'(?m)^\s*variable\s+"([^"]+)"\s*\{')
-_LOCALS = re.compile(r"(?m)^\s*locals\s*\{")
-_PLAIN = re.compile(r'(?m)^\s*([\w-]+)\s*=\s*("[^"]*"|[\w.-]+)\s*(?:(?:#|//).*)?$')
-_COMMENTS = re.compile(r'("(?:[^"\\\n]|\\.)*")|/\*.*?\*/|(?:#|//)[^\n]*', re.DOTALL)
+_MODULE = re.compile(r'(?m)^[ \t]*module\s+"[^"]+"\s*\{')
+_VARIABLE = re.compile(r'(?m)^[ \t]*variable\s+"([^"]+)"\s*\{')
+_LOCALS = re.compile(r"(?m)^[ \t]*locals\s*\{")
+_PLAIN = re.compile(r'(?m)^[ \t]*([\w-]+)[ \t]*=[ \t]*("[^"\n]*"|[\w.-]+)[ \t]*$')
+_COMMENTS = re.compile(r'("(?:[^"\\\n]|\\.)*")|/\*(?:.*?\*/|.*)|(?:#|//)[^\n]*', re.DOTALL)
+_BRACES = re.compile(r'[{}"]|\\.')
 _REFERENCE = re.compile(r"^(?:\$\{)?\s*(var|local)\.([\w-]+)\s*\}?$")
 
 
@@ -34,12 +35,12 @@ def values_in(source: str) -> dict[str, str]:
     """``var.x`` and ``local.x`` that are plain values in this text."""
     source = without_comments(source)
     found = {}
-    for match in _VARIABLE.finditer(source):
-        default = re.search(r'(?m)^\s*default\s*=\s*("[^"\n]*"|[\w.-]+)\s*$', block(source, match.end() - 1))
+    for match, body, _ in blocks(source, _VARIABLE):
+        default = re.search(r'(?m)^[ \t]*default[ \t]*=[ \t]*("[^"\n]*"|[\w.-]+)[ \t]*$', body)
         if default:
             found[f"var.{match.group(1)}"] = default.group(1).strip('"')
-    for match in _LOCALS.finditer(source):
-        for name, value in _PLAIN.findall(block(source, match.end() - 1)):
+    for _, body, _ in blocks(source, _LOCALS):
+        for name, value in _PLAIN.findall(body):
             found[f"local.{name}"] = value.strip('"')
     return found
 
@@ -52,28 +53,25 @@ def without_comments(source: str) -> str:
 def pools_in(source: str, file: str, values: Mapping[str, str]) -> Iterator[Pool]:
     """The pools of one file, and one that stands for auto-provisioning where a cluster has it."""
     source = without_comments(source)
-    for match in _RESOURCE.finditer(source):
-        line = source.count("\n", 0, match.start()) + 1
-        yield _Reader(values).pool(match.group(1), block(source, match.end() - 1), file, line)
-    for match in _MODULE.finditer(source):
-        body = block(source, match.end() - 1)
+    for match, body, line in blocks(source, _RESOURCE):
+        yield _Reader(values).pool(match.group(1), body, file, line)
+    for _, body, line in blocks(source, _MODULE):
         if "kubernetes-engine" in attribute_of(body, "source"):
-            offset = source.count("\n", 0, match.start()) + 1
-            yield from _module_pools(body, file, offset, values)
-    for match in _CLUSTER.finditer(source):
-        body = block(source, match.end() - 1)
+            yield from _module_pools(body, file, line, values)
+    for _, body, line in blocks(source, _CLUSTER):
         automatic = _first(body, "cluster_autoscaling")
-        if re.search(r"(?m)^\s*enable_autopilot\s*=\s*true", body) or re.search(r"\benabled\s*=\s*true", automatic):
-            yield Pool(AUTOMATIC, file=file, line=source.count("\n", 0, match.start()) + 1)
+        autopilot = re.search(r"(?m)^[ \t]*enable_autopilot[ \t]*=[ \t]*true", body)
+        if autopilot or re.search(r"\benabled[ \t]*=[ \t]*true", automatic):
+            yield Pool(AUTOMATIC, file=file, line=line)
 
 
 def _module_pools(body: str, file: str, offset: int, values: Mapping[str, str]) -> Iterator[Pool]:
     """``node_pools`` of the terraform-google-kubernetes-engine module; labels and taints it keeps elsewhere."""
-    start = re.search(r"(?m)^\s*node_pools\s*=\s*\[", body)
+    start = re.search(r"(?m)^[ \t]*node_pools[ \t]*=[ \t]*\[", body)
     index = start.end() if start else len(body)
     while index < len(body) and body[index] != "]":
         if body[index] == "{":
-            inner = block(body, index)
+            inner, index = block(body, index)
             reader = _Reader(values)
             count = reader.text(inner, "accelerator_count", "accelerator_count")
             yield Pool(
@@ -86,10 +84,9 @@ def _module_pools(body: str, file: str, offset: int, values: Mapping[str, str]) 
                 flex_start=reader.text(inner, "flex_start", "flex_start") == "true",
                 queued=reader.text(inner, "queued_provisioning", "queued") == "true",
                 file=file,
-                line=offset + body.count("\n", 0, index),
+                line=offset + body.count("\n", 0, index - len(inner)),
                 unknown=frozenset({"labels", "taints", *reader.unknown}),
             )
-            index += len(inner) + 1
         index += 1
 
 
@@ -151,14 +148,14 @@ class _Reader:
 
     def _labels(self, config: str) -> tuple[tuple[str, str], ...]:
         body = _first(config, "labels")
-        pairs = re.findall(r'(?:^|[\n,{])\s*"?([\w./-]+)"?\s*[=:]\s*("[^"\n]*"|[^\s,]+)', body)
+        pairs = re.findall(r'(?:^|[\n,{])[ \t]*"?([\w./-]+)"?[ \t]*[=:][ \t]*("[^"\n]*"|[^\s,]+)', body)
         found = [(key, self.resolve(value)) for key, value in pairs]
         if (attribute_of(config, "labels") and not body) or not all(value.known for _, value in found):
             self.unknown.add("labels")
         return tuple((key, value.text) for key, value in found if value.known)
 
     def _taints(self, config: str) -> tuple[Taint, ...]:
-        if re.search(r'dynamic\s+"taint"|(?m:^)\s*taint\s*=\s*[a-z]', config):
+        if re.search(r'dynamic\s+"taint"|(?m:^)[ \t]*taint[ \t]*=[ \t]*[a-z]', config):
             self.unknown.add("taints")
         found = []
         for part in _every(config, "taint"):
@@ -169,31 +166,46 @@ class _Reader:
         return tuple(found)
 
 
-def block(source: str, opening: int) -> str:
-    """What stands between the brace at ``opening`` and its partner; braces inside quotes do not count."""
+def blocks(source: str, opening: re.Pattern[str]) -> Iterator[tuple[re.Match[str], str, int]]:
+    """Each block that ``opening`` begins: the match, what is inside, and its line; none inside another.
+
+    A block that is never closed is the last one, so that broken files take no longer than others.
+    """
+    place, line, counted = 0, 1, 0
+    while (match := opening.search(source, place)) is not None:
+        line += source.count("\n", counted, match.start())
+        counted = match.start()
+        body, place = block(source, match.end() - 1)
+        yield match, body, line
+        if place >= len(source):
+            return
+
+
+def block(source: str, opening: int) -> tuple[str, int]:
+    """What stands between the brace at ``opening`` and its partner, and where that is; quoted braces do not count."""
     depth, quoted = 0, False
-    for index in range(opening, len(source)):
-        character = source[index]
-        if character == '"' and source[index - 1] != "\\":
+    for token in _BRACES.finditer(source, opening):
+        if token.group() == '"':
             quoted = not quoted
-        if quoted:
-            continue
-        depth += (character == "{") - (character == "}")
-        if depth == 0:
-            return source[opening + 1 : index]
-    return source[opening + 1 :]
+        elif not quoted and token.group() in "{}":
+            depth += 1 if token.group() == "{" else -1
+            if depth == 0:
+                return source[opening + 1 : token.start()], token.start()
+    return source[opening + 1 :], len(source)
 
 
 def _every(body: str, name: str) -> list[str]:
-    return [block(body, match.end() - 1) for match in re.finditer(rf"(?m)^\s*{name}\s*=?\s*\[?\s*\{{", body)]
+    opening = re.compile(rf"(?m)^[ \t]*{name}[ \t]*=?[ \t]*\[?\s*\{{")
+    return [inner for _, inner, _ in blocks(body, opening)]
 
 
 def _first(body: str, name: str) -> str:
-    return next(iter(_every(body, name)), "")
+    match = re.search(rf"(?m)^[ \t]*{name}[ \t]*=?[ \t]*\[?\s*\{{", body)
+    return block(body, match.end() - 1)[0] if match else ""
 
 
 def attribute_of(body: str, name: str) -> str:
     """The expression after ``name =``, as written; empty where there is none."""
-    pattern = rf'(?:^|[{{,\n])\s*"?{name}"?\s*=\s*("[^"\n]*"|[^\n,}}]+)'
+    pattern = rf'(?:^|[{{,\n])[ \t]*"?{name}"?[ \t]*=[ \t]*("[^"\n]*"|[^\n,}}]+)'
     match = re.search(pattern, body)
     return match.group(1).strip() if match else ""
