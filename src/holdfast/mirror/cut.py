@@ -7,9 +7,9 @@ file next to an older version of another one that was finished earlier. The rule
    untouched for a while): copy it all.
 2. Some files are still being written, but nothing else was finished since they were begun: leave them as they were in
    the last copy. That is the state just before they were begun. A temporary file never holds a copy up.
-3. Otherwise wait; when that has lasted too long, take the unfinished files as long as they are at that instant: what a
-   disk would hold if the machine stopped there. Too long is soon for a file that only ever grew since the last copy (a
-   log, records), and late for any other: it may be a large checkpoint on its way to the disk.
+3. Otherwise wait; when that has lasted too long, take everything as it is at one instant, unfinished files as long as
+   they are then: what a disk would hold if the machine stopped there. Too long is soon for a file that only ever grew
+   since the last copy (a log, records), and late for any other: it may be a large checkpoint on its way to the disk.
 
 Order comes from the kernel's events, each with a number; where there are none, from the numbers of the looks.
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.mirror.scan import FILE, Listing, Seen
-from holdfast.mirror.watch import CLOSED, CREATED, Event
+from holdfast.mirror.watch import CLOSED, CREATED, PLACED, Event
 
 QUIET_SECONDS = 1.0
 """Untouched this long is finished, when nobody told us of its closing."""
@@ -54,6 +54,7 @@ class _Track:
     ended: int
     """Number of an event or look by which its last change was surely done."""
     closed: Seen | None = None
+    placed: Seen | None = None
     told: bool = False
 
 
@@ -86,9 +87,13 @@ class Journal:
         """A signal ended a process at this instant: its closing of files says nothing about their being finished."""
         self._deaths.append(wall_ns)
 
-    def is_torn(self, seen: Seen | None) -> bool:
-        """Whether this version may be half written, by a process that was killed just then."""
-        if seen is None or seen.kind != FILE:
+    def is_torn(self, path: str, seen: Seen | None) -> bool:
+        """Whether this version may be half written, by a process that was killed just then.
+
+        Its death closes a file as its own will does; a rename into place is nothing but its will.
+        """
+        track = self._tracks.get(path)
+        if seen is None or seen.kind != FILE or (track is not None and track.placed == seen):
             return False
         return any(death - TORN_NS <= seen.mtime_ns <= death + 50_000_000 for death in self._deaths)
 
@@ -114,8 +119,10 @@ class Journal:
                 self.changed_at = now
             if kind:
                 track.told = True
-                if kind == CLOSED:
+                if kind in (CLOSED, PLACED):
                     track.closed = seen
+                if kind == PLACED:
+                    track.placed = seen
                 if kind != CREATED or (seen is not None and seen.kind != FILE):
                     track.ended = number
         for path in [path for path in self._tracks if path not in listing and path not in self.base]:
@@ -138,28 +145,39 @@ class Journal:
         """
         if not self._tracks:
             return None
-        unfinished = {path for path, track in self._tracks.items() if not self._is_settled(track, now, last)}
+        unfinished = self._unfinished(now, last)
         settled = [track for path, track in self._tracks.items() if path not in unfinished]
         if not unfinished:
             return Cut(listing, frozenset(), frozenset())
         begun = min(self._tracks[path].began for path in unfinished)
         if settled and all(track.ended < begun for track in settled):
             return Cut(self._as_before(listing, unfinished), frozenset(), frozenset(unfinished))
-        waited = now - (self.pending_since if self.pending_since is not None else now)
-        if (last and settled) or waited >= self._patience(unfinished):
-            return Cut(listing, frozenset(path for path in unfinished if path in listing), frozenset())
-        return None
+        return self.everything(listing, now, last=True) if last and settled else None
+
+    def everything(self, listing: Listing, now: float, *, last: bool = False) -> Cut:
+        """All there is at this instant, finished or not."""
+        unfinished = self._unfinished(now, last)
+        return Cut(listing, frozenset(path for path in unfinished if path in listing), frozenset())
+
+    def is_starving(self, now: float) -> bool:
+        """Whether a copy has been waited for too long."""
+        if self.pending_since is None:
+            return False
+        return now - self.pending_since >= self._patience(self._unfinished(now, False))
+
+    def _unfinished(self, now: float, last: bool) -> set[str]:
+        return {path for path, track in self._tracks.items() if not self._is_settled(path, track, now, last)}
 
     def _as_before(self, listing: Listing, unfinished: set[str]) -> Listing:
         mixed = {path: seen for path, seen in listing.items() if path not in unfinished}
         mixed.update({path: self.base[path] for path in unfinished if path in self.base})
         return mixed
 
-    def _is_settled(self, track: _Track, now: float, last: bool) -> bool:
+    def _is_settled(self, path: str, track: _Track, now: float, last: bool) -> bool:
         seen = track.seen
         if seen is None or seen.kind != FILE:
             return True
-        if self.is_torn(seen):
+        if self.is_torn(path, seen):
             return False
         if last or track.closed == seen:
             return True

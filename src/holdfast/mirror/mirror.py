@@ -20,21 +20,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from holdfast.checkpoint.checksum import default_algorithm
 from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.garbage import collect
 from holdfast.checkpoint.head import AttemptRow, Committed, Head
-from holdfast.checkpoint.inventory import Part
 from holdfast.checkpoint.ledger import RunLedger
 from holdfast.checkpoint.protocol import read_head
-from holdfast.checkpoint.retention import KeepLast, retained
 from holdfast.clock import Clock
 from holdfast.errors import CorruptError, HoldfastError, RunError, SupersededError
-from holdfast.mirror.bring_back import Copy, bring_back, is_same, listing_of, read_copy
+from holdfast.mirror.bring_back import Copy, bring_back, is_same, read_copy
+from holdfast.mirror.copying import Copier, Freeze
 from holdfast.mirror.cut import Cut, Journal
 from holdfast.mirror.local import UNFINISHED, Local, clear_leftovers, judge, set_aside, write_mark
-from holdfast.mirror.scan import FOLDER, Listing, look_again, scan
-from holdfast.mirror.upload import Changed, OpenFiles, Uploader, Written, to_read
+from holdfast.mirror.scan import FOLDER, Listing, scan
 from holdfast.mirror.watch import Watch
 from holdfast.stores.base import Store
 from holdfast.stores.probe import check_store
@@ -46,8 +42,9 @@ LOOK_SECONDS, LOOK_UNTOLD_SECONDS = 2.0, 1.0
 SOON_SECONDS = 0.15
 CALM_SECONDS, CALM_AT_MOST_SECONDS = 0.3, 1.5
 """A save is often several files: wait this long for the next one, but never longer than that in all."""
+RESTLESS_SECONDS = 2.0
+"""A directory in which something changes all the time is copied by making the program stand still for an instant."""
 BETWEEN_COPIES_SECONDS = 1.0  # a bucket takes about one change of HEAD.json per second
-CONFIRM_SECONDS = 0.02  # longer than the tick of a file's clock
 LOOK_SHARE = 50  # at most one part in so many of the time is spent on looking
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 
@@ -60,6 +57,8 @@ class Options(NamedTuple):
     keep: int = 2
     on_news: Callable[[], None] = lambda: None
     """Called on the mirror's thread when it was superseded or is done."""
+    freeze: Freeze | None = None
+    """Makes the program stand still; without it a directory that never rests is not copied before the end."""
 
 
 class Mirror:
@@ -72,20 +71,15 @@ class Mirror:
         self.done = threading.Event()
         self.superseded: SupersededError | None = None
         self.trouble: HoldfastError | None = None
-        self.newest: Committed | None = None
         self.seconds: deque[float] = deque(maxlen=8)
         self._store = store
         self._options = options
         self._clock = options.clock
         self._ledger = RunLedger(store, url, clock=options.clock)
-        self._retention = KeepLast(options.keep)
-        self._uploader = Uploader(store, options.clock, default_algorithm())
-        self._parts: dict[str, tuple[Part, ...]] = {}
-        self._journal = Journal({}, is_told=False)
+        self._copier = Copier(self.root, self._ledger, options.clock, options.keep)
         self._watch: Watch | None = None
         self._ending = threading.Event()
         self._failures = 0
-        self._collect_after = 0.0
         self._told: set[str] = set()
 
     # -- before the program
@@ -105,15 +99,18 @@ class Mirror:
         copy = self._settle(head, local)
         base: Listing = {}
         if copy is not None:
-            base, self._parts = listing_of(self.root, copy)
-            self._uploader.know(copy.inventory)
-            self.newest = copy.committed
+            base = self._copier.go_on_from(copy)
             if copy.committed != head.newest:
                 self._ledger.prefer(copy.committed)
         write_mark(self.root, self.url, head.attempt)
         self._watch = Watch(self.root)
         self._watch.follow({path for path, seen in base.items() if seen.kind == FOLDER})
-        self._journal = Journal(base, is_told=self._watch.is_told)
+        self._copier.journal = Journal(base, is_told=self._watch.is_told)
+
+    @property
+    def newest(self) -> Committed | None:
+        """The newest copy of which we know."""
+        return self._copier.newest
 
     def _settle(self, head: Head, local: Local) -> Copy | None:
         """Bring back or leave alone; returns the copy that the directory now goes on from."""
@@ -162,7 +159,7 @@ class Mirror:
 
     def mourn(self) -> None:
         """A signal ended a process of the program: what it wrote last may be torn."""
-        self._journal.mourn(int(self._clock.wall() * 1e9))
+        self._copier.journal.mourn(int(self._clock.wall() * 1e9))
 
     def finish(self) -> None:
         """The program is gone: copy what is left now, then set ``done``."""
@@ -199,26 +196,46 @@ class Mirror:
         now = self._clock.monotonic()
         assert self._watch is not None
         soon = max(SOON_SECONDS, LOOK_SHARE * seconds)
-        if not self._journal.look(listing, now):
+        journal = self._copier.journal
+        if not journal.look(listing, now):
             return max(LOOK_SECONDS if self._watch.is_told else LOOK_UNTOLD_SECONDS, 2 * LOOK_SHARE * seconds)
-        waited = now - (self._journal.pending_since or now)
-        if now - self._journal.changed_at < CALM_SECONDS and waited < CALM_AT_MOST_SECONDS:
+        waited = now - (journal.pending_since or now)
+        if now - journal.changed_at < CALM_SECONDS and waited < CALM_AT_MOST_SECONDS:
             return soon
-        cut = self._journal.cut(listing, now)
-        if cut is None:
+        cut = journal.cut(listing, now)
+        starving = journal.is_starving(now)
+        if cut is None and not (starving and self._options.freeze is not None):
             return max(soon, 0.5)
         try:
-            if not self._copy(cut):
-                return soon
+            copied = self._copy(cut)
+            if not copied and self._options.freeze is not None and (starving or waited >= RESTLESS_SECONDS):
+                freeze = self._options.freeze
+                copied = self._timed(
+                    lambda: self._copier.copy_frozen(freeze, lambda: self._look()[0], starving=starving)
+                )
+            return BETWEEN_COPIES_SECONDS if copied else soon
         except SupersededError:
             raise
         except HoldfastError as error:
             return self._failed(error)
-        return BETWEEN_COPIES_SECONDS
+
+    def _copy(self, cut: Cut | None, *, last: bool = False) -> bool:
+        return cut is not None and self._timed(lambda: self._copier.copy(cut, last=last))
+
+    def _timed(self, copy: Callable[[], bool]) -> bool:
+        started = self._clock.monotonic()
+        copied = copy()
+        if copied:
+            self.seconds.append(self._clock.monotonic() - started)
+            self.trouble = None
+            if self._failures:
+                log.warning("%s is copied again", self.directory, extra={"action": "sync_recovered"})
+            self._failures = 0
+        return copied
 
     def _look(self) -> tuple[Listing, float]:
         assert self._watch is not None
-        self._journal.note(self._watch.events())
+        self._copier.journal.note(self._watch.events())
         started = self._clock.monotonic()
         found = scan(self.root)
         self._watch.follow({path for path, seen in found.listing.items() if seen.kind == FOLDER})
@@ -242,100 +259,14 @@ class Mirror:
         self._failures += 1
         return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
 
-    # -- one copy
-
-    def _copy(self, cut: Cut, *, last: bool = False) -> bool:
-        """Upload and commit; false when the directory changed meanwhile, and another look is needed."""
-        started = self._clock.monotonic()
-        step, attempt = self._ledger.head.next_step, self._ledger.head.attempt
-        try:
-            cut = self._measure(cut)
-            paths = to_read(cut, self._journal.base)
-            with OpenFiles(self.root, cut, paths) as files:
-                if not last and not self._is_confirmed(cut, paths):
-                    return False
-                kept = {path: parts for path, parts in self._parts.items() if path in cut.listing}
-                base = {path: parts for path, parts in kept.items() if path not in set(paths)}
-                written = self._uploader.write(files, cut, base, (step, attempt))
-        except Changed as change:
-            log.debug("%s: %s", self.directory, change)
-            return False
-        if not last and any(path not in cut.growing and self._journal.is_torn(cut.listing[path]) for path in paths):
-            return False  # somebody was killed while we read: what was closed may not have been finished
-        self._commit(cut, written)
-        self.seconds.append(self._clock.monotonic() - started)
-        return True
-
-    def _measure(self, cut: Cut) -> Cut:
-        """How long the growing files are at this instant."""
-        if not cut.growing:
-            return cut
-        listing = dict(cut.listing)
-        for path in cut.growing:
-            seen = look_again(self.root, path)
-            if seen is None:
-                raise Changed(f"{path} is gone")
-            listing[path] = seen
-        return cut._replace(listing=listing)
-
-    def _is_confirmed(self, cut: Cut, paths: list[str]) -> bool:
-        """A look takes time: only if a second one finds the same was there an instant at which all of it was true."""
-        newest = max((cut.listing[path].mtime_ns for path in paths if path not in cut.growing), default=0)
-        if newest > (self._clock.wall() - CONFIRM_SECONDS) * 1e9:
-            return False
-        self._clock.sleep(CONFIRM_SECONDS)
-        again = scan(self.root).listing
-        ignored = cut.growing | cut.kept
-        before = {path: seen for path, seen in cut.listing.items() if path not in ignored}
-        return before == {path: seen for path, seen in again.items() if path not in ignored}
-
-    def _commit(self, cut: Cut, written: Written) -> None:
-        ledger = self._ledger
-        committed = Committed(
-            step=written.step,
-            attempt=ledger.head.attempt,
-            committed_at=ledger.now(),
-            size=written.inventory.size,
-            inventory_sha256=written.inventory_sha256,
-        )
-        before = len(ledger.head.checkpoints)
-        head = ledger.commit(committed, keep=lambda rows: retained(self._retention, rows))
-        self._uploader.committed(written.inventory)
-        self._journal.copied(cut.listing)
-        self._parts, self.newest, self.trouble = written.parts, committed, None
-        if self._failures:
-            log.warning("%s is copied again", self.directory, extra={"action": "sync_recovered"})
-        self._failures = 0
-        log.debug(
-            "%s: copy %d is committed (%.1f MB new)",
-            self.directory,
-            written.step,
-            written.written_bytes / 1e6,
-            extra={"action": "copy_committed"},
-        )
-        if len(head.checkpoints) <= before:
-            self._collect_garbage()
-
-    def _collect_garbage(self) -> None:
-        """Listing a bucket costs: at most one part in twenty of the time; nothing here is worth failing a copy for."""
-        started = self._clock.monotonic()
-        if started < self._collect_after or self._ending.is_set():
-            return
-        try:
-            drive(collect(self._ledger.head.attempt), self._store, self._clock)
-        except HoldfastError as error:
-            log.debug("pruning stopped: %s", error)
-        ended = self._clock.monotonic()
-        self._collect_after = ended + max(5.0, 20 * (ended - started))
-
     # -- the end
 
     def _end(self) -> bool:
         """One try of the last copy; true when everything that is finished is in the store."""
         listing, _ = self._look()
         now = self._clock.monotonic()
-        self._journal.look(listing, now)
-        cut = self._journal.cut(listing, now, last=True)
+        self._copier.journal.look(listing, now)
+        cut = self._copier.journal.cut(listing, now, last=True)
         if cut is None:
             return True
         try:

@@ -26,6 +26,8 @@ from holdfast.stores.base import Store
 
 OPEN_FILES = 256
 """How many are held open at once; more are opened when their turn comes."""
+SMALL_BYTES, SMALL_IN_ALL_BYTES = 256 << 10, 32 << 20
+"""Files up to this size are read while the program stands still, this much of them at most."""
 
 
 class Changed(HoldfastError):
@@ -51,6 +53,7 @@ class OpenFiles:
         self._cut = cut
         self._fds: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._content: dict[str, bytes] = {}
         for path in paths[:OPEN_FILES]:
             self._fds[path] = self._open(path)
 
@@ -80,8 +83,28 @@ class OpenFiles:
                 self._fds[path] = self._open(path)
             return self._fds[path]
 
+    def read_small(self) -> None:
+        """Take the small ones into memory now: whatever the program does to them afterwards, this is how they were."""
+        room = SMALL_IN_ALL_BYTES
+        for path, fd in self._fds.items():
+            size = self._cut.listing[path].size
+            if size <= min(SMALL_BYTES, room):
+                buffer = memoryview(bytearray(size))
+                _read(fd, 0, buffer, path)
+                self._content[path] = bytes(buffer)
+                room -= size
+
+    def read(self, path: str, at: int, view: memoryview) -> None:
+        """Fill the view from a place in the file."""
+        if path in self._content:
+            view[:] = self._content[path][at : at + len(view)]
+        else:
+            _read(self.fd(path), at, view, path)
+
     def check(self, path: str, fd: int) -> None:
         """Still what the cut says: the same file, not written to since; a growing one may be longer by now."""
+        if path in self._content:
+            return
         wanted, now = self._cut.listing[path], seen_file(os.fstat(fd))
         same = now.inode == wanted.inode
         if path in self._cut.growing:
@@ -125,9 +148,8 @@ class Uploader:
 
         def work(job: tuple[str, int], view: memoryview) -> None:
             path, at = job
-            fd = files.fd(path)
             length = min(PART_BYTES, cut.listing[path].size - at)
-            found[job] = self._part(lambda: _read(fd, at, view[:length], path), view, length, folder)
+            found[job] = self._part(lambda: files.read(path, at, view[:length]), view, length, folder)
             with self.lock:
                 left[path] -= 1
                 is_last = not left[path]
@@ -147,19 +169,18 @@ class Uploader:
         return Written(step, inventory, hashlib.sha256(data).hexdigest(), parts, after - before + len(data))
 
     def _finish(self, files: OpenFiles, cut: Cut, path: str, parts: list[Part]) -> None:
-        fd = files.fd(path)
-        files.check(path, fd)
+        files.check(path, files.fd(path))
         if path in cut.growing:
-            self._read_again(cut.listing[path], path, fd, parts)
+            self._read_again(files, cut.listing[path], path, parts)
         files.close(path)
 
-    def _read_again(self, seen: Seen, path: str, fd: int, parts: list[Part]) -> None:
+    def _read_again(self, files: OpenFiles, seen: Seen, path: str, parts: list[Part]) -> None:
         """A file that is still written to counts as grown only if what was there is there still."""
         buffer = memoryview(bytearray(PART_BYTES))
         for number, part in enumerate(parts):
             at = number * PART_BYTES
             length = min(PART_BYTES, seen.size - at)
-            _read(fd, at, buffer[:length], path)
+            files.read(path, at, buffer[:length])
             buffer[length : part.length] = bytes(part.length - length)
             if digest_named(self.algorithm)(buffer[: part.length]) != part.chunks[0]:
                 raise Changed(f"{path} is written to in its middle while it is copied")

@@ -14,7 +14,8 @@ import select
 import struct
 from typing import NamedTuple
 
-CREATED, CLOSED, GONE = "created", "closed", "gone"
+CREATED, CLOSED, PLACED, GONE = "created", "closed", "placed", "gone"
+"""Placed: renamed to this name, which a program does on purpose and when it is done with the content."""
 
 _MODIFY_ENDS = 0x8  # IN_CLOSE_WRITE
 _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
@@ -116,7 +117,9 @@ class Watch:
             self._forget(path)
         if mask & _CREATE:
             found.append(Event(CREATED, path))
-        elif mask & (_MODIFY_ENDS | _MOVED_TO):
+        elif mask & _MOVED_TO:
+            found.append(Event(PLACED, path))
+        elif mask & _MODIFY_ENDS:
             found.append(Event(CLOSED, path))
         elif mask & (_MOVED_FROM | _DELETE):
             found.append(Event(GONE, path))

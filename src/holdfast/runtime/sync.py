@@ -21,6 +21,7 @@ from holdfast.mirror.mirror import Mirror, Options
 from holdfast.model.exits import FAILED, Outcome
 from holdfast.runtime.environment import Settings
 from holdfast.runtime.outcome import Report, publish
+from holdfast.runtime.process_tree import standing_still
 from holdfast.stores.open import open_store
 
 _PAIR = re.compile(r"(.+?)=([a-z][a-z0-9]*://.*)\Z", re.DOTALL)
@@ -47,7 +48,7 @@ class Sync:
             capacity=settings.capacity,
             usd_per_hour=settings.usd_per_hour,
         )
-        options = Options(clock, row, keep, _wake_up)
+        options = Options(clock, row, keep, _wake_up, standing_still)
         places = check_pairs([_parse(pair, settings) for pair in pairs])
         self._mirrors = [Mirror(directory, url, open_store(url), options) for directory, url in places]
         self._started = clock.monotonic()
