@@ -23,6 +23,11 @@ def become_subreaper() -> None:
 
 def descendants() -> list[int]:
     """Everything below this process, zombies left out."""
+    return below(os.getpid())
+
+
+def below(pid: int) -> list[int]:
+    """Everything below a process, zombies left out."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -33,11 +38,11 @@ def descendants() -> list[int]:
                 continue
             if fields[0] not in (b"Z", b"X"):
                 parents.setdefault(int(fields[1]), []).append(int(name))
-    found, open_list = [], [os.getpid()]
+    found, open_list = [], [pid]
     while open_list:
-        below = parents.get(open_list.pop(), [])
-        found += below
-        open_list += below
+        children = parents.get(open_list.pop(), [])
+        found += children
+        open_list += children
     return found
 
 
