@@ -326,3 +326,54 @@ def test_broken_yaml_is_one_sentence(tmp_path: Path) -> None:
 
 def test_every_code_has_a_cure() -> None:
     assert set(CURES) == set(CODES)
+
+
+def test_as_an_ordinary_user() -> None:
+    """In a user namespace, or with the reason why not; either way the verdict is right."""
+    import tempfile
+
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("becoming an ordinary user needs root and setpriv")
+    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as name:
+        shutil.copytree(SOURCE, Path(name) / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        os.chmod(name, 0o755)
+        python = next((path for path in (PYTHON, "/usr/bin/python3") if _runs_for_nobody(path)), None)
+        if python is None:
+            pytest.skip("no Python >= 3.11 that an ordinary user may run")
+        program = HANDLER.format(code=75, sleep=60)
+        words = [*NOBODY, python, "-m", "holdfast", "doctor", "--json", "--", python, "-c", program]
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{name}/src", "PYTHONDONTWRITEBYTECODE": "1"}
+        ended = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    result = json.loads(ended.stdout)
+    assert result["exit_code"] == 75
+    assert result["received"][0]["handler"] is True
+    assert result["pid_namespace"] or result["why_no_namespace"]
+
+
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+def _runs_for_nobody(python: str) -> bool:
+    test = "import subprocess, sys; subprocess.check_call([sys.executable, '-V']); sys.exit(sys.version_info < (3, 11))"
+    try:
+        return subprocess.run([*NOBODY, python, "-c", test], capture_output=True, timeout=20, cwd="/").returncode == 0
+    except OSError:
+        return False
+
+
+def test_where_tracing_is_refused_it_says_so_and_still_judges() -> None:
+    program = """
+import sys
+import holdfast.doctor.trace as trace
+trace.Tracer.attach = lambda self, first: "not here"
+from holdfast.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+    for command, codes in ((handles(), []), (handles(0), ["exit-zero"]), (["sh", "-c", "sleep 60; true"], None)):
+        words = [PYTHON, "-c", program, "doctor", "--json", "--grace", "1", "--", *command]
+        ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+        result = json.loads(ended.stdout)
+        assert result["traced"] is False
+        assert result["why_not_traced"] == "not here"
+        assert result["problems"] == (["signal-not-delivered", "grace-overrun"] if codes is None else codes)

@@ -110,7 +110,7 @@ class _Watch:
         """End what still runs: the dead are buried by their tracer first, then by their parent."""
         until = time.monotonic() + BURIAL_SECONDS
         while self.started.poll() is None and time.monotonic() < until:
-            self.started.strike()
+            self.started.kill_all()
             self.tracer.step()
             self.started.wait(STEP_SECONDS)
 
@@ -146,7 +146,7 @@ class _Watch:
                 self._look(at_signal=False)
             if seen.ended_by == "exit" and now - self.sent_at >= grace_seconds:
                 seen.ended_by = "sigkill"
-                self.started.strike()
+                self.started.kill_all()
             code = self.started.wait(STEP_SECONDS)
         seen.seconds = round(time.monotonic() - self.sent_at, 3)
         seen.exit_code = _code(code)
