@@ -22,6 +22,7 @@ from holdfast.runtime.process_tree import become_subreaper, descendants, send_si
 
 if TYPE_CHECKING:
     from holdfast.runtime.sync import Sync
+    from holdfast.runtime.told_notices import ToldNotices
 
 _NOTICES = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
@@ -36,6 +37,8 @@ class Supervised:
         self.pid = pid
         self.status: int | None = None
         self.notice_at: float | None = None
+        self.leave_at = float("inf")
+        """When everything has to be done, the last copy included."""
         self.notice_signal = ""
         self.cause: str | None = None
         """Why, where a notice says more than a signal does."""
@@ -72,6 +75,7 @@ class Supervisor:
         self._settings = settings
         self._is_done = is_done
         self._sync = sync
+        self._told: ToldNotices | None = None
         self._signals = {*_NOTICES, *_PASSED_ON, signal.SIGCHLD}
         if settings.extra_signal is not None:
             self._signals.add(signal.Signals(settings.extra_signal))
@@ -82,6 +86,11 @@ class Supervisor:
         wished = self._settings.outcome_dir
         directory = _make_directory() if wished is None else _use_directory(wished)
         try:
+            if self._settings.tells_more:
+                from holdfast.runtime.told_notices import ToldNotices
+
+                self._told = ToldNotices(self._settings)
+                self._told.start()
             stopped = None if self._sync is None else self._sync.begin(self._signals - {signal.SIGCHLD})
             return self._run(directory) if stopped is None else stopped
         finally:
@@ -128,13 +137,26 @@ class Supervisor:
             info = signal.sigtimedwait(self._signals, min(left, 3600.0))
             if info is not None:
                 self._handle(child, info)
-            if self._sync is not None and self._sync.is_superseded and child.notice_at is None:
-                self._give_notice(child, "SIGTERM", "superseded")
-                send_signal(child.pid, signal.SIGTERM)
+            if child.notice_at is None:
+                self._look_for_notice(child)
             self._reap(child)
 
-    def _give_notice(self, child: Supervised, name: str, cause: str | None = None) -> None:
+    def _look_for_notice(self, child: Supervised) -> None:
+        """What no signal told us: the child gets a SIGTERM for it."""
+        told = None if self._told is None else self._told.notice
+        if told is not None and self._told is not None:
+            self._give_notice(child, told.detail, str(told.cause), self._told.deadline)
+        elif self._sync is not None and self._sync.is_superseded:
+            self._give_notice(child, "SIGTERM", "superseded")
+        else:
+            return
+        send_signal(child.pid, signal.SIGTERM)
+
+    def _give_notice(
+        self, child: Supervised, name: str, cause: str | None = None, leave_at: float | None = None
+    ) -> None:
         child.notice_at, child.notice_signal, child.cause = time.monotonic(), name, cause
+        child.leave_at = self._window() if leave_at is None else leave_at
         if self._sync is not None:
             child.kept_back = self._sync.kept_back(self._settings.window_seconds)
 
@@ -146,6 +168,7 @@ class Supervisor:
         if number in _NOTICES or number == self._settings.extra_signal:
             if first:
                 self._give_notice(child, number.name)
+            child.leave_at = min(child.leave_at, self._window())
             if number == signal.SIGTERM and not first:
                 return  # one notice, however often it is sent
         from_terminal = number == signal.SIGINT and info.si_code > 0
@@ -154,14 +177,12 @@ class Supervisor:
 
     def _deadline(self, child: Supervised) -> float:
         """When the program has to be gone."""
-        return self._leave_at(child) - child.kept_back
+        return child.leave_at - child.kept_back
 
-    def _leave_at(self, child: Supervised) -> float:
-        """When everything has to be done, the last copy included."""
-        if child.notice_at is None:
-            return float("inf")
+    def _window(self) -> float:
+        """The end of the window of a signal that comes now."""
         window = self._settings.window_seconds - _RESERVE * self._settings.margin_seconds
-        return child.notice_at + max(0.0, window)
+        return time.monotonic() + max(0.0, window)
 
     def _window_end(self, child: Supervised) -> float:
         """Half of what is kept back is for dying, the rest for the report."""
@@ -211,7 +232,7 @@ class Supervisor:
         sync.finish()
         started = time.monotonic()
         while not sync.is_done:
-            until = self._leave_at(child)
+            until = child.leave_at
             if child.notice_at is None:
                 until = started + sync.patience_seconds
             left = until - time.monotonic()
@@ -247,14 +268,19 @@ class Supervisor:
             cause=cause,
             detail=(f"killed at the deadline; {detail}" if child.killed else detail)[:300],
             seconds_used=round(used, 3),
-            seconds_allowed=None if child.notice_at is None else self._settings.window_seconds,
+            seconds_allowed=None if child.notice_at is None else self._allowed(child),
             **({"saved": "" if self._sync is None else self._sync.saved} | _from_rank((stopped or failed or [{}])[0])),
         )
         if self._sync is not None:
-            self._sync.close_books(outcome, cause, self._leave_at(child) - time.monotonic())
+            self._sync.close_books(outcome, cause, child.leave_at - time.monotonic())
         quiet = child.notice_at is None and outcome is Outcome.FINISHED
         publish(report, self._settings._replace(outcome_dir=None), quiet=quiet)
         return code
+
+    def _allowed(self, child: Supervised) -> float:
+        if child.notice_at is None or child.cause in (None, "superseded"):
+            return self._settings.window_seconds
+        return round(child.leave_at - child.notice_at, 3)
 
     def _finished(self, child: Supervised) -> bool:
         """An interrupted program that says 0 is believed only when something vouches for it."""
@@ -262,7 +288,7 @@ class Supervisor:
             return False
         if any(item.get("outcome") == Outcome.FINISHED for item in child.outcomes):
             return True
-        left = self._leave_at(child) - time.monotonic()
+        left = child.leave_at - time.monotonic()
         return self._is_done is not None and self._is_done(max(0.0, left))
 
 
