@@ -1,7 +1,8 @@
 """What ``holdfast exec --sync`` costs beside a program, and how soon a finished file is in the store.
 
-Goals: under 2 % of one core for watching, a finished file noticed within 2 s. The program is asleep most of the time, so
-what is measured is the supervisor alone; ``exec`` without ``--sync`` stands beside it as the floor.
+Goals: under 2 % of one core for watching, a finished file noticed within 2 s. The processor time is the supervisor's
+own; ``exec`` without ``--sync`` stands beside it as the floor. Seconds to the store count from the newest file that was
+finished before a commit to that commit.
 
     python benchmarks/sync_overhead.py [--seconds 15]
 """
