@@ -58,6 +58,15 @@ def write(root: Path) -> None:
 
 def judge(root: Path) -> int:
     """The number the directory stands at; an error when the program was never in this state."""
+    for path in root.glob("*.tmp"):  # closed and not yet renamed is a finished state too, if it is whole
+        if path.name == "LATEST.tmp":
+            assert path.read_text().isdigit(), path.read_text()
+        elif path.name == "log.tmp":
+            assert all(line.startswith("line ") and line.endswith("\n") for line in path.read_text().splitlines(True))
+        else:
+            number = int(path.name.removesuffix(".tmp").split("-")[1])
+            assert path.read_bytes() == blob(number), f"{path.name} is torn"
+        path.unlink()
     if not (root / "LATEST").exists():
         left = {path.name for path in root.iterdir()}
         assert left <= {"data-1", "log"}, left

@@ -162,7 +162,7 @@ def test_what_a_killed_process_wrote_last_is_not_finished() -> None:
         "b": file(3, 2, mtime=10 * second),
     }
     journal.look(listing, 0.0)
-    journal.mourn(10 * second + 1)
+    journal.mourn(10 * second + 1, 50.0)
     cut = journal.cut(listing, 100.0)
     assert cut is not None
     assert set(cut.listing) == {"a", "p"}, "b was closed by the death of its writer, p was renamed by its writer's will"
@@ -177,3 +177,21 @@ def test_the_last_copy_takes_what_is_finished_and_does_not_wait() -> None:
     cut = journal.cut(listing, 0.0, last=True)
     assert cut is not None
     assert set(cut.listing) == {"log", "d", "state"}
+
+
+def test_a_closing_at_the_moment_of_a_death_is_not_trusted_however_old_the_content_is() -> None:
+    """A program that thought for a while between two halves of a file, and was killed."""
+    second = 1_000_000_000
+    journal = Journal({}, is_told=True)
+    journal.note(told((CREATED, "good"), (CLOSED, "good")))
+    listing = {"good": file(5, 2, mtime=2 * second)}
+    journal.look(listing, 2.0)
+    journal.note(told((CREATED, "half")))
+    listing = {**listing, "half": file(10, 1, mtime=3 * second)}
+    journal.look(listing, 3.0)
+    journal.note(told((CLOSED, "half")))
+    journal.mourn(10 * second, 10.0)
+    journal.look(listing, 10.1)
+    cut = journal.cut(listing, 10.1, last=True)
+    assert cut is not None
+    assert set(cut.listing) == {"good"}

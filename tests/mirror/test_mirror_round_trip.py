@@ -412,3 +412,90 @@ def test_the_store_is_not_looked_for_in_vain(tmp_path: Path) -> None:
     copied(mirror)
     assert mirror.newest is None
     assert stored(store) == []
+
+
+def test_a_file_that_may_not_be_read_is_named_and_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import holdfast.mirror.upload as upload
+
+    original = os.open
+
+    def refuses(path: str, *rest: object, **more: object) -> int:
+        if str(path).endswith("secret"):
+            raise PermissionError(13, "Permission denied")
+        return original(path, *rest, **more)  # type: ignore[arg-type]
+
+    root, store = tmp_path / "d", memory()
+    root.mkdir()
+    (root / "a").write_text("a")
+    (root / "secret").write_text("s")
+    monkeypatch.setattr(upload.os, "open", refuses)
+    keep(root, store)
+    monkeypatch.setattr(upload.os, "open", original)
+    opened(tmp_path / "e", store)
+    assert list(contents(tmp_path / "e")) == ["a"]
+    assert "secret" in caplog.text
+
+
+def test_a_directory_that_vanishes_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    root, store = tmp_path / "d", memory()
+    root.mkdir()
+    (root / "a").write_text("a")
+    keep(root, store)
+    mirror = opened(root, store)
+    os.rename(root, tmp_path / "gone")
+    copied(mirror)
+    opened(tmp_path / "e", store)
+    assert list(contents(tmp_path / "e")) == ["a"]
+
+
+def test_a_program_that_makes_its_directory_anew_is_followed(tmp_path: Path) -> None:
+    import shutil
+
+    root, store = tmp_path / "d", memory()
+    mirror = opened(root, store)
+    mirror.start()
+    (root / "a").write_text("a")
+    until(lambda: mirror.newest is not None)
+    shutil.rmtree(root)
+    root.mkdir()
+    (root / "b").write_text("b")
+    until(lambda: mirror.newest is not None and mirror.newest.step >= 1)
+    mirror.finish()
+    assert mirror.done.wait(10)
+    opened(tmp_path / "e", store)
+    assert list(contents(tmp_path / "e")) == ["b"]
+
+
+def test_a_link_with_the_directorys_own_path_survives_a_move_and_a_symlinked_directory(tmp_path: Path) -> None:
+    real, store = tmp_path / "real", memory()
+    real.mkdir()
+    (tmp_path / "alias").symlink_to(real)
+    (real / "step-5").mkdir()
+    (real / "latest").symlink_to(tmp_path / "alias" / "step-5")
+    keep(tmp_path / "alias", store)
+    opened(tmp_path / "e", store)
+    assert os.readlink(tmp_path / "e" / "latest") == str(tmp_path / "e" / "step-5")
+
+
+def test_a_real_full_disk(tmp_path: Path) -> None:
+    """A file system of 1 MB and a copy of 3: one sentence, nothing half, and room again afterwards."""
+    import subprocess
+
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    try:
+        source, store = tmp_path / "source", memory()
+        source.mkdir()
+        (source / "model").write_bytes(random.Random(3).randbytes(3_000_000))
+        keep(source, store)
+        with pytest.raises(RunError, match="no room for the copy"):
+            opened(small / "d", store)
+        assert list((small / "d").iterdir()) == []
+        free = os.statvfs(small)
+        assert free.f_bavail * free.f_bsize > 900_000
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 
 from holdfast.checkpoint.checksum import default_algorithm
@@ -17,8 +18,8 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.mirror.bring_back import Copy, listing_of
 from holdfast.mirror.cut import Cut, Journal
-from holdfast.mirror.scan import Listing, look_again, scan
-from holdfast.mirror.upload import Changed, OpenFiles, Uploader, Written, to_read
+from holdfast.mirror.scan import Listing, Scan, look_again, scan
+from holdfast.mirror.upload import Changed, OpenFiles, Unreadable, Uploader, Written, to_read
 
 log = logging.getLogger("holdfast")
 
@@ -39,6 +40,7 @@ class Copier:
         self._uploader = Uploader(ledger.store, clock, default_algorithm())
         self._parts: dict[str, tuple[Part, ...]] = {}
         self._collect_after = 0.0
+        self.unreadable: set[str] = set()
 
     def go_on_from(self, copy: Copy) -> Listing:
         """The directory holds this copy, or what became of it; returns what of it is there unchanged."""
@@ -57,8 +59,7 @@ class Copier:
                     return False
                 written = self._upload(files, cut, paths)
         except Changed as change:
-            log.debug("%s: %s", self.root, change)
-            return False
+            return self._called_off(change)
         return self._commit(cut, written, paths, last)
 
     def copy_frozen(self, freeze: Freeze, look: Callable[[], Listing], *, starving: bool) -> bool:
@@ -78,9 +79,24 @@ class Copier:
                     files.read_small()
                 written = self._upload(files, cut, paths)
         except Changed as change:
-            log.debug("%s: %s", self.root, change)
-            return False
+            return self._called_off(change)
         return self._commit(cut, written, paths, False)
+
+    def _called_off(self, change: Changed) -> bool:
+        log.debug("%s: %s", self.root, change)
+        if isinstance(change, Unreadable):
+            self.unreadable.add(change.path)
+            log.warning("%s in %s may not be read: it is not copied", change.path, self.root)
+        return False
+
+    def look(self) -> Scan:
+        """What lies there and can be copied; a directory that is not there at all has not been emptied by anybody."""
+        if not os.path.isdir(self.root):
+            return Scan(dict(self.journal.base), {})
+        found = scan(self.root)
+        for path in self.unreadable:
+            found.listing.pop(path, None)
+        return found
 
     def _upload(self, files: OpenFiles, cut: Cut, paths: list[str]) -> Written:
         fresh = set(paths)
@@ -107,7 +123,7 @@ class Copier:
         if now - CONFIRM_SECONDS * 1e9 < newest <= now + 1e9:  # one that lies in the future was set by hand
             return False
         self._clock.sleep(CONFIRM_SECONDS)
-        again = scan(self.root).listing
+        again = self.look().listing
         ignored = cut.growing | cut.kept
         before = {path: seen for path, seen in cut.listing.items() if path not in ignored}
         return before == {path: seen for path, seen in again.items() if path not in ignored}

@@ -31,6 +31,8 @@ PATIENCE_GROWING_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
 TORN_NS = 1_000_000_000
 """What a process wrote in its last second before a signal ended it may be half of what it wanted to write."""
+CLOSED_BY_DEATH_SECONDS = 0.5
+"""A closing that we hear of this near to a death may be the death's own doing, however long ago the last write was."""
 NEVER = -1
 
 
@@ -55,6 +57,7 @@ class _Track:
     """Number of an event or look by which its last change was surely done."""
     closed: Seen | None = None
     placed: Seen | None = None
+    closed_at: float | None = None
     told: bool = False
 
 
@@ -69,7 +72,7 @@ class Journal:
         self._tracks: dict[str, _Track] = {}
         self._created: dict[str, int] = {}
         self._events: dict[str, tuple[str, int]] = {}
-        self._deaths: list[int] = []
+        self._deaths: list[tuple[int, float]] = []
         self.pending_since: float | None = None
         self.changed_at = 0.0
 
@@ -83,9 +86,9 @@ class Journal:
                 self._created[event.path] = self._number
             self._events[event.path] = (event.kind, self._number)
 
-    def mourn(self, wall_ns: int) -> None:
+    def mourn(self, wall_ns: int, now: float) -> None:
         """A signal ended a process at this instant: its closing of files says nothing about their being finished."""
-        self._deaths.append(wall_ns)
+        self._deaths.append((wall_ns, now))
 
     def is_torn(self, path: str, seen: Seen | None) -> bool:
         """Whether this version may be half written, by a process that was killed just then.
@@ -95,7 +98,13 @@ class Journal:
         track = self._tracks.get(path)
         if seen is None or seen.kind != FILE or (track is not None and track.placed == seen):
             return False
-        return any(death - TORN_NS <= seen.mtime_ns <= death + 50_000_000 for death in self._deaths)
+        closed_at = None if track is None else track.closed_at
+        for wall_ns, at in self._deaths:
+            if wall_ns - TORN_NS <= seen.mtime_ns <= wall_ns + 50_000_000:
+                return True
+            if closed_at is not None and abs(closed_at - at) <= CLOSED_BY_DEATH_SECONDS:
+                return True
+        return False
 
     def look(self, listing: Listing, now: float) -> bool:
         """Take in a look; true when something differs from the last copy."""
@@ -120,7 +129,7 @@ class Journal:
             if kind:
                 track.told = True
                 if kind in (CLOSED, PLACED):
-                    track.closed = seen
+                    track.closed, track.closed_at = seen, now
                 if kind == PLACED:
                     track.placed = seen
                 if kind != CREATED or (seen is not None and seen.kind != FILE):
@@ -141,18 +150,23 @@ class Journal:
     def cut(self, listing: Listing, now: float, *, last: bool = False) -> Cut | None:
         """The state to copy now; None when there is nothing new, or it is better to wait.
 
-        ``last``: everybody who wrote is gone, and so is the time to wait.
+        ``last``: everybody who wrote is gone, and so is the time to wait; as many of the unfinished files as order
+        allows are left as they were.
         """
         if not self._tracks:
             return None
         unfinished = self._unfinished(now, last)
-        settled = [track for path, track in self._tracks.items() if path not in unfinished]
         if not unfinished:
             return Cut(listing, frozenset(), frozenset())
-        begun = min(self._tracks[path].began for path in unfinished)
-        if settled and all(track.ended < begun for track in settled):
-            return Cut(self._as_before(listing, unfinished), frozenset(), frozenset(unfinished))
-        return self.everything(listing, now, last=True) if last and settled else None
+        if len(unfinished) == len(self._tracks):
+            return None
+        begun = sorted({self._tracks[path].began for path in unfinished})
+        for number in begun if last else begun[:1]:
+            left = {path for path in unfinished if self._tracks[path].began >= number}
+            if all(track.ended < number for path, track in self._tracks.items() if path not in left):
+                growing = frozenset(path for path in unfinished - left if path in listing)
+                return Cut(self._as_before(listing, left), growing, frozenset(left))
+        return self.everything(listing, now, last=True) if last else None
 
     def everything(self, listing: Listing, now: float, *, last: bool = False) -> Cut:
         """All there is at this instant, finished or not."""

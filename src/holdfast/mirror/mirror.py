@@ -30,7 +30,7 @@ from holdfast.mirror.bring_back import Copy, bring_back, is_same, read_copy
 from holdfast.mirror.copying import Copier, Freeze
 from holdfast.mirror.cut import Cut, Journal
 from holdfast.mirror.local import UNFINISHED, Local, clear_leftovers, judge, set_aside, write_mark
-from holdfast.mirror.scan import FOLDER, Listing, scan
+from holdfast.mirror.scan import FOLDER, Listing
 from holdfast.mirror.watch import Watch
 from holdfast.stores.base import Store
 from holdfast.stores.probe import check_store
@@ -159,7 +159,7 @@ class Mirror:
 
     def mourn(self) -> None:
         """A signal ended a process of the program: what it wrote last may be torn."""
-        self._copier.journal.mourn(int(self._clock.wall() * 1e9))
+        self._copier.journal.mourn(int(self._clock.wall() * 1e9), self._clock.monotonic())
 
     def finish(self) -> None:
         """The program is gone: copy what is left now, then set ``done``."""
@@ -237,8 +237,8 @@ class Mirror:
         assert self._watch is not None
         self._copier.journal.note(self._watch.events())
         started = self._clock.monotonic()
-        found = scan(self.root)
-        self._watch.follow({path for path, seen in found.listing.items() if seen.kind == FOLDER})
+        found = self._copier.look()
+        self._watch.follow({"", *(path for path, seen in found.listing.items() if seen.kind == FOLDER)})
         for path, why in found.left_out.items():
             if path not in self._told:
                 self._told.add(path)
@@ -268,6 +268,7 @@ class Mirror:
         self._copier.journal.look(listing, now)
         cut = self._copier.journal.cut(listing, now, last=True)
         if cut is None:
+            self.trouble = None  # whatever could not be copied is not there any more
             return True
         try:
             return self._copy(cut, last=True)

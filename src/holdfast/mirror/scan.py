@@ -96,7 +96,8 @@ def _link(root: str, path: str, left_out: dict[str, str]) -> Seen | None:
     target = os.readlink(os.path.join(root, path))
     absolute = target.startswith("/")
     if absolute:
-        inside = os.path.relpath(target, root)
+        folder, name = os.path.split(target)
+        inside = os.path.relpath(os.path.join(os.path.realpath(folder), name), root)
         target = os.path.relpath(inside, os.path.dirname(path) or ".")
     if not stays_inside(path, target):
         left_out[path] = "is a link that leads outside"

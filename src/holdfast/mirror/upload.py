@@ -34,6 +34,14 @@ class Changed(HoldfastError):
     """A file changed under the reader: this copy is off, the next look starts another."""
 
 
+class Unreadable(Changed):
+    """A file that we may not open: it is left out, or nothing would ever be copied."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} may not be read")
+        self.path = path
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """Durable, not committed."""
@@ -67,6 +75,8 @@ class OpenFiles:
     def _open(self, path: str) -> int:
         try:
             fd = os.open(os.path.join(self._root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except PermissionError:
+            raise Unreadable(path) from None
         except OSError as error:
             raise Changed(f"{path} cannot be opened ({error.strerror})") from None
         try:

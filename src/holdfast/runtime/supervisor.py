@@ -36,6 +36,7 @@ class Supervised:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.status: int | None = None
+        self.ended_at = float("inf")
         self.notice_at: float | None = None
         self.leave_at = float("inf")
         """When everything has to be done, the last copy included."""
@@ -200,7 +201,7 @@ class Supervisor:
             if os.WIFSIGNALED(status) and self._sync is not None:
                 self._sync.mourn()
             if pid == child.pid:
-                child.status = status
+                child.status, child.ended_at = status, time.monotonic()
 
     # -- when it has ended
 
@@ -286,6 +287,8 @@ class Supervisor:
         """An interrupted program that says 0 is believed only when something vouches for it."""
         if child.code != FINISHED:
             return False
+        if child.notice_at is not None and child.notice_at > child.ended_at:
+            return True  # it had finished when the notice came: only its last copy was still under way
         if any(item.get("outcome") == Outcome.FINISHED for item in child.outcomes):
             return True
         left = child.leave_at - time.monotonic()
