@@ -167,6 +167,18 @@ time.sleep(60)
     assert result["problems"] == expected
 
 
+def test_pythons_own_helpers_are_no_orphans() -> None:
+    program = f"""
+import multiprocessing.shared_memory as shared_memory
+block = shared_memory.SharedMemory(create=True, size=100)
+block.unlink()
+{HANDLER.format(code=75, sleep=60)}
+"""
+    _, result = doctor("--after", "1.5", "--", PYTHON, "-c", program)
+    assert len(result["processes"]) >= 2
+    assert result["problems"] == []
+
+
 @pytest.mark.parametrize(
     ("language", "program"),
     [

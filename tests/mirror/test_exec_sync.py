@@ -260,6 +260,16 @@ def test_a_bucket_that_does_not_exist_is_a_failure_and_one_that_is_away_is_not(
     assert ended.code == 1
     assert "the program was not started" in ended.report["detail"]
     assert "ran" not in ended.out
+    program = (
+        "import sys; from holdfast.runtime import sync; sync.BEGIN_SECONDS = 0; from holdfast.cli.main import main"
+    )
+    words = [sys.executable, "-c", f"{program}; sys.exit(main(sys.argv[1:]))", "exec"]
+    words += ["--sync", "ckpt=gs://bucket/run", "--", "echo", "ran"]
+    away = environment(STORAGE_EMULATOR_HOST="http://127.0.0.1:9")
+    ended = Child(words, away, cwd=tmp_path).end(120)
+    assert ended.code == 75
+    assert "ran" not in ended.out
+    assert "the program was not started" in ended.report["detail"]
 
 
 def test_a_hundred_kills_in_the_middle_of_uploads(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_sigterm_after_it_can_only_shorten_the_window(tmp_path: Path) -> None:
     child.send()
     ended = child.end()
     assert ended.code == 75
-    assert ended.seconds < 2
+    assert ended.seconds < 20, "not until the lease ends"
     assert ended.out.count("heard") == 1, "one notice, however often it is sent"
 
 

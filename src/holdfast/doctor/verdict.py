@@ -15,6 +15,8 @@ CODES = (NOT_DELIVERED, LATE, IGNORED, EXIT_ZERO, OVERRUN, ORPHANS)
 
 LATE_SECONDS = 1.0
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "multiprocessing.semaphore_tracker")
+"""Python's own helpers: they end when their pipe closes, a moment after the process that they serve."""
 AGAIN = (INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 CURES = {
@@ -50,7 +52,7 @@ def problems(seen: Observation) -> list[str]:
         found.add(OVERRUN)
     elif seen.exit_code == FINISHED:
         found.add(EXIT_ZERO)
-    if seen.left_running:
+    if any(not _is_helper(seen.processes[pid]) for pid in seen.left_running):
         found.add(ORPHANS)
     return [code for code in CODES if code in found]
 
@@ -60,6 +62,10 @@ def _missed(one: Process, seen: Observation) -> bool:
     if not seen.traced or not one.at_signal or one.action != "handler" or one.received_seconds is not None:
         return False
     return one.host_pid in seen.left_running or seen.ended_by == "sigkill"
+
+
+def _is_helper(one: Process) -> bool:
+    return any(name in one.command for name in HELPERS)
 
 
 def _is_late(one: Process, seen: Observation) -> bool:
