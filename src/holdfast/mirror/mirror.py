@@ -85,7 +85,7 @@ class Mirror:
     # -- before the program
 
     def begin(self) -> None:
-        """Claim the URL and make the directory what it should be; every error leaves both as they were."""
+        """Claim the URL and make the directory what it should be; after an error nothing half is in it."""
         check_store(self._store)
         os.makedirs(self.root, exist_ok=True)
         held = drive(read_head(), self._store, self._clock)
