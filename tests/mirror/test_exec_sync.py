@@ -49,6 +49,7 @@ def start(work: Path, url: str, *command: str, options: tuple[str, ...] = (), **
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     words = [*HOLDFAST, "exec", "--sync", f"ckpt={url}", *options, "--", *command]
+    variables.setdefault("TMPDIR", work.parent)  # a killed exec leaves its outcome directory there
     return Child(words, environment(**variables), cwd=work, start_new_session=True)
 
 
