@@ -6,6 +6,7 @@ import argparse
 import gc
 import os
 import sys
+from functools import cache
 
 from holdfast.cli.cluster_options import add_cluster
 from holdfast.cli.lint_files import gather, read, read_text, write
@@ -63,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
     configuration = _configuration(args)
     if args.cluster:
         return _against_cluster(args, configuration)
-    bundles = [[read(name) for name in names] for names in gather(args.paths)]
+    named = set(args.paths)
+    bundles = [[read(name, named=name in named) for name in names] for names in gather(args.paths)]
     if args.fix or args.unsafe_fixes or args.diff:
         bundles, changed = _repair(bundles, configuration, args)
         if args.diff:
@@ -91,7 +93,8 @@ def _against_cluster(args: argparse.Namespace, configuration: Configuration) -> 
     configuration = configuration._replace(
         settings=configuration.settings._replace(is_cluster_snapshot=live.is_complete)
     )
-    files = [[read(name) for name in names] for names in gather(args.paths)] if args.paths else []
+    named = set(args.paths)
+    files = [[read(name, named=name in named) for name in names] for names in gather(args.paths)] if named else []
     if files:
         bundles = [[*sources, *live.sources(without=written(sources))] for sources in files]
     else:
@@ -181,8 +184,8 @@ def _print(report: Report, bundles: list[list[Source]], form: str) -> None:
         from holdfast.lint.formats.text import to_text
 
         texts = {source.name: source.text for sources in bundles for source in sources}
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        out = to_text(report, lambda file: texts.get(file, "").split("\n"), colour=colour)
+        colour = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        out = to_text(report, cache(lambda file: texts.get(file, "").split("\n")), colour=colour)
     else:
         from holdfast.lint.formats import table
 
@@ -194,8 +197,9 @@ def _print(report: Report, bundles: list[list[Source]], form: str) -> None:
             out = table.to_github(report.findings)
         else:
             out = table.to_junit(report)
-    sys.stdout.buffer.write(out.encode("utf-8", "backslashreplace"))
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed: the exit code still tells
+        sys.stdout.buffer.write(out.encode("utf-8", "backslashreplace"))
+        sys.stdout.flush()
 
 
 def _descriptions(report: Report) -> dict[str, tuple[str, str]]:
