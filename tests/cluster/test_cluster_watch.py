@@ -62,6 +62,10 @@ def follower(server: ApiServer, client: Client) -> Iterator[Follower]:
     server.add(PODS, {"metadata": {"name": "old", "uid": "u-old"}})
     following = Follower(client)
     assert [following.next(), following.next()] == [("added", "old"), ("synced", "")]
+    for _ in range(3000):  # the watch follows the list: what a test cuts must be open
+        if server.watches:
+            break
+        SystemClock().sleep(0.01)
     yield following
     following.watch.stop()
     following.thread.join(30)
