@@ -1,6 +1,6 @@
 """Kueue's chain for queued flex-start: all nodes of a gang or none.
 
-``v1beta2``, served since Kueue 0.15; 0.20 no longer serves ``v1beta1`` (its release notes, read 2026-11).
+``v1beta2``: Kueue 0.20 no longer serves ``v1beta1`` (its release notes, read 2026-11).
 """
 
 from __future__ import annotations

@@ -67,12 +67,13 @@ def _before(outline: Outline, files: Sequence[str]) -> str:
     needed = []
     if outline.form == Form.JOBSET:
         needed.append("jobsets.jobset.x-k8s.io")
-    if outline.capacity == Capacity.QUEUED:
-        needed.append("clusterqueues.kueue.x-k8s.io")
     if outline.class_rows:
         needed.append("computeclasses.cloud.google.com")
     if needed:
         lines.append(f"kubectl get crd {' '.join(needed)}")
+    if outline.capacity == Capacity.QUEUED:
+        versions = "-o jsonpath='{.spec.versions[*].name}'"
+        lines.append(f"kubectl get crd clusterqueues.kueue.x-k8s.io {versions}   # must list v1beta2")
     if "00-namespace.yaml" in files:
         lines.append("kubectl apply --server-side -f 00-namespace.yaml")
     lines += _identity(outline)
@@ -123,10 +124,18 @@ def _apply(outline: Outline) -> str:
     lines = [
         "kubectl apply --server-side --dry-run=server -f .     # what the API server says to it",
         "kubectl apply --server-side -f .",
+        f"kubectl get {_resource(outline)} {outline.name} -n {outline.namespace} --watch",
     ]
-    if outline.spec.kind != Kind.SERVE:
-        lines.append(f"kubectl get {_resource(outline)} {outline.name} -n {outline.namespace} --watch")
-    return f"## Apply\n\n```\n{chr(10).join(lines)}\n```\n"
+    text = f"## Apply\n\n```\n{chr(10).join(lines)}\n```\n"
+    if outline.spec.kind == Kind.SERVE:
+        return text
+    return text + (
+        "\nThe pods of a Job cannot be changed once it is there: after a change, delete `50-workload.yaml` and apply again. "
+        "The run goes on from its last checkpoint.\n"
+        if outline.spec.kind == Kind.TRAIN
+        else "\nThe pods of a Job cannot be changed once it is there: after a change, delete `50-workload.yaml` and apply "
+        "again. What is recorded stays recorded.\n"
+    )
 
 
 def _resource(outline: Outline) -> str:
