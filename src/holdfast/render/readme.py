@@ -129,12 +129,12 @@ def _apply(outline: Outline) -> str:
     text = f"## Apply\n\n```\n{chr(10).join(lines)}\n```\n"
     if outline.spec.kind == Kind.SERVE:
         return text
+    kept = (
+        "The run goes on from its last checkpoint" if outline.spec.checkpoint_url else "What is recorded stays recorded"
+    )
     return text + (
-        "\nThe pods of a Job cannot be changed once it is there: after a change, delete `50-workload.yaml` and apply again. "
-        "The run goes on from its last checkpoint.\n"
-        if outline.spec.kind == Kind.TRAIN
-        else "\nThe pods of a Job cannot be changed once it is there: after a change, delete `50-workload.yaml` and apply "
-        "again. What is recorded stays recorded.\n"
+        "\nThe pods of a Job cannot be changed once it is there: after a change, delete `50-workload.yaml` and apply "
+        f"again. {kept}.\n"
     )
 
 
