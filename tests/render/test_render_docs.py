@@ -81,6 +81,18 @@ def test_removing_a_run_leaves_what_others_need(name):
     assert named == top - {"00-namespace.yaml", "30-storage.yaml"}
 
 
+def test_the_run_is_granted_what_it_opens_and_nothing_else():
+    words = [" ".join(line) for line in commands(case("batch-spot").files["README.md"])]
+    (bucket,) = [line for line in words if "storage buckets" in line]
+    assert bucket.startswith(
+        "gcloud storage buckets add-iam-policy-binding gs://bucket --role=roles/storage.objectUser"
+    )
+    assert bucket.endswith("/subject/ns/ml/sa/labels")
+    (queue,) = [line for line in words if "pubsub" in line and line.startswith("gcloud")]
+    assert "subscriptions add-iam-policy-binding images --project=project --role=roles/pubsub.subscriber" in queue
+    assert not any("add-iam-policy-binding" in line for line in case("serve-one").files["README.md"].splitlines())
+
+
 def test_the_namespace_comes_before_what_is_put_into_it():
     words = commands(case("batch-flex-secret").files["README.md"])
     namespace = words.index(["kubectl", "apply", "--server-side", "-f", "00-namespace.yaml"])

@@ -81,8 +81,14 @@ def _before(outline: Outline, files: Sequence[str]) -> str:
     return f"## Before\n\n```\n{chr(10).join(lines)}\n```\n" if lines else ""
 
 
+_PROJECT = [
+    "PROJECT=$(gcloud config get project)",
+    "PROJECT_NUMBER=$(gcloud projects describe \"$PROJECT\" --format='value(projectNumber)')",
+]
+
+
 def _identity(outline: Outline) -> list[str]:
-    """Who may open the bucket; with a Google service account, who may act as it."""
+    """Who may open the bucket and the queue; with a Google service account, who may act as it."""
     spec = outline.spec
     member = (
         "principal://iam.googleapis.com/projects/$PROJECT_NUMBER/locations/global/workloadIdentityPools/"
@@ -96,16 +102,26 @@ def _identity(outline: Outline) -> list[str]:
             f'  --member="serviceAccount:$PROJECT.svc.id.goog[{outline.namespace}/{outline.name}]"'
         )
         member = f"serviceAccount:{spec.service_account}"
+    for bucket in _buckets(outline):
+        place = f"storage buckets add-iam-policy-binding {shlex.quote('gs://' + bucket)}"
+        lines.append(_grant(place, "storage.objectUser", member))
+    if spec.queue_url and spec.queue_url.startswith("pubsub://"):
+        parts = urlsplit(spec.queue_url)
+        subscription, project = shlex.quote(parts.path.strip("/")), shlex.quote(parts.netloc)
+        place = f"pubsub subscriptions add-iam-policy-binding {subscription} --project={project}"
+        lines.append(_grant(place, "pubsub.subscriber", member))
+    return [*_PROJECT, *lines] if lines else []
+
+
+def _buckets(outline: Outline) -> list[str]:
+    spec = outline.spec
     urls = [url for url in (spec.checkpoint_url, spec.sink_url) if url and url.startswith("gs://")]
-    buckets = dict.fromkeys(
-        [urlsplit(url).netloc for url in urls] + ([spec.volume_bucket] if spec.volume_bucket else [])
-    )
-    for bucket in buckets:
-        lines.append(
-            f"gcloud storage buckets add-iam-policy-binding {shlex.quote('gs://' + bucket)} \\\n"
-            f'  --role=roles/storage.objectUser \\\n  --member="{member}"'
-        )
-    return lines
+    mounted = [spec.volume_bucket] if spec.volume_bucket else []
+    return list(dict.fromkeys([urlsplit(url).netloc for url in urls] + mounted))
+
+
+def _grant(place: str, role: str, member: str) -> str:
+    return f'gcloud {place} \\\n  --role=roles/{role} \\\n  --member="{member}"'
 
 
 def _secrets(outline: Outline) -> list[str]:
