@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from render_cases import GANG, SERVE, TRAIN, container, on, rendered, template, the
+from render_cases import GANG, SERVE, TRAIN, container, on, planned, rendered, template, the
 
 from holdfast.catalogue.catalogue import GKE_NAMES, bundled_catalogue
+from holdfast.errors import UsageError
 from holdfast.lint.facts import accelerator_machines
 from holdfast.render.check import findings
 from holdfast.render.outline import Capacity
@@ -35,23 +36,38 @@ def workload(accelerator, count, base=TRAIN):
 @pytest.mark.parametrize("capacity", ["spot", "flex-start", "on-demand", "hybrid"])
 def test_every_machine_is_rendered_clean_everywhere(accelerator, count, capacity):
     for base in (TRAIN, GANG):
-        bundle = rendered(on(workload(accelerator, count, base), capacity))
+        text = on(workload(accelerator, count, base), capacity)
+        if planned(text)[1].choice is None:
+            continue  # not offered: it has no price
+        if base == GANG and accelerator.startswith("tpu-"):
+            with pytest.raises(UsageError, match="one slice with a topology of its own"):
+                rendered(text)
+            continue
+        bundle = rendered(text)
         assert findings(bundle) == []
         assert bundle.outline.machine.accelerator == accelerator
-        assert container(bundle)["resources"]["requests"]["nvidia.com/gpu"] == str(count)
+        kind = "tpu" if accelerator.startswith("tpu-") else "gpu"
+        resource = {"tpu": "google.com/tpu", "gpu": "nvidia.com/gpu"}[kind]
+        assert container(bundle)["resources"]["requests"][resource] == str(count)
+        assert any(entry["key"] == resource for entry in template(bundle)["spec"]["tolerations"])
         selector = template(bundle)["spec"]["nodeSelector"]
         if bundle.outline.class_rows:
             for row in the(bundle, "ComputeClass")["spec"]["priorities"]:
-                assert row["gpu"] == {"type": GKE_NAMES[accelerator], "count": count, "driverVersion": "latest"}
+                assert (row[kind]["type"], row[kind]["count"]) == (GKE_NAMES[accelerator], count)
                 assert row["machineType"] == bundle.outline.machine.name
         else:
-            assert selector["cloud.google.com/gke-accelerator"] == GKE_NAMES[accelerator]
+            label = {"tpu": "gke-tpu-accelerator", "gpu": "gke-accelerator"}[kind]
+            assert selector[f"cloud.google.com/{label}"] == GKE_NAMES[accelerator]
+            assert ("cloud.google.com/gke-tpu-topology" in selector) == (kind == "tpu")
 
 
 @pytest.mark.parametrize(("accelerator", "count"), SHAPES, ids=str)
 def test_autopilot_needs_no_pools_and_is_clean_too(accelerator, count):
     for capacity in ("spot", "flex-start"):
-        bundle = rendered(on(workload(accelerator, count), capacity, "cluster: {mode: autopilot}\n"))
+        text = on(workload(accelerator, count), capacity, "cluster: {mode: autopilot}\n")
+        if planned(text)[1].choice is None:
+            continue
+        bundle = rendered(text)
         assert findings(bundle) == []
         assert node_pools(bundle.outline) == []
         assert "pools.sh" not in bundle.files
@@ -102,7 +118,7 @@ def test_memory_is_below_what_the_node_can_give():
 
 def test_shared_memory_is_a_part_of_the_pods_own():
     for accelerator, count in SHAPES:
-        outline = rendered(on(workload(accelerator, count), "spot")).outline
+        outline = rendered(on(workload(accelerator, count), "on-demand")).outline
         assert 1 <= shared_memory_gib(outline) <= memory_request_gib(outline.machine)
         assert shared_memory_gib(outline) <= 64
 

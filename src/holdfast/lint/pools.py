@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.catalogue.catalogue import TPU_TOPOLOGIES
 from holdfast.documents.tree import Path
+from holdfast.lint.facts import machine
 
 
 class Taint(NamedTuple):
@@ -56,6 +58,10 @@ class Pool(NamedTuple):
             labels.setdefault("cloud.google.com/gke-provisioning", "standard")
         if self.accelerator.startswith("nvidia-"):
             labels["cloud.google.com/gke-accelerator"] = self.accelerator
+        if self.machine_type in TPU_TOPOLOGIES:
+            known = machine(self.machine_type)
+            labels["cloud.google.com/gke-tpu-accelerator"] = known.accelerator if known else ""
+            labels["cloud.google.com/gke-tpu-topology"] = TPU_TOPOLOGIES[self.machine_type]
         if self.machine_type:
             labels["node.kubernetes.io/instance-type"] = self.machine_type
             labels["cloud.google.com/machine-family"] = self.machine_type.partition("-")[0]
