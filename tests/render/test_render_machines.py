@@ -7,8 +7,9 @@ import math
 import pytest
 from render_cases import GANG, SERVE, TRAIN, container, on, planned, rendered, template, the
 
-from holdfast.catalogue.catalogue import GKE_NAMES, bundled_catalogue
+from holdfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue
 from holdfast.errors import UsageError
+from holdfast.lint.facts import TPU_TOPOLOGIES as LINT_TOPOLOGIES
 from holdfast.lint.facts import accelerator_machines
 from holdfast.render.check import findings
 from holdfast.render.outline import Capacity
@@ -81,6 +82,7 @@ def test_our_names_are_gkes():
         if machine.name in table:
             known = table[machine.name]
             assert (known.accelerator, known.number) == (GKE_NAMES[machine.accelerator], machine.count), machine.name
+            assert TPU_TOPOLOGIES.get(machine.name) == LINT_TOPOLOGIES.get(machine.name)
             assert cpu_request(machine) <= known.cpu
             assert memory_request_gib(machine) <= known.memory_gib
 

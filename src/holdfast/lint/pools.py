@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.catalogue.catalogue import TPU_TOPOLOGIES
 from holdfast.documents.tree import Path
-from holdfast.lint.facts import machine
+from holdfast.lint.facts import TPU_TOPOLOGIES, machine
 
 
 class Taint(NamedTuple):
