@@ -27,20 +27,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = _EPILOG
     parser.add_argument("urls", nargs="*", metavar="URL", help="a run, or a folder or bucket prefix with runs under it")
-    parser.add_argument(
-        "--queue", action="append", default=[], metavar="URL", help="a work queue; may be given often"
-    )
+    parser.add_argument("--queue", action="append", default=[], metavar="URL", help="a work queue; may be given often")
     parser.add_argument("--sink", metavar="URL", help="where results go; pubsub:// keeps its ledger there")
     parser.add_argument("--port", type=int, default=8765, metavar="P", help="0 takes a free one (default: %(default)s)")
     parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="to listen on (default: %(default)s)")
     parser.add_argument(
-        "--host-name", action="append", default=[], metavar="NAME", help="answer under this name too; may be given often"
+        "--host-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="answer under this name too; may be given often",
     )
     parser.add_argument("--allow-actions", action="store_true", help="allow retrying and verifying, with a token")
     parser.add_argument("--token-file", metavar="FILE", help="write the token there, instead of to the terminal")
-    parser.add_argument(
-        "--usd-per-hour", type=amount, metavar="USD", help="for attempts that did not know their price"
-    )
+    parser.add_argument("--usd-per-hour", type=amount, metavar="USD", help="for attempts that did not know their price")
     parser.add_argument(
         "--on-demand-usd-per-hour", type=amount, metavar="USD", help="what the machine costs on demand, to compare with"
     )

@@ -37,8 +37,8 @@ def load_pages() -> dict[str, tuple[bytes, str, str]]:
     return found
 
 
-def make_app(watch: Watch, door: Door, stream: Stream | None = None) -> App:
-    """The whole server as one ASGI application."""
+def make_app(watch: Watch, door: Door, ready: Callable[[], None] = lambda: None) -> App:
+    """The whole server as one ASGI application; ``ready`` is called when it starts to answer."""
     try:
         from starlette.applications import Starlette
         from starlette.routing import Route
@@ -46,10 +46,11 @@ def make_app(watch: Watch, door: Door, stream: Stream | None = None) -> App:
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "holdfast[dashboard]"'
         ) from error
-    desk = _Desk(watch, door, stream or Stream(watch))
+    desk = _Desk(watch, door, Stream(watch))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        ready()
         yield
         await desk.stream.close()
         await asyncio.to_thread(watch.close)

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from holdfast.checkpoint.account import account, bill_attempt, unaccounted_seconds
@@ -140,7 +141,7 @@ def pace(checkpoints: Iterable[Committed], samples: Iterable[Sample]) -> list[li
             points[(row.attempt, row.step)] = at
     ordered = sorted((attempt, step, at) for (attempt, step), at in points.items())
     found = []
-    for (attempt, step, at), (following, further, later) in zip(ordered, ordered[1:], strict=False):
+    for (attempt, step, at), (following, further, later) in pairwise(ordered):
         if attempt == following and later > at:
             found.append([later, (later - at) / (further - step)])
     return sorted(found)
@@ -179,7 +180,7 @@ def _attempt(head: Head, number: int, prices: Prices) -> dict[str, Any]:
 
 def _money(bill: dict[str, Any], head: Head, prices: Prices) -> dict[str, Any]:
     """Spent, lost, and what the same useful hours would have cost on demand, with no interruption at all."""
-    killed = sum(unaccounted_seconds(row, after) for row, after in zip(head.attempts, head.attempts[1:], strict=False))
+    killed = sum(unaccounted_seconds(row, after) for row, after in pairwise(head.attempts))
     paid = bill["paid_seconds"]
     rate = bill["usd_priced"] / paid if paid else 0.0
     instead = None
@@ -216,7 +217,7 @@ def _state(head: Head) -> str:
 def _cause(row: AttemptRow) -> str | None:
     if row.outcome == "lost":
         return "killed without warning" if row.cause in (None, "unknown") else f"killed ({row.cause})"
-    return row.cause
+    return "a signal that gave no cause" if row.cause == "unknown" else row.cause
 
 
 def _end(attempts: tuple[AttemptRow, ...], number: int) -> float | None:

@@ -72,7 +72,7 @@ def serve(sources: Sources, door: Door, listener: socket.socket, ready: Callable
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "holdfast[dashboard]"'
         ) from error
-    app = make_app(Watch(sources), door)
+    app = make_app(Watch(sources), door, ready)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -88,9 +88,4 @@ def serve(sources: Sources, door: Door, listener: socket.socket, ready: Callable
         h11_max_incomplete_event_size=16 << 10,
     )
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            ready()
-
-    Server(config).run([listener])
+    uvicorn.Server(config).run([listener])

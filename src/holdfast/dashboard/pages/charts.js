@@ -50,7 +50,7 @@ export function gantt(attempts, now) {
         bar.append(part);
       }
       if (row.unaccounted_seconds) {
-        const part = el("b", { class: "lostpart" });
+        const part = el("b", { class: "maybe" });
         part.style.width = `${(row.unaccounted_seconds / wall) * 100}%`;
         bar.append(part);
       }

@@ -33,6 +33,7 @@ export function setText(node, text) {
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (!seconds) return "0 s";
   if (seconds < 1e-3 && seconds > 0) return `${(seconds * 1e6).toFixed(0)} µs`;
   if (seconds < 1 && seconds > 0) return `${(seconds * 1e3).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
@@ -52,6 +53,7 @@ export function bytes(count) {
 
 export function usd(value) {
   if (value === null || value === undefined) return "–";
+  if (value && Math.abs(value) < 0.0001) return "< $0.0001";
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 0.1 || value === 0 ? 2 : 4;
   const text = Math.abs(value).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   return (value < 0 ? "−$" : "$") + text;

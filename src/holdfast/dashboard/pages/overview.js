@@ -1,6 +1,6 @@
 // The first page: what there is, how it fares, what it costs.
 import { legend, span, stack, strip } from "/assets/charts.js";
-import { ago, chip, count, duration, el, fill, percent, setText, usd } from "/assets/dom.js";
+import { ago, chip, clock, count, duration, el, fill, percent, setText, usd } from "/assets/dom.js";
 
 const ORDER = { running: 0, failed: 1, interrupted: 2, broken: 3, waiting: 4, finished: 5 };
 const WINDOWS = [["all", "all time"], ["3600", "last hour"], ["86400", "last day"], ["604800", "last week"]];
@@ -27,12 +27,12 @@ function tiles(state) {
     by("failed") && `${by("failed")} failed`].filter(Boolean).join(", ");
   return el("dl", { class: "tiles" },
     tile("Runs", `${by("running")} running`, rest || `${runs.length} in all`),
-    tile("Interruptions survived", count(sum(runs, (row) => row.interruptions)), killed ? `${count(killed)} without any warning` : "each with a warning"),
-    tile("Useful share of paid time", paid ? percent(money("useful_seconds") / paid) : "–", paid ? `${duration(money("useful_seconds"))} of ${duration(paid)}` : "nothing measured yet"),
-    tile("Lost to interruptions", duration(money("lost_seconds")), money("unaccounted_seconds") ? `and at most ${duration(money("unaccounted_seconds"))} around kills` : "work that had to be done again"),
-    tile("Spent", priced.length ? usd(sum(priced, (row) => row.money.spent_usd)) : "–", unpriced ? `${duration(unpriced)} without a known price` : "by the runs' own ledgers"),
-    tile("Saved against on-demand", saved.length ? usd(sum(saved, (row) => row.money.saved_usd)) : "–",
-      saved.length ? `on-demand: ${usd(sum(saved, (row) => row.money.on_demand_usd))}` : state.onDemand ? "nothing priced yet" : "give --on-demand-usd-per-hour"));
+    tile("Interruptions", count(sum(runs, (row) => row.interruptions)), killed ? `${count(killed)} without a warning` : "all with a warning"),
+    tile("Useful time", paid ? percent(money("useful_seconds") / paid) : "–", paid ? `${duration(money("useful_seconds"))} of ${duration(paid)}` : "nothing measured yet"),
+    tile("Lost", duration(money("lost_seconds")), money("unaccounted_seconds") ? `and ≤ ${duration(money("unaccounted_seconds"))} around kills` : "work done again"),
+    tile("Spent", priced.length ? usd(sum(priced, (row) => row.money.spent_usd)) : "–", unpriced ? `and ${duration(unpriced)} unpriced` : "by the runs' ledgers"),
+    tile("Saved", saved.length ? usd(sum(saved, (row) => row.money.saved_usd)) : "–",
+      saved.length ? `on demand: ${usd(sum(saved, (row) => row.money.on_demand_usd))}` : state.onDemand ? "nothing priced yet" : "no on-demand price given"));
 }
 
 function runRow(row, window, now) {
@@ -51,7 +51,7 @@ function runRow(row, window, now) {
       const total = row.total_steps;
       const bar = el("div", { class: "progress", role: "progressbar", "aria-label": `Progress of ${row.name}`, "aria-valuemin": 0, "aria-valuemax": total || 1, "aria-valuenow": row.step + 1 }, el("i"));
       bar.firstChild.style.width = total ? `${Math.min(100, ((row.step + 1) / total) * 100)}%` : "0";
-      fill(step, el("span", { class: "number" }, `${count(row.step + 1)}${total ? ` of ${count(total)}` : ""} steps`), " ", el("span", { class: "sub" }, `· attempt ${row.attempt}`), total ? bar : null);
+      fill(step, el("span", { class: "number" }, `${count(row.step + 1)}${total ? ` of ${count(total)}` : ""} steps`), total ? bar : null, el("div", { class: "sub" }, `attempt ${row.attempt}`));
       fill(lane, strip(row, window, now));
       fill(cost, usd(row.money.spent_usd), el("div", { class: "sub" }, row.money.goodput === null ? "" : `${percent(row.money.goodput)} useful`));
     }
@@ -92,7 +92,7 @@ export function overviewPage(root, state) {
   const choice = el("select", { "aria-label": "Time shown" }, WINDOWS.map(([value, text]) => el("option", { value }, text)));
   const rows = new Map();
   let shown = FIRST;
-  const runs = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Runs"), el("span", { class: "push" }, filter, choice)), list, more,
+  const runs = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Runs"), el("span", { class: "push" }, filter, choice)), list, el("div", { class: "under" }, more, axis),
     legend([["useful", "work"], ["running", "running"], ["interrupted", "ended by a notice"], ["lostpart", "killed"], ["other", "no machine"]]));
   const empty = el("p", { class: "empty" }, "No runs here yet. The first commit of a run makes it appear.");
   fill(root, el("h1", { class: "unseen" }, "Runs"), head, queues, runs, empty);
@@ -103,6 +103,7 @@ export function overviewPage(root, state) {
     all.sort((a, b) => ORDER[a.state] - ORDER[b.state] || (b.saved_at || 0) - (a.saved_at || 0) || (a.name < b.name ? -1 : 1));
     const now = state.now();
     const window = choice.value === "all" ? span(all.flatMap((row) => row.strip || []), now) : [now - Number(choice.value), now];
+    fill(axis, el("span", {}, clock(window[0], window[1] - window[0])), el("span", {}, clock(window[1], window[1] - window[0])));
     const chosen = all.slice(0, shown);
     const nodes = chosen.map((row) => {
       const known = rows.get(row.id);

@@ -11,7 +11,7 @@ function facts(run) {
     ["Step", `${count(run.step + 1)}${run.total_steps ? ` of ${count(run.total_steps)}` : ""}`], ["Attempt", count(run.attempt)],
     ["Last saved", ago(run.saved_at, run.now)], ["Interruptions", `${count(run.interruptions)}${run.killed ? `, ${count(run.killed)} killed` : ""}`],
     ["Last taken by", run.last_cause || "–"], ["Useful share", percent(money.goodput)], ["Spent", usd(money.spent_usd)],
-    ["Per useful step", money.usd_per_step === null ? "–" : `$${money.usd_per_step.toPrecision(3)}`],
+    ["Per step", money.usd_per_step === null ? "–" : money.usd_per_step < 1e-4 ? `$${(money.usd_per_step * 1e6).toFixed(2)} a million` : `$${money.usd_per_step.toPrecision(3)}`],
   ];
   return el("dl", { class: "facts" }, items.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
@@ -31,7 +31,7 @@ function attempts(run) {
     })));
   const hidden = run.attempts.length - rows.length + (run.folded.attempts || 0);
   return el("section", { class: "card" }, el("header", {}, el("h2", {}, "Attempts"), hidden ? el("span", { class: "quiet" }, `the last ${rows.length}; ${count(hidden)} before them`) : null),
-    gantt(rows, run.now), legend([["useful", "useful work"], ["save", "waiting for saves"], ["lostpart", "lost, or at most lost around a kill"], ["other", "start-up and the rest"]]),
+    gantt(rows, run.now), legend([["useful", "useful work"], ["save", "waiting for saves"], ["lostpart", "lost"], ["maybe", "from the last commit to the next start: lost at most"], ["other", "start-up and the rest"]]),
     el("details", { "data-key": "attempts", open: true }, el("summary", { "data-focus": "attempts" }, "As a table"), el("div", { class: "scroll" }, table)));
 }
 
@@ -50,7 +50,7 @@ function charts(run) {
 function money(run) {
   const bill = run.money;
   const parts = [["useful", bill.useful_seconds, "useful work"], ["save", bill.save_seconds, "waiting for saves"], ["lostpart", bill.lost_seconds, "lost"], ["other", bill.other_seconds, "start-up and the rest"]];
-  const items = [["Spent", usd(bill.spent_usd)], ["On demand, uninterrupted", usd(bill.on_demand_usd)], ["Saved", usd(bill.saved_usd)], ["Lost to interruptions", usd(bill.lost_usd)],
+  const items = [["Spent", usd(bill.spent_usd)], ["The same on demand", usd(bill.on_demand_usd)], ["Saved", usd(bill.saved_usd)], ["Lost to interruptions", usd(bill.lost_usd)],
     ["Around kills, at most", duration(bill.unaccounted_seconds)], ["Without a known price", duration(bill.unpriced_seconds)]];
   return el("section", { class: "card" }, el("header", {}, el("h2", {}, "Time and money"), el("span", { class: "quiet" }, `${duration(bill.paid_seconds)} paid`)),
     stack(parts, parts.map(([, seconds, text]) => `${duration(seconds)} ${text}`).join(", ")),
