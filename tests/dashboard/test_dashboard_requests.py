@@ -233,7 +233,11 @@ def test_a_body_that_means_nothing(acting: Dashboard, places: tuple[Path, str, s
 
 
 def test_unknown_runs_and_queues_are_not_there(acting: Dashboard) -> None:
-    for path in ("/api/runs/0123456789abcdef", "/api/queues/0123456789abcdef", "/api/runs/0123456789abcdef/checkpoints"):
+    for path in (
+        "/api/runs/0123456789abcdef",
+        "/api/queues/0123456789abcdef",
+        "/api/runs/0123456789abcdef/checkpoints",
+    ):
         assert acting.ask("GET", path).status == 404
     assert acting.post("/api/queues/0123456789abcdef/retry", {"keys": None}).status == 404
     assert acting.post("/api/runs/0123456789abcdef/verify", {"name": "x"}).status == 404
@@ -257,7 +261,11 @@ def test_every_answer_carries_the_headers(acting: Dashboard, places: tuple[Path,
 
 
 def test_a_websocket_is_refused(acting: Dashboard) -> None:
-    headers = [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"), ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==")]
+    headers = [
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+    ]
     answer = acting.ask("GET", "/events/ws", [*headers])
     assert answer.status in (400, 403)
 

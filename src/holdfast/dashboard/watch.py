@@ -24,8 +24,9 @@ from holdfast.stores.open import open_store
 
 _LOCAL_SECONDS = 1.0
 _BUCKET_SECONDS = 5.0
-_FIND_LOCAL_SECONDS = 5.0
+_FIND_LOCAL_SECONDS = 0.9
 _FIND_BUCKET_SECONDS = 60.0
+_FIND_SHARE = 100.0  # looking for new runs in a deep tree takes time: at most a hundredth of it
 _FLEET_SECONDS = 5.0
 _READERS = 8
 _SAMPLES = 500
@@ -65,7 +66,7 @@ class Watch:
         self._fs = fs or SystemFS()
         self._runs: dict[str, _Run] = {}
         self._queues = {view.id: view for view in (QueueView(u, sources.sink, self._clock) for u in sources.queues)}
-        self._found_at = dict.fromkeys(sources.urls, float("-inf"))
+        self._find_next = dict.fromkeys(sources.urls, float("-inf"))
         self._troubles: dict[str, str] = {}
         self._fleet: dict[str, Any] | None = None
         self._fleet_at = float("-inf")
@@ -91,17 +92,19 @@ class Watch:
             return {"runs": changed, "queues": queues, "gone": gone, "now": self._clock.wall(), "fleet": fleet}
 
     def _find(self, url: str) -> None:
-        now = self._clock.monotonic()
-        pause = _FIND_LOCAL_SECONDS if url.startswith("file:") else _FIND_BUCKET_SECONDS
-        if now - self._found_at[url] < pause:
+        started = self._clock.monotonic()
+        if started < self._find_next[url]:
             return
-        self._found_at[url] = now
         try:
             found = find_runs(url, self._fs)
         except HoldfastError as error:
             self._troubles[url] = str(error)
-            return
-        self._troubles.pop(url, None)
+            found = []
+        else:
+            self._troubles.pop(url, None)
+        pause = _FIND_LOCAL_SECONDS if url.startswith("file:") else _FIND_BUCKET_SECONDS
+        took = self._clock.monotonic() - started
+        self._find_next[url] = started + max(pause, _FIND_SHARE * took)
         for run in found:
             if identify(run) not in self._runs:
                 self._runs[identify(run)] = _Run(run, open_store(run))
