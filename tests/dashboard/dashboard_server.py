@@ -35,10 +35,10 @@ class Answer(NamedTuple):
 class Dashboard:
     """Started on a free loopback port; ended with SIGINT, as a person would."""
 
-    def __init__(self, tmp_path: Path, *arguments: str, actions: bool = False) -> None:
+    def __init__(self, tmp_path: Path, *arguments: str, actions: bool = False, port: int = 0) -> None:
         token_file = tmp_path / f"token-{os.urandom(4).hex()}"
         more = ["--allow-actions", "--token-file", str(token_file)] if actions else []
-        command = [sys.executable, "-m", "holdfast", "dashboard", *arguments, "--port", "0", "--json", *more]
+        command = [sys.executable, "-m", "holdfast", "dashboard", *arguments, "--port", str(port), "--json", *more]
         self.log = tmp_path / "dashboard.log"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=log)

@@ -13,7 +13,9 @@ import pytest
 
 def open_browser() -> Any:
     """A browser, or a skip; .ci/run says when it must be there."""
-    program = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    program = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
     driver = shutil.which("chromedriver")
     if program is None or driver is None:
         if os.environ.get("BROWSER_REQUIRED"):

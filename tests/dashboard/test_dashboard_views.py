@@ -30,6 +30,7 @@ from holdfast.queue.open import open_queue
 def look(*urls: str, **more: Any) -> dict[str, Any]:
     watch = Watch(Sources(tuple(urls), **more))
     try:
+        watch.refresh()
         return json.loads(to_json(watch.overview()))
     finally:
         watch.close()
@@ -135,7 +136,22 @@ def test_a_hostile_ledger_is_cleaned_and_stays_one_line(text: str) -> None:
     for value in odd:
         rows = (
             AttemptRow(
-                1, value, value, value, value, None, value, value, value, value, value, value, value, value, value, value
+                1,
+                value,
+                value,
+                value,
+                value,
+                None,
+                value,
+                value,
+                value,
+                value,
+                value,
+                value,
+                value,
+                value,
+                value,
+                value,
             ),
         )
         checkpoints = (Committed(3, 1, value, value, "0" * 64, ((text[:9], 4),)),)

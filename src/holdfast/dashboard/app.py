@@ -50,8 +50,10 @@ def make_app(watch: Watch, door: Door, ready: Callable[[], None] = lambda: None)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        first = asyncio.create_task(desk.stream.look())  # so that the first page finds everything read
         ready()
         yield
+        await asyncio.gather(first, return_exceptions=True)
         await desk.stream.close()
         await asyncio.to_thread(watch.close)
 
@@ -90,6 +92,7 @@ class _Desk:
         return Response(data, headers=headers | {"content-type": kind})
 
     async def overview(self, _: Request) -> Response:
+        await self.stream.look()
         return await self._tell(lambda: {**self._watch.overview(), "actions": self._door.token is not None})
 
     async def run(self, request: Request) -> Response:

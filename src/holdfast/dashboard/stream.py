@@ -75,15 +75,19 @@ class Stream:
                 inbox.get_nowait()
             inbox.put_nowait(None)
 
+    async def look(self) -> None:
+        """Read what is due and tell everybody what is new, whoever it was that asked."""
+        try:
+            news = await asyncio.to_thread(self._watch.refresh)
+        except HoldfastError as error:
+            log.warning("the dashboard could not look: %s", error)
+            return
+        if news is not None and self._viewers:
+            self.tell("news", to_json(news))
+
     async def _look(self) -> None:
         while self._viewers:
-            try:
-                news = await asyncio.to_thread(self._watch.refresh)
-            except HoldfastError as error:
-                log.warning("the dashboard could not look: %s", error)
-                news = None
-            if news is not None:
-                self.tell("news", to_json(news))
+            await self.look()
             if self._watch.verifier.version != self._verified:
                 self._verified = self._watch.verifier.version
                 self.tell("verified", b"{}")

@@ -177,8 +177,7 @@ class Watch:
     # -- telling
 
     def overview(self) -> dict[str, Any]:
-        """The first page, whole."""
-        self.refresh()
+        """The first page, whole, as of the last look."""
         with self._lock:
             return {
                 "runs": [run.row for run in self._runs.values() if run.row],
