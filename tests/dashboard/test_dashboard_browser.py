@@ -215,13 +215,14 @@ def unnamed(browser: Any) -> list[str]:
     """Controls and pictures without a name that a screen reader could say, and table heads that head nothing."""
     script = """
     const bad = [];
-    for (const node of document.querySelectorAll("a, button, input, select, img, svg, [role=img], [role=progressbar]")) {
+    const wanted = "a, button, input, select, img, svg, [role=img], [role=progressbar]";
+    for (const node of document.querySelectorAll(wanted)) {
       if (node.closest("[hidden], dialog:not([open]), [aria-hidden=true]")) continue;
       const name = node.getAttribute("aria-label") ?? node.getAttribute("alt") ?? node.textContent.trim();
       if (!name && !(node.tagName === "IMG" && node.hasAttribute("alt"))) bad.push(node.outerHTML.slice(0, 120));
     }
     for (const node of document.querySelectorAll("th")) if (!node.scope) bad.push(node.outerHTML);
-    for (const node of document.querySelectorAll("table")) if (!node.caption && !node.closest("section")) bad.push("table");
+    for (const node of document.querySelectorAll("table")) if (!node.caption) bad.push("table");
     return bad"""
     return list(browser.execute_script(script))
 

@@ -159,7 +159,7 @@ def test_a_hostile_ledger_is_cleaned_and_stays_one_line(text: str) -> None:
         told = to_json([summary(f"file:///runs/{text[:300]}", head, Prices()), checkpoint_page(head, 0, {})])
         assert b"\n" not in told
         assert len(told) < 20_000
-        json.loads(told, parse_constant=lambda name: pytest.fail(name))
+        json.loads(told, parse_constant=pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -356,4 +356,6 @@ def test_the_token_file_is_private_and_the_server_ends_well(tmp_path: Path) -> N
     assert token.stat().st_mode & 0o777 == 0o600
     dashboard.process.send_signal(signal.SIGTERM)
     assert dashboard.process.wait(20) in (0, -signal.SIGTERM)
+    again = Dashboard(tmp_path, str(tmp_path))
+    assert again.end() == 0  # Ctrl-C is how a person ends it
     assert "Traceback" not in dashboard.log.read_text()

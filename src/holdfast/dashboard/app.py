@@ -37,7 +37,7 @@ def load_pages() -> dict[str, tuple[bytes, str, str]]:
     return found
 
 
-def make_app(watch: Watch, door: Door, ready: Callable[[], None] = lambda: None) -> App:
+def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None] = lambda: None) -> App:
     """The whole server as one ASGI application; ``ready`` is called when it starts to answer."""
     try:
         from starlette.applications import Starlette
@@ -46,7 +46,7 @@ def make_app(watch: Watch, door: Door, ready: Callable[[], None] = lambda: None)
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "holdfast[dashboard]"'
         ) from error
-    desk = _Desk(watch, door, Stream(watch))
+    desk = _Desk(watch, door, stream)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

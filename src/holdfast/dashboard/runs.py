@@ -217,7 +217,7 @@ def _state(head: Head) -> str:
 def _cause(row: AttemptRow) -> str | None:
     if row.outcome == "lost":
         return "killed without warning" if row.cause in (None, "unknown") else f"killed ({row.cause})"
-    return "a signal that gave no cause" if row.cause == "unknown" else row.cause
+    return "a signal, cause unknown" if row.cause == "unknown" else row.cause
 
 
 def _end(attempts: tuple[AttemptRow, ...], number: int) -> float | None:

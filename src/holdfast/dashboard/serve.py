@@ -7,9 +7,11 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 from holdfast.dashboard.app import make_app
 from holdfast.dashboard.gate import LOOPBACK, Door
+from holdfast.dashboard.stream import Stream
 from holdfast.dashboard.watch import Sources, Watch
 from holdfast.errors import MissingExtraError, SettingError, UsageError
 
@@ -72,7 +74,9 @@ def serve(sources: Sources, door: Door, listener: socket.socket, ready: Callable
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "holdfast[dashboard]"'
         ) from error
-    app = make_app(Watch(sources), door, ready)
+    watch = Watch(sources)
+    stream = Stream(watch)
+    app = make_app(watch, door, stream, ready)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -88,4 +92,15 @@ def serve(sources: Sources, door: Door, listener: socket.socket, ready: Callable
         h11_max_incomplete_event_size=16 << 10,
     )
 
-    uvicorn.Server(config).run([listener])
+    server = uvicorn.Server(config)
+    leave = server.handle_exit
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stream.end_soon()
+        leave(number, frame)
+
+    server.handle_exit = end
+    try:
+        server.run([listener])
+    except KeyboardInterrupt:  # uvicorn hands the signal on when it is done; for a server that is a good end
+        pass

@@ -26,6 +26,7 @@ class Stream:
         self._viewers: set[asyncio.Queue[bytes | None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._verified = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def full(self) -> bool:
@@ -36,6 +37,7 @@ class Stream:
         """One viewer's stream; it ends when the server does."""
         inbox: asyncio.Queue[bytes | None] = asyncio.Queue(_BEHIND)
         self._viewers.add(inbox)
+        self._loop = asyncio.get_running_loop()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
         try:
@@ -70,6 +72,14 @@ class Stream:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        self._end_all()
+
+    def end_soon(self) -> None:
+        """End every stream, from a signal handler: a server that waits for its viewers to leave would wait for long."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end_all)
+
+    def _end_all(self) -> None:
         for inbox in list(self._viewers):
             while not inbox.empty():
                 inbox.get_nowait()

@@ -82,7 +82,7 @@ export function stack(parts, label) {
 
 // points: [x seconds, y, class?]; x is an instant
 export function line(points, { label, format, height = 150, joined = true }) {
-  const width = 560, left = 58, bottom = 20, top = 8;
+  const width = Math.max(280, Math.min(560, document.documentElement.clientWidth - 72)), left = 58, bottom = 20, top = 8;
   const drawing = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   if (!points.length) return el("p", { class: "quiet" }, "Nothing measured yet.");
   const xs = points.map((point) => point[0]);

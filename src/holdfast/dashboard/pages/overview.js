@@ -41,7 +41,7 @@ function runRow(row, window, now) {
   const state = el("div", {}, chip(row.state));
   const step = el("div", { class: "step" });
   const cost = el("div", { class: "cost" });
-  const lane = el("div", {});
+  const lane = el("div", { class: "span" });
   const node = el("li", { "data-run": row.id }, el("div", { class: "name" }, link, sub), state, step, lane, cost);
   const update = (row, window, now) => {
     setText(sub, row.trouble || row.where || (row.saved_at ? `saved ${ago(row.saved_at, now)}` : "nothing saved yet"));
@@ -65,7 +65,7 @@ export function queueCard(queue) {
   const left = depth ? depth.ready + depth.delayed + depth.leased : 0;
   const all = depth ? left + depth.done + depth.dead : 0;
   const facts = depth ? [["Left", count(left)], ["Done", `${count(depth.done)} of ${count(all)}`],
-    ["Throughput", queue.per_second === null ? "–" : `${queue.per_second >= 10 ? queue.per_second.toFixed(0) : queue.per_second.toFixed(1)} /s`],
+    ["Throughput", queue.per_second === null ? "–" : `${queue.per_second >= 10 || !queue.per_second ? queue.per_second.toFixed(0) : queue.per_second.toFixed(1)} /s`],
     ["Oldest open item", left ? `at least ${duration(queue.oldest_seconds)}` : "–"], ["Dead letters", count(depth.dead)]] : [];
   return el("section", { class: "card", "data-queue": queue.id },
     el("header", {}, el("h2", {}, el("a", { href: `#/queue/${queue.id}`, "data-focus": `queue-${queue.id}` }, queue.name)),

@@ -22,8 +22,8 @@ function deadLetters(queue, state) {
   });
   const rows = queue.dead.map((item) => {
     const last = item.reason.trim().split("\n").pop() || "no reason recorded";
-    return el("tr", {}, el("th", { scope: "row" }, el("code", {}, item.key)), el("td", {}, count(item.failures)),
-      el("td", {}, el("details", { "data-key": item.key }, el("summary", { "data-focus": `why-${item.key}` }, last), el("pre", {}, item.reason), el("pre", {}, item.payload))),
+    return el("tr", {}, el("th", { scope: "row", class: "wrap" }, el("code", {}, item.key)), el("td", {}, count(item.failures)),
+      el("td", { class: "wrap" }, el("details", { "data-key": item.key }, el("summary", { "data-focus": `why-${item.key}` }, last), el("pre", {}, item.reason), el("pre", {}, item.payload))),
       el("td", {}, state.actions ? el("button", { class: "small", type: "button", "data-focus": `retry-${item.key}`, "aria-label": `Retry ${item.key}`, on: { click: () => retry([item.key], item.key) } }, "Retry") : ""));
   });
   return el("section", { class: "card", id: "dead" }, el("header", {}, el("h2", {}, "Dead letters"), el("span", { class: "quiet" }, all > rows.length ? `${count(rows.length)} of ${count(all)}` : count(all)),

@@ -13,7 +13,7 @@ function facts(run) {
     ["Last taken by", run.last_cause || "–"], ["Useful share", percent(money.goodput)], ["Spent", usd(money.spent_usd)],
     ["Per step", money.usd_per_step === null ? "–" : money.usd_per_step < 1e-4 ? `$${(money.usd_per_step * 1e6).toFixed(2)} a million` : `$${money.usd_per_step.toPrecision(3)}`],
   ];
-  return el("dl", { class: "facts" }, items.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  return el("dl", { class: "facts four" }, items.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 function attempts(run) {
@@ -27,7 +27,7 @@ function attempts(run) {
       return el("tr", { "data-attempt": row.attempt }, el("th", { scope: "row" }, String(row.attempt)), el("td", {}, clock(row.started_at)), el("td", {}, lasted),
         el("td", {}, row.steps ? `${count(row.first_step)}–${count(row.last_step)}` : "none kept"), el("td", {}, chip(row.outcome), " ", el("span", { class: "sub" }, row.outcome === "lost" ? "" : row.cause || "")),
         el("td", {}, row.steps ? count(row.last_step) : "–"), el("td", {}, row.safe_seconds === null ? "–" : duration(row.safe_seconds)),
-        el("td", {}, row.outcome === "running" ? "–" : lost), el("td", {}, [row.machine, row.capacity, row.zone].filter(Boolean).join(", ") || "–"), el("td", {}, usd(row.usd)));
+        el("td", {}, row.outcome === "running" ? "–" : lost), el("td", { class: "wrap" }, [row.machine, row.capacity, row.zone].filter(Boolean).join(", ") || "–"), el("td", {}, usd(row.usd)));
     })));
   const hidden = run.attempts.length - rows.length + (run.folded.attempts || 0);
   return el("section", { class: "card" }, el("header", {}, el("h2", {}, "Attempts"), hidden ? el("span", { class: "quiet" }, `the last ${rows.length}; ${count(hidden)} before them`) : null),
@@ -62,7 +62,7 @@ function checkpoints(run, page, state, turn) {
   const rows = page.rows.map((row) => el("tr", {},
     el("th", { scope: "row" }, count(row.step)), el("td", {}, String(row.attempt)), el("td", { class: "right" }, row.counter_only ? "counter only" : bytes(row.bytes)), el("td", {}, row.ranks > 1 ? String(row.ranks) : "–"),
     el("td", {}, ago(row.committed_at, run.now)),
-    el("td", {}, row.counter_only ? "–" : chip(row.verdict), (row.damage || []).map((item) => el("div", { class: "sub trouble" }, `${item.file}: ${item.what}`))),
+    el("td", { class: "wrap" }, row.counter_only ? "–" : chip(row.verdict), (row.damage || []).map((item) => el("div", { class: "sub trouble" }, `${item.file}: ${item.what}`))),
     el("td", {}, state.actions && !row.counter_only && row.verdict !== "checking" ? el("button", { class: "small", type: "button", "data-focus": `verify-${row.name}`, "aria-label": `Verify the checkpoint of step ${row.step}`, on: {
       click: () => perform({ title: `Verify step ${count(row.step)}?`, text: `Reads all ${bytes(row.bytes)} of it.`, verb: "Verify", path: `/api/runs/${run.id}/verify`, body: { name: row.name } }),
     } }, "Verify") : "")));
