@@ -58,7 +58,7 @@ def test_step_attempt_kill_and_notice_appear_by_themselves(browser: Any, tmp_pat
             processes.append(train(runs / "llm-7"))
             eventually(lambda: "llm-7" in text(browser, ".runs"))
             eventually(lambda: re.search(r"attempt 1\b", text(browser, ".runs")))
-            first = eventually(lambda: re.search(r"([\d,]+) of 100,000 steps", text(browser, ".runs")))
+            first = eventually(lambda: re.search(r"([\d,]+) of 100,000", text(browser, ".runs")))
             eventually(lambda: f"{first[1]} of" not in text(browser, ".runs"))  # the step moves on, nobody reloads
             browser.execute_script("window.notReloaded = true")
 

@@ -359,3 +359,14 @@ def test_the_token_file_is_private_and_the_server_ends_well(tmp_path: Path) -> N
     again = Dashboard(tmp_path, str(tmp_path))
     assert again.end() == 0  # Ctrl-C is how a person ends it
     assert "Traceback" not in dashboard.log.read_text()
+
+
+def test_a_ledger_with_wrong_types_harms_neither_the_page_nor_the_other_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "good")
+    odd = row(1, useful_seconds="x", started_at=["y"], usd_per_hour={"z": 1}, safe_seconds="soon", machine=7)
+    write_run(tmp_path / "odd", odd, row(2, lost_seconds=None, cause=["c"]))
+    watch = Watch(Sources((f"file://{tmp_path}",)))
+    watch.refresh()
+    assert {item["name"]: item["trouble"] for item in watch.overview()["runs"]} == {"good": None, "odd": None}
+    assert to_json(watch.run(identify(f"file://{tmp_path}/odd")))
+    watch.close()

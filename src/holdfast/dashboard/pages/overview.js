@@ -51,7 +51,7 @@ function runRow(row, window, now) {
       const total = row.total_steps;
       const bar = el("div", { class: "progress", role: "progressbar", "aria-label": `Progress of ${row.name}`, "aria-valuemin": 0, "aria-valuemax": total || 1, "aria-valuenow": row.step + 1 }, el("i"));
       bar.firstChild.style.width = total ? `${Math.min(100, ((row.step + 1) / total) * 100)}%` : "0";
-      fill(step, el("span", { class: "number" }, `${count(row.step + 1)}${total ? ` of ${count(total)}` : ""} steps`), total ? bar : null, el("div", { class: "sub" }, `attempt ${row.attempt}`));
+      fill(step, el("span", { class: "number" }, `${count(row.step + 1)}${total ? ` of ${count(total)}` : ""}`), total ? bar : null, el("div", { class: "sub" }, `steps, attempt ${row.attempt}`));
       fill(lane, strip(row, window, now));
       fill(cost, usd(row.money.spent_usd), el("div", { class: "sub" }, row.money.goodput === null ? "" : `${percent(row.money.goodput)} useful`));
     }

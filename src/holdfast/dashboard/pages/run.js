@@ -19,15 +19,15 @@ function facts(run) {
 function attempts(run) {
   const rows = run.attempts.slice(-SHOWN);
   const table = el("table", {}, el("caption", {}, "What each attempt did, what took it away, what was saved and lost"),
-    el("thead", {}, el("tr", {}, ["#", "started", "lasted", "steps", "ended by", "saved at step", "safe after", "lost", "machine", "cost"].map((name) => el("th", { scope: "col" }, name)))),
+    el("thead", {}, el("tr", {}, ["#", "started", "lasted", "steps saved", "ended by", "safe after", "lost", "machine", "cost"].map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", {}, [...rows].reverse().map((row) => {
       const end = row.ended_at ?? (row.outcome === "running" ? run.now : null);
       const lost = row.unaccounted_seconds ? `≤ ${duration(row.unaccounted_seconds)}` : row.lost_seconds ? duration(row.lost_seconds) : "nothing";
       const lasted = end === null || row.started_at === null ? "–" : `${row.end_known ? "" : "≤ "}${duration(end - row.started_at)}`;
       return el("tr", { "data-attempt": row.attempt }, el("th", { scope: "row" }, String(row.attempt)), el("td", {}, clock(row.started_at)), el("td", {}, lasted),
-        el("td", {}, row.steps ? `${count(row.first_step)}–${count(row.last_step)}` : "none kept"), el("td", {}, chip(row.outcome), " ", el("span", { class: "sub" }, row.outcome === "lost" ? "" : row.cause || "")),
-        el("td", {}, row.steps ? count(row.last_step) : "–"), el("td", {}, row.safe_seconds === null ? "–" : duration(row.safe_seconds)),
-        el("td", {}, row.outcome === "running" ? "–" : lost), el("td", { class: "wrap" }, [row.machine, row.capacity, row.zone].filter(Boolean).join(", ") || "–"), el("td", {}, usd(row.usd)));
+        el("td", {}, row.steps ? `${count(row.first_step)}–${count(row.last_step)}` : "none"), el("td", {}, chip(row.outcome), " ", el("span", { class: "sub" }, row.outcome === "lost" ? "" : row.cause || "")),
+        el("td", {}, row.safe_seconds === null ? "–" : duration(row.safe_seconds)),
+        el("td", {}, row.outcome === "running" ? "–" : lost), el("td", {}, row.machine || "–", el("div", { class: "sub" }, [row.capacity, row.zone].filter(Boolean).join(", "))), el("td", {}, usd(row.usd)));
     })));
   const hidden = run.attempts.length - rows.length + (run.folded.attempts || 0);
   return el("section", { class: "card" }, el("header", {}, el("h2", {}, "Attempts"), hidden ? el("span", { class: "quiet" }, `the last ${rows.length}; ${count(hidden)} before them`) : null),
@@ -50,7 +50,7 @@ function charts(run) {
 function money(run) {
   const bill = run.money;
   const parts = [["useful", bill.useful_seconds, "useful work"], ["save", bill.save_seconds, "waiting for saves"], ["lostpart", bill.lost_seconds, "lost"], ["other", bill.other_seconds, "start-up and the rest"]];
-  const items = [["Spent", usd(bill.spent_usd)], ["The same on demand", usd(bill.on_demand_usd)], ["Saved", usd(bill.saved_usd)], ["Lost to interruptions", usd(bill.lost_usd)],
+  const items = [["Spent", usd(bill.spent_usd)], ["The same on demand", usd(bill.on_demand_usd)], ["Saved", usd(bill.saved_usd)], ["Lost, and starting again", usd(bill.lost_usd)],
     ["Around kills, at most", duration(bill.unaccounted_seconds)], ["Without a known price", duration(bill.unpriced_seconds)]];
   return el("section", { class: "card" }, el("header", {}, el("h2", {}, "Time and money"), el("span", { class: "quiet" }, `${duration(bill.paid_seconds)} paid`)),
     stack(parts, parts.map(([, seconds, text]) => `${duration(seconds)} ${text}`).join(", ")),
