@@ -11,14 +11,15 @@ from holdfast.cli.main import add_output
 from holdfast.errors import UsageError
 
 _SPEC = """\
-# What `holdfast plan` reads. Editors: holdfast plan --schema prints the JSON Schema.
+# What `holdfast plan` and `holdfast render` read. Editors: holdfast plan --schema prints the JSON Schema.
 name: {name}
 kind: {kind}                     # train, batch, sweep or serve
 image: us-docker.pkg.dev/PROJECT/REPOSITORY/{name}:v1
 command: [{command}]
 
 accelerator:
-  type: {accelerator}                      # a100-40gb, a100-80gb, b200, h100, h100-mega, h200 or l4
+  type: {accelerator}                      # l4, t4, a100-40gb, a100-80gb, h100, h100-mega, h200, b200,
+                                # rtx-pro-6000, tpu-v5e or tpu-v6e
   count: {count}                      # per node
 nodes: 1                        # nodes that must run together
 
@@ -109,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
     first = "python train.py" if args.kind == "train" else "holdfast enqueue --queue sqlite:///work.db items.jsonl"
     print(f"next: cd {target} && {first}")
     print("      holdfast plan -f holdfast.yaml")
+    print("      holdfast render -f holdfast.yaml -d deploy")
     return 0
 
 
