@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.dashboard")
 
 _MOST_BYTES = 256 << 10
+_MOST_DRAINED = 8 << 20
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -150,11 +151,15 @@ class _Desk:
 
 
 async def _body(request: Request) -> dict[str, Any] | None:
-    data = b""
+    data, size = b"", 0
     async for chunk in request.stream():
-        data += chunk
-        if len(data) > _MOST_BYTES:
+        size += len(chunk)
+        if size > _MOST_DRAINED:
             return None
+        if size <= _MOST_BYTES:  # the rest is read and dropped: whoever is still sending does not hear an answer
+            data += chunk
+    if size > _MOST_BYTES:
+        return None
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
