@@ -44,7 +44,7 @@ class Sources:
     fleet: Fleet | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Run:
     url: str
     store: Store
@@ -118,7 +118,7 @@ class Watch:
         changed = [run for run, new in zip(changed, map(self._read, changed), strict=True) if new]
         changed += [run for run, new in zip(far, self._readers.map(self._read, far), strict=True) if new]
         for run in due:
-            run.next_look = now + (_LOCAL_SECONDS if run in local else _BUCKET_SECONDS) * 0.9
+            run.next_look = now + (_LOCAL_SECONDS if run.url.startswith("file:") else _BUCKET_SECONDS) * 0.9
         return changed
 
     def _is_new(self, run: _Run) -> bool:
