@@ -23,6 +23,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
     Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
     Command("bill", "holdfast.cli.bill", "Runs", "what a run has cost, per useful step"),
+    Command("dashboard", "holdfast.cli.dashboard", "Runs", "runs, checkpoints, queues and money in a browser"),
+    Command(
+        "metrics", "holdfast.cli.metrics", "Runs", "what Prometheus can scrape; a Grafana dashboard and alert rules"
+    ),
     Command("enqueue", "holdfast.cli.enqueue", "Batch", "put items into a queue, once per key"),
     Command("work", "holdfast.cli.work", "Batch", "run workers: lease, compute, record, acknowledge"),
     Command("queue", "holdfast.cli.queue", "Batch", "what is left, what died and why, another try"),
