@@ -1,0 +1,114 @@
+"""The run that nobody interrupts, twice: what it leaves is the truth, and what it does tells where to interrupt.
+
+The second one tells what differs by itself, so that no interruption is blamed for a time stamp.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from holdfast.errors import UsageError
+from holdfast.rehearse import confine
+from holdfast.rehearse.attempt import Attempt
+from holdfast.rehearse.compare import Comparison
+from holdfast.rehearse.copies import remove
+from holdfast.rehearse.facts import AttemptFact, BaselineFact
+from holdfast.rehearse.plan import Point, Profile
+from holdfast.rehearse.trial import Setting, Stopped, prepare, surroundings
+
+
+class Baseline(NamedTuple):
+    """What the uninterrupted run has taught."""
+
+    fact: BaselineFact
+    profile: Profile
+    work: str
+    comparison: Comparison
+    why_no_namespace: str
+    watched: bool
+
+
+class _Seen(NamedTuple):
+    fact: AttemptFact
+    events: dict[tuple[str, Point], int]
+    handles_term: bool
+    why_no_namespace: str
+    watched: bool
+
+
+def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
+    """Both runs, side by side where trials will run side by side too."""
+    labels = (f"{token}-baseline", f"{token}-baseline-again")
+    with ThreadPoolExecutor(2 if parallel > 1 else 1) as pool:
+        futures = [pool.submit(_run, setting, label, learn=label == labels[0]) for label in labels]
+        learned, timed = (future.result() for future in futures)
+    work, again = (os.path.join(setting.base, label, "work") for label in labels)
+    setting.comparison.check_baseline(work, setting.environment)
+    comparison = setting.comparison.learn(work, again)
+    remove(os.path.join(setting.base, labels[1]))
+    return Baseline(
+        fact=_fact(learned.fact, timed.fact),
+        profile=_profile(learned, timed),
+        work=work,
+        comparison=comparison,
+        why_no_namespace=learned.why_no_namespace,
+        watched=learned.watched,
+    )
+
+
+def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
+    folder = os.path.join(setting.base, label)
+    prepare(setting, folder)
+    attempt = Attempt(1, surroundings(setting, folder, label, None, 1), None, None, learn=learn)
+    try:
+        while not attempt.tick():
+            if setting.stop.is_set():
+                raise Stopped
+            if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)):
+                break
+    finally:
+        fact = attempt.close()
+    confine.check_refused(attempt.watcher.refused)
+    if attempt.program.start_error is not None:
+        reason = os.strerror(attempt.program.start_error)
+        raise UsageError(f"cannot start {setting.command[0]!r}: {reason}")
+    if fact.code != 0:
+        said = f": {fact.last_words}" if fact.last_words else ""
+        raise UsageError(
+            f"without any interruption the command leaves with {fact.code}{said}",
+            help="rehearse a command that succeeds by itself; it runs in a copy of the current directory",
+        )
+    return _Seen(
+        fact=fact,
+        events=dict(attempt.watcher.counts),
+        handles_term=attempt.handles_term,
+        why_no_namespace=attempt.program.why_not or "",
+        watched=attempt.program.listener_given,
+    )
+
+
+def _fact(learned: AttemptFact, timed: AttemptFact) -> BaselineFact:
+    return BaselineFact(
+        seconds=min(learned.seconds, timed.seconds),
+        cpu_seconds=min(learned.cpu_seconds, timed.cpu_seconds),
+        write_calls=min(learned.write_calls, timed.write_calls),
+        written_bytes=min(learned.written_bytes, timed.written_bytes),
+        first_write_seconds=_first_write(learned, timed),
+        last_words=learned.last_words,
+    )
+
+
+def _first_write(learned: AttemptFact, timed: AttemptFact) -> float:
+    known = [fact.first_write_seconds for fact in (learned, timed) if fact.first_write_seconds is not None]
+    return min(known, default=min(learned.seconds, timed.seconds))
+
+
+def _profile(learned: _Seen, timed: _Seen) -> Profile:
+    return Profile(
+        seconds=min(learned.fact.seconds, timed.fact.seconds),
+        first_write_seconds=_first_write(learned.fact, timed.fact),
+        handles_term=learned.handles_term or timed.handles_term,
+        events=learned.events,
+    )

@@ -1,0 +1,82 @@
+"""What was seen: attempts and trials as plain facts, from which the verdict is drawn and the reports are written."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.rehearse.compare import Difference
+from holdfast.rehearse.plan import Kill, Kind, TrialPlan
+
+
+class AttemptFact(NamedTuple):
+    """One life of the program."""
+
+    number: int
+    began_seconds: float
+    """Since the trial began."""
+    seconds: float
+    ran_seconds: float
+    """Until it was interrupted; all of it if it was not."""
+    code: int
+    """As a shell says it: 128 + n when a signal ended it."""
+    kill: Kill | None = None
+    delivered: bool = False
+    """Whether the kill came before the program had ended."""
+    noticed: bool = False
+    """Whether SIGTERM reached a handler."""
+    overran: bool = False
+    """Whether SIGKILL was needed at the end of the grace."""
+    safe_seconds: float | None = None
+    """From SIGTERM to its end by itself."""
+    first_write_seconds: float | None = None
+    cpu_seconds: float = 0.0
+    write_calls: int = 0
+    written_bytes: int = 0
+    timed_out: bool = False
+    last_words: str = ""
+    at: str = ""
+    """What it was doing when it was interrupted."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was taken away before its end."""
+        return self.delivered
+
+    @property
+    def kind(self) -> Kind | None:
+        return self.kill.kind if self.kill is not None and self.delivered else None
+
+
+class TrialFact(NamedTuple):
+    """All lives of the program in one directory."""
+
+    plan: TrialPlan
+    attempts: tuple[AttemptFact, ...]
+    seconds: float
+    finished: bool
+    """Whether an attempt that nobody interrupted left with 0, or one that was had all its work done."""
+    differences: tuple[Difference, ...] = ()
+    unfinished_zero: tuple[Difference, ...] = ()
+    """What was missing when an interrupted attempt left with 0."""
+    gave_up: str = ""
+    """Why the controller stopped starting it again."""
+    overwrote: tuple[str, ...] = ()
+    """Files of the replacement that the old attempt has replaced."""
+    wrote_after_replaced: bool = False
+    """Whether the old attempt wrote anything after its replacement had begun."""
+
+    @property
+    def delivered(self) -> list[Kill]:
+        """The kills that came in time."""
+        return [attempt.kill for attempt in self.attempts if attempt.kill is not None and attempt.delivered]
+
+
+class BaselineFact(NamedTuple):
+    """The uninterrupted run."""
+
+    seconds: float
+    cpu_seconds: float
+    write_calls: int
+    written_bytes: int
+    first_write_seconds: float
+    last_words: str = ""

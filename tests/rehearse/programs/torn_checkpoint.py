@@ -1,0 +1,36 @@
+"""Wrong: writes its checkpoint in place; a kill in between leaves a file that it cannot read."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+STEPS = 25
+
+state = {"step": 0, "sum": 0}
+if os.path.exists("state.json"):
+    with open("state.json") as file:
+        state = json.load(file)
+
+
+def save():
+    with open("state.json", "w") as file:
+        json.dump(state, file)
+
+
+while state["step"] < STEPS:
+    time.sleep(0.04)
+    state["sum"] = state["sum"] * 31 % 1000003 + state["step"]
+    state["step"] += 1
+    if state["step"] % 5 == 0:
+        save()
+    if told:
+        save()
+        sys.exit(75)
+
+with open("result.tmp", "w") as file:
+    file.write(f"{state['sum']}\n")
+os.replace("result.tmp", "result.txt")
