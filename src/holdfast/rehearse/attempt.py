@@ -13,7 +13,7 @@ from holdfast.rehearse.copies import break_link
 from holdfast.rehearse.facts import AttemptFact
 from holdfast.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
 from holdfast.rehearse.polling import Poller
-from holdfast.rehearse.syscalls import build_filter
+from holdfast.rehearse.syscalls import build_filter, is_calling
 from holdfast.rehearse.watching import GO_ON, HOLD, Event, Reaction, Watcher
 from holdfast.runtime.namespace import Options, Started, notices, start
 from holdfast.runtime.process_tree import send_signal
@@ -21,6 +21,9 @@ from holdfast.runtime.process_tree import send_signal
 _TICK_SECONDS = 0.01
 _TAIL_BYTES = 4000
 _RESUME_LEAST_SECONDS = 0.05
+_SURE_LOOKS = 3
+_PATIENCE_SECONDS = 1.0
+_SETTLE_SECONDS = 0.1
 
 
 class Surroundings(NamedTuple):
@@ -62,7 +65,8 @@ class Attempt:
         self._timed_out = False
         self._frozen = False
         self._ended_at: float | None = None
-        self.handles_term = False
+        self._noticing = 0
+        self._due_since: float | None = None
         self.held_path = ""
         self._log = os.path.join(surroundings.folder, f"attempt-{number}.log")
         self.began_at = time.monotonic()
@@ -94,6 +98,16 @@ class Attempt:
             before_write=break_link,
         )
 
+    @property
+    def age_seconds(self) -> float:
+        """Since its start."""
+        return time.monotonic() - self.began_at
+
+    @property
+    def handles_term(self) -> bool:
+        """Whether its first process handles SIGTERM or waits for it; a shell blocks signals for moments only."""
+        return self._noticing >= _SURE_LOOKS
+
     # -- when
 
     def _react(self, event: Event) -> Reaction:
@@ -106,14 +120,19 @@ class Attempt:
         else:
             due = isinstance(kill.moment, AtResume)
         if not due or not self._ready_for(kill):
+            self._due_since = self._due_since or (time.monotonic() if due else None)
             return GO_ON
         return self._fire(kill, f"{event.point} of {event.path}", event)
 
     def _ready_for(self, kill: Kill) -> bool:
         """A handler that the program is still about to install is waited for: it is late, not missing."""
-        if kill.kind not in (Kind.TERM, Kind.OVERLAP) or self._profile is None or not self._profile.handles_term:
+        profile = self._profile
+        if kill.kind not in (Kind.TERM, Kind.OVERLAP) or profile is None or not profile.handles_term:
             return True
-        return notices(self.program.pid, signal.SIGTERM)
+        if notices(self.program.pid, signal.SIGTERM):
+            return True
+        patience = _PATIENCE_SECONDS + 2 * profile.first_write_seconds
+        return self._due_since is not None and time.monotonic() - self._due_since > patience
 
     def _due_at(self) -> float:
         kill, profile = self._kill, self._profile
@@ -140,6 +159,10 @@ class Attempt:
                 return HOLD
             case Kind.TERM | Kind.OVERLAP:
                 self._noticed = notices(pid, signal.SIGTERM)
+                if event is None:
+                    self._settle()
+                elif self.program.listener_kind != "killable":
+                    return Reaction(then=lambda: send_signal(pid, signal.SIGTERM))
                 if self._noticed:
                     send_signal(pid, signal.SIGTERM)
                 return GO_ON
@@ -148,6 +171,12 @@ class Attempt:
                 self._frozen = True
                 self.program.freeze()
                 return HOLD
+
+    def _settle(self) -> None:
+        """Wait until no call is on its way to us: a signal would break it off as no kernel does on its own."""
+        until = time.monotonic() + _SETTLE_SECONDS
+        while isinstance(self.watcher, Watcher) and is_calling(self.program.pid) and time.monotonic() < until:
+            time.sleep(0.0002)
 
     def tick(self, *, alone: bool = True) -> bool:
         """Do what is due; true once the program has ended. ``alone``: the grace is watched here, not by the trial."""
@@ -159,10 +188,13 @@ class Attempt:
             self._ended_at = time.monotonic()
             return True
         if not self.handles_term:
-            self.handles_term = notices(self.program.pid, signal.SIGTERM)
+            self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
         now = time.monotonic()
-        if self._kill is not None and self._fired_at is None and now >= self._due_at() and self._ready_for(self._kill):
-            self._fire(self._kill, f"{now - self.began_at:.2f} s after its start", None)
+        if self._kill is not None and self._fired_at is None:
+            if self._due_since is None and now >= self._due_at():
+                self._due_since = now
+            if self._due_since is not None and self._ready_for(self._kill):
+                self._fire(self._kill, f"{now - self.began_at:.2f} s after its start", None)
         if alone and self._kill is not None and self._fired_at is not None and not self._frozen:
             self.enforce_grace(self._fired_at)
         if now - self.began_at > self._around.limit_seconds and not self._timed_out and not self._frozen:

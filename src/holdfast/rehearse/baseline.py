@@ -6,6 +6,7 @@ The second one tells what differs by itself, so that no interruption is blamed f
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from holdfast.rehearse.copies import remove
 from holdfast.rehearse.facts import AttemptFact, BaselineFact
 from holdfast.rehearse.plan import Point, Profile
 from holdfast.rehearse.trial import Setting, Stopped, prepare, surroundings
+
+
+_STEADY_SHARE = 0.1
 
 
 class Baseline(NamedTuple):
@@ -36,6 +40,7 @@ class _Seen(NamedTuple):
     handles_term: bool
     why_no_namespace: str
     watched: bool
+    steady: bool
 
 
 def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
@@ -49,7 +54,7 @@ def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
     comparison = setting.comparison.learn(work, again)
     remove(os.path.join(setting.base, labels[1]))
     return Baseline(
-        fact=_fact(learned.fact, timed.fact),
+        fact=_fact(learned, timed),
         profile=_profile(learned, timed),
         work=work,
         comparison=comparison,
@@ -62,8 +67,10 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
     folder = os.path.join(setting.base, label)
     prepare(setting, folder)
     attempt = Attempt(1, surroundings(setting, folder, label, None, 1), None, None, learn=learn)
+    calls: list[tuple[float, int]] = []
     try:
         while not attempt.tick():
+            calls.append((attempt.age_seconds, attempt.program.calls_so_far()))
             if setting.stop.is_set():
                 raise Stopped
             if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)):
@@ -85,19 +92,32 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
         events=dict(attempt.watcher.counts),
         handles_term=attempt.handles_term,
         why_no_namespace=attempt.program.why_not or "",
-        watched=attempt.program.listener_given,
+        watched=bool(attempt.program.listener_kind),
+        steady=is_steady(calls, fact.seconds),
     )
 
 
-def _fact(learned: AttemptFact, timed: AttemptFact) -> BaselineFact:
+def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
     return BaselineFact(
-        seconds=min(learned.seconds, timed.seconds),
-        cpu_seconds=min(learned.cpu_seconds, timed.cpu_seconds),
-        write_calls=min(learned.write_calls, timed.write_calls),
-        written_bytes=min(learned.written_bytes, timed.written_bytes),
-        first_write_seconds=_first_write(learned, timed),
-        last_words=learned.last_words,
+        seconds=min(learned.fact.seconds, timed.fact.seconds),
+        cpu_seconds=min(learned.fact.cpu_seconds, timed.fact.cpu_seconds),
+        write_calls=min(learned.fact.write_calls, timed.fact.write_calls),
+        first_write_seconds=_first_write(learned.fact, timed.fact),
+        steady=learned.steady or timed.steady,
     )
+
+
+def is_steady(calls: Sequence[tuple[float, int]], seconds: float) -> bool:
+    """Whether the program writes as it works, so that what it has written tells how far it is.
+
+    That the middle of its writes takes a share of its time, whatever it needed to get ready.
+    """
+    most = max((count for _, count in calls), default=0)
+    if most < 2:
+        return False
+    begin = next(at for at, count in calls if count >= 0.1 * most and count)
+    end = next(at for at, count in calls if count >= 0.9 * most)
+    return end - begin >= _STEADY_SHARE * seconds
 
 
 def _first_write(learned: AttemptFact, timed: AttemptFact) -> float:

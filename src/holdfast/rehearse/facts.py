@@ -77,6 +77,6 @@ class BaselineFact(NamedTuple):
     seconds: float
     cpu_seconds: float
     write_calls: int
-    written_bytes: int
     first_write_seconds: float
-    last_words: str = ""
+    steady: bool = False
+    """Whether it writes as it works, so that the number of its writes tells how far an attempt has come."""

@@ -198,7 +198,11 @@ class _Rehearsal:
         if ordered:
             self._progress("looking for the smallest schedule that fails")
         futures = [pool.submit(shrink, reason, fact.plan, run_again) for reason, fact in ordered]
-        return [reason for future in futures if (reason := future.result()) is not None]
+        small: dict[str, Reason] = {}
+        for future in futures:
+            for reason in future.result():
+                small.setdefault(reason.code, reason)
+        return [small[code] for code in CODES if code in small]
 
     def _notes(self, facts: Sequence[TrialFact], baseline: Baseline) -> Iterator[str]:
         if self._options.comparison.is_empty:

@@ -35,7 +35,8 @@ def _lines(result: Result, flags: Sequence[str]) -> Iterator[str]:
     yield ""
     scale = max((trial.seconds for trial in result.trials), default=1.0) or 1.0
     for trial in result.trials:
-        codes = [reason.code for reason in judge(result.baseline, trial)]
+        confirmed = {reason.code for reason in result.reasons}
+        codes = [reason.code for reason in judge(result.baseline, trial) if reason.code in confirmed]
         mark = ", ".join(codes) if codes else "ok"
         yield f"  {trial.plan.number:>3}  {timeline(trial, scale)}  {mark}"
     used = {fact.kind for trial in result.trials for fact in trial.attempts if fact.kind is not None}

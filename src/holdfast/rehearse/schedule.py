@@ -28,6 +28,7 @@ from holdfast.rehearse.plan import (
 _DANGER = (Point.FIRST_WRITE, Point.RENAME, Point.LATER_WRITE, Point.WRITE, Point.CHANGE, Point.OPEN)
 _REPLACING = (Point.RENAME, Point.OPEN, Point.WRITE, Point.CHANGE, Point.FIRST_WRITE)  # what a zombie does harm by
 _LATE = (0.62, 0.86)  # past half of the baseline, so that starting over shows
+_LATE_COUNT = (0.55, 0.92)  # the same for events, of which the first half may come early
 _LATER_SHARE = (0.02, 0.12)  # of the baseline, for kills after the first
 
 Row = tuple[Kind, Moment]
@@ -93,5 +94,5 @@ class _Aims:
             return kind, AtTime(self._chance.uniform(0.1, 0.95) if late else self._chance.uniform(*_LATER_SHARE))
         family, point = next(self._points[kind])
         count = self._events[family, point]
-        nth = max(1, round(count * self._chance.uniform(0.3, 0.9))) if late else 1
+        nth = max(1, round(count * self._chance.uniform(*_LATE_COUNT))) if late else 1
         return kind, AtEvent(family, point, nth)

@@ -99,8 +99,8 @@ def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
 def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
     """Whether the attempt that finished had to do everything again although much had been done; says how we know."""
     *earlier, last = trial.attempts
-    longest = max((attempt.ran_seconds for attempt in earlier), default=0.0)
-    if longest < _HALF * baseline.seconds or last.code != 0:
+    longest = max((_done_share(baseline, attempt) for attempt in earlier), default=0.0)
+    if longest < _HALF or last.code != 0:
         return ""
     wall = last.seconds / max(baseline.seconds, 1e-9)
     counted = _counted_share(baseline, last)
@@ -108,9 +108,17 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
     if not again:
         return ""
     return (
-        f"an attempt had run for {longest / baseline.seconds:.0%} of the baseline's {baseline.seconds:.1f} s, "
+        f"an attempt had done {longest:.0%} of the baseline's {baseline.seconds:.1f} s, "
         f"and the last one still needed {wall:.0%} of it"
     )
+
+
+def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
+    """How much an attempt had done when it was interrupted: by its writes where they tell, else by the clock."""
+    clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
+    if not baseline.steady or not baseline.write_calls:
+        return clock
+    return min(clock, attempt.write_calls / baseline.write_calls)
 
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:

@@ -40,9 +40,10 @@ class Event(NamedTuple):
 
 
 class Reaction(NamedTuple):
-    """What becomes of a held call."""
+    """What becomes of a held call, and what to do right after it was let go."""
 
     hold: bool = False
+    then: Callable[[], None] | None = None
 
 
 GO_ON = Reaction()
@@ -76,6 +77,7 @@ class Watcher:
         self._empty: set[str] = set()  # opened and emptied, nothing written yet
         self._emptied: set[str] = set()
         self._held: list[tuple[int, Event | None]] = []
+        self._then: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._stop_read, self._stop_write = os.pipe()
         self.counts: Counter[tuple[str, Point]] = Counter()
@@ -130,6 +132,9 @@ class Watcher:
         if verdict is None:
             return
         self._answer(call.id, verdict)
+        if self._then is not None:
+            then, self._then = self._then, None
+            then()
 
     def _answer(self, identity: int, error: int = 0) -> None:
         try:
@@ -162,7 +167,9 @@ class Watcher:
         self.last_event = event
         if self.first_event_seconds is None:
             self.first_event_seconds = event.at_seconds
-        if self._react(event).hold:
+        reaction = self._react(event)
+        self._then = reaction.then
+        if reaction.hold:
             with self._lock:
                 self._held.append((call.id, event if truncates or point is Point.RENAME else None))
             return None

@@ -137,7 +137,8 @@ def _hand_over_listener(channel: socket.socket, program: bytes) -> None:
                 _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             listener = _libc.syscall(number, _SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(filter_))
             if listener >= 0:
-                socket.send_fds(channel, [b'{"listener":true}\n'], [listener])
+                told = {"listener": "killable" if flags & _WAIT_KILLABLE else "plain"}
+                socket.send_fds(channel, [json.dumps(told).encode() + b"\n"], [listener])
                 os.close(listener)
                 return
     _say(channel, unwatched=os.strerror(ctypes.get_errno()))
@@ -159,7 +160,7 @@ def _keep(channel: socket.socket, pid: int, *, namespace: bool) -> int:
             os.kill(pid, signal.SIGKILL)
             break
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    written = _written(pid)  # asked of the dead, before they are buried
+    written = _written(1 if namespace else pid)  # asked of the dead, before they are buried; /proc is theirs
     _, status = os.waitpid(pid, 0)
     if not namespace:
         _end_orphans()

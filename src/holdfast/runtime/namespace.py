@@ -49,7 +49,8 @@ class Started:
         self.why_not = why_not
         self.listener: int | None = None
         """Where the calls that the filter holds up are told; asked for with ``Options.seccomp_filter``."""
-        self.listener_given = False
+        self.listener_kind = ""
+        """``killable`` where a signal does not disturb a call that we hold, ``plain`` on older kernels, or none."""
         self.unwatched = ""
         """Why there is no listener although one was asked for."""
         self.cpu_seconds = 0.0
@@ -98,6 +99,14 @@ class Started:
         """The host's numbers of every process of the program, the first one first."""
         return [] if self.poll() is not None else [self.pid, *below(self.pid)]
 
+    def calls_so_far(self) -> int:
+        """How often the first process has written by now; 0 where the kernel does not count it."""
+        try:
+            with open(f"/proc/{self.pid}/io", encoding="ascii") as file:
+                return next((int(line[6:]) for line in file if line.startswith("syscw:")), 0)
+        except (OSError, ValueError):
+            return 0
+
     def poll(self) -> int | None:
         """The exit code (negative: the signal that ended it), or None while it runs."""
         return self.wait(0.0)
@@ -126,7 +135,6 @@ class Started:
         data, descriptors, _, _ = socket.recv_fds(self._channel, 65536, 1)
         if descriptors:
             self.listener = descriptors[0]
-            self.listener_given = True
         self._heard += data
         refused = None
         while b"\n" in self._heard:
@@ -139,6 +147,7 @@ class Started:
             self.written_bytes = said.get("written_bytes", self.written_bytes)
             self.start_error = said.get("error", self.start_error)
             self.unwatched = said.get("unwatched", self.unwatched)
+            self.listener_kind = said.get("listener", self.listener_kind)
             refused = said.get("refused", refused)
         if not data and self._code is None:
             self._code = -signal.SIGKILL  # somebody ended the keeper, and the kernel the program with it

@@ -8,7 +8,8 @@ import time
 
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(True))
-STEPS = 25
+STEPS = int(os.environ.get("STEPS", "25"))
+PAUSE = 0.03
 
 state = {"step": 0, "sum": 0}
 if os.path.exists("state.json"):
@@ -22,7 +23,7 @@ def save():
 
 
 while state["step"] < STEPS:
-    time.sleep(0.04)
+    time.sleep(PAUSE)
     state["sum"] = state["sum"] * 31 % 1000003 + state["step"]
     state["step"] += 1
     if state["step"] % 5 == 0:
