@@ -69,9 +69,7 @@ ZOO = (
         frozenset({"grace-overrun"}),
         **SHORT_GRACE,  # type: ignore[arg-type]
     ),
-    Animal(
-        "exec_around_exits_zero", (PYTHON, "-m", "holdfast", "exec", "--", PYTHON, "exits_zero.py")
-    ),
+    Animal("exec_around_exits_zero", (PYTHON, "-m", "holdfast", "exec", "--", PYTHON, "exits_zero.py")),
     Animal("right_shell", ("bash", "right_shell.sh")),
     Animal("torn_shell", ("bash", "torn_shell.sh"), frozenset({"resume-crash"})),
     Animal("right_perl", ("perl", "right_perl.pl"), needs="perl"),

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.cli.main import FINDINGS, OK, add_output
@@ -52,16 +52,17 @@ def _what(parser: argparse.ArgumentParser) -> None:
         help="records by key: JSON lines, .csv, .tsv, or SQLite as FILE?table=NAME",
     )  # fmt: skip
     group.add_argument("--key", metavar="FIELD", help="what identifies a record; several with commas")
-    group.add_argument("--check", default="", metavar="CMD", help="a shell command that exits 0 when the result is right")
+    group.add_argument(
+        "--check", default="", metavar="CMD", help="a shell command that exits 0 when the result is right"
+    )
 
 
 def _how(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it is interrupted")
-    number = {"type": int, "metavar": "N"}
-    group.add_argument("--kills", default=_DEFAULTS.kills, help="per trial (default: %(default)s)", **number)
-    group.add_argument("--trials", default=_DEFAULTS.trials, help="how many (default: %(default)s)", **number)
+    _add_number(group, "kills", _DEFAULTS.kills, "per trial (default: %(default)s)")
+    _add_number(group, "trials", _DEFAULTS.trials, "how many (default: %(default)s)")
     group.add_argument("--seed", type=int, default=0, metavar="S", help="of the schedule (default: %(default)s)")
-    group.add_argument("--parallel", default=0, help="trials at a time (default: one per core)", **number)
+    _add_number(group, "parallel", 0, "trials at a time (default: one per core)")
     group.add_argument(
         "--grace", type=float, default=15.0, metavar="S", help="from SIGTERM to SIGKILL, in real seconds (default: 15)"
     )
@@ -73,16 +74,19 @@ def _how(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ephemeral", action="append", default=[], metavar="DIR", help="emptied between attempts: the node's own disk"
     )
-    group.add_argument(
-        "--backoff-limit", default=_DEFAULTS.backoff_limit, help="failures that the Job allows (default: %(default)s)",
-        **number,
-    )  # fmt: skip
+    _add_number(group, "backoff-limit", _DEFAULTS.backoff_limit, "failures that the Job allows (default: %(default)s)")
     group.add_argument(
         "--clock-jump", type=int, default=0, metavar="S",
         help="move the monotonic clock on by this much in every attempt, as another machine's (needs a namespace)",
     )  # fmt: skip
-    group.add_argument("--writable", action="append", default=[], metavar="DIR", help="may be written to although outside")
+    group.add_argument(
+        "--writable", action="append", default=[], metavar="DIR", help="may be written to although outside"
+    )
     group.add_argument("--no-namespace", action="store_true", help="do not ask for a PID namespace")
+
+
+def _add_number(group: argparse._ArgumentGroup, name: str, default: int, told: str) -> None:
+    group.add_argument(f"--{name}", type=int, default=default, metavar="N", help=told)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -140,7 +144,9 @@ def _options(arguments: argparse.Namespace) -> Options:
         raise UsageError("there is no command to rehearse", help="write: holdfast rehearse -- python train.py")
     for name, lowest in (("kills", 1), ("trials", 1), ("parallel", 0), ("backoff_limit", 0)):
         if getattr(arguments, name) < lowest:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)} is too small", help=f"use {lowest}")
+            raise UsageError(
+                f"--{name.replace('_', '-')} {getattr(arguments, name)} is too small", help=f"use {lowest}"
+            )
     for name in ("grace", "tolerance"):
         if not math.isfinite(getattr(arguments, name)) or getattr(arguments, name) < 0:
             raise UsageError(f"--{name} {getattr(arguments, name)} is no length", help="write it like 15 or 1e-6")
@@ -217,7 +223,7 @@ _TYPED: dict[str, object] = {
 }
 
 
-def _progress() -> object:
+def _progress() -> Callable[[str], None]:
     """One changing line on a terminal; nothing elsewhere."""
     if not sys.stderr.isatty():
         return lambda _: None

@@ -49,7 +49,13 @@ class Attempt:
     """From its start to its end; ``tick`` is called again and again by the trial."""
 
     def __init__(
-        self, number: int, surroundings: Surroundings, kill: Kill | None, profile: Profile | None, *, learn: bool = False
+        self,
+        number: int,
+        surroundings: Surroundings,
+        kill: Kill | None,
+        profile: Profile | None,
+        *,
+        learn: bool = False,
     ) -> None:
         """Without a profile this is a baseline: nothing is done to it; ``learn`` looks at every write."""
         self.number = number

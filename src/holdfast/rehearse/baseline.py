@@ -19,7 +19,6 @@ from holdfast.rehearse.facts import AttemptFact, BaselineFact
 from holdfast.rehearse.plan import Point, Profile
 from holdfast.rehearse.trial import Setting, Stopped, prepare, surroundings
 
-
 _STEADY_SHARE = 0.1
 
 

@@ -53,8 +53,9 @@ class Comparison(NamedTuple):
         for path, detail in self._named_files_differ(baseline, found):
             if path not in told:
                 differences.append(Difference("result-differs", path, detail))
-        if self.check and not differences and (detail := _check_fails(self.check, found, environment)):
-            differences.append(Difference("result-differs", "--check", detail))
+        if self.check and not differences:
+            said = _check_fails(self.check, found, environment)
+            differences += [] if said is None else [Difference("result-differs", "--check", said)]
         return differences
 
     def learn(self, baseline: str, again: str) -> Comparison:
@@ -106,7 +107,7 @@ def left_over(baseline: str, found: str) -> list[Difference]:
 
 
 def _matching(globs: Sequence[str], baseline: str, found: str) -> Iterator[str]:
-    """What the globs name in the baseline; in the other directory too, unless it is a leftover of a broken-off write."""
+    """What the globs name in the baseline, and in the other directory unless it is left of a broken-off write."""
     names: dict[str, None] = {}
     for glob in globs:
         if os.path.isabs(glob) or ".." in glob.split("/"):
@@ -119,7 +120,9 @@ def _matching(globs: Sequence[str], baseline: str, found: str) -> Iterator[str]:
                     names[relative] = None
                 elif path.is_dir():
                     names |= dict.fromkeys(
-                        os.path.join(relative, inner) for inner in files_below(str(path)) if not _TEMPORARY.search(inner)
+                        os.path.join(relative, inner)
+                        for inner in files_below(str(path))
+                        if not _TEMPORARY.search(inner)
                     )
     return iter(names)
 
@@ -187,7 +190,7 @@ def _check_fails(command: str, directory: str, environment: Mapping[str, str]) -
         ended = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=directory, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=_CHECK_SECONDS,
+            stderr=subprocess.STDOUT, timeout=_CHECK_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"{command!r} did not answer within {_CHECK_SECONDS:.0f} s"

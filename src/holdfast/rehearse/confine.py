@@ -14,9 +14,21 @@ from collections.abc import Mapping, Sequence
 from holdfast.errors import UsageError
 
 TRIAL = "{trial}"
-_REMOTE = re.compile(r"\b(gs|s3|s3a|postgres|postgresql|pubsub|https?|hdfs|abfss?|azure|mysql|redis|rediss|amqp|ftp)://", re.I)
+_REMOTE = re.compile(
+    r"\b(gs|s3|s3a|postgres|postgresql|pubsub|https?|hdfs|abfss?|azure|mysql|redis|rediss|amqp|ftp)://", re.I
+)
 _ALWAYS = ("/dev", "/proc", "/sys")
-_CACHES = ("/__pycache__/", "/.cache/", "/.npm/", "/.local/", "/.config/", "/.triton/", "/.nv/", "/.matplotlib/", "/.pki/")
+_CACHES = (
+    "/__pycache__/",
+    "/.cache/",
+    "/.npm/",
+    "/.local/",
+    "/.config/",
+    "/.triton/",
+    "/.nv/",
+    "/.matplotlib/",
+    "/.pki/",
+)
 _URL_VARIABLES = ("HOLDFAST_QUEUE", "HOLDFAST_SINK", "RUN_URL")
 
 

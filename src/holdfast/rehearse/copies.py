@@ -18,7 +18,9 @@ from holdfast.errors import UsageError
 _FICLONE = 0x40049409
 LINK_FROM_BYTES = 1 << 20
 # Tools' own directories: large, not written by the program, and reached through a link like everything outside.
-LINKED = frozenset({".git", ".hg", ".venv", "venv", "node_modules", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
+LINKED = frozenset(
+    {".git", ".hg", ".venv", "venv", "node_modules", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+)
 
 
 class Copier:
@@ -101,7 +103,7 @@ def break_link(path: str) -> None:
 def remove(path: str) -> None:
     """A directory and all below it, whatever modes the program has left there; absent is fine."""
 
-    def unlock(function: object, failed: str, _: object) -> None:
+    def unlock(_: object, failed: str, __: object) -> None:
         try:
             os.chmod(os.path.dirname(failed), 0o700)
             os.chmod(failed, 0o700)

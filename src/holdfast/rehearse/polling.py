@@ -1,4 +1,4 @@
-"""Watching by looking again and again, where system calls cannot be watched: later by a moment, and blind to renames."""
+"""Watching by looking again and again, where system calls cannot be watched: a moment late, and blind to renames."""
 
 from __future__ import annotations
 

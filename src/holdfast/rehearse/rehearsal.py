@@ -136,9 +136,7 @@ class _Rehearsal:
 
     def _plans(self, profile: Profile) -> list[TrialPlan]:
         options = self._options
-        plans = schedule(
-            profile, kinds=options.kinds, kills=options.kills, trials=options.trials, seed=options.seed
-        )
+        plans = schedule(profile, kinds=options.kinds, kills=options.kills, trials=options.trials, seed=options.seed)
         if not options.only_kills:
             return plans
         known = {kill.number for plan in plans for kill in plan.kills}
@@ -149,9 +147,7 @@ class _Rehearsal:
             )
         return [plan.only(options.only_kills) for plan in plans if plan.only(options.only_kills).kills]
 
-    def _run_all(
-        self, pool: ThreadPoolExecutor, plans: Sequence[TrialPlan], baseline: Baseline
-    ) -> Iterator[TrialFact]:
+    def _run_all(self, pool: ThreadPoolExecutor, plans: Sequence[TrialPlan], baseline: Baseline) -> Iterator[TrialFact]:
         futures = [pool.submit(self._trial, plan, baseline, f"trial-{plan.number}") for plan in plans]
         self._wait(futures)
         for future in futures:
@@ -181,9 +177,7 @@ class _Rehearsal:
                 break
         return fact
 
-    def _reasons(
-        self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline
-    ) -> list[Reason]:
+    def _reasons(self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline) -> list[Reason]:
         """One reason per code, from the first trial that shows it, with as few kills as show it."""
         first: dict[str, tuple[Reason, TrialFact]] = {}
         for fact in facts:

@@ -71,7 +71,8 @@ def measures(result: Result) -> dict[str, float | None]:
     """Lost work per interruption, seconds from SIGTERM to safe, seconds from a start to the first write."""
     finished = [trial for trial in result.trials if trial.finished and trial.delivered]
     lost = [
-        max(0.0, sum(attempt.ran_seconds for attempt in trial.attempts) - result.baseline.seconds) / len(trial.delivered)
+        max(0.0, sum(attempt.ran_seconds for attempt in trial.attempts) - result.baseline.seconds)
+        / len(trial.delivered)
         for trial in finished
     ]
     attempts = [attempt for trial in result.trials for attempt in trial.attempts]

@@ -251,4 +251,3 @@ def surroundings(setting: Setting, folder: str, label: str, profile: Profile | N
         watch=setting.watch,
         monotonic_jump_seconds=setting.monotonic_jump_seconds,
     )
-

@@ -25,6 +25,7 @@ _HALF, _NEARLY_ALL = 0.5, 0.9
 _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
 _COUNTED_FROM_CALLS = 2
 _CPU_BOUND = 0.5
+_WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
 """Reasons that one kill alone explains: nothing to shrink."""
 BY_CLOCK = frozenset({"no-progress"})
@@ -100,7 +101,7 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
     """Whether the attempt that finished had to do everything again although much had been done; says how we know."""
     *earlier, last = trial.attempts
     longest = max((_done_share(baseline, attempt) for attempt in earlier), default=0.0)
-    if longest < _HALF or last.code != 0:
+    if longest < _HALF or last.code != 0 or baseline.seconds < _WORTH_KEEPING_SECONDS:
         return ""
     wall = last.seconds / max(baseline.seconds, 1e-9)
     counted = _counted_share(baseline, last)

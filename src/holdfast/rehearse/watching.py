@@ -23,7 +23,9 @@ from holdfast.rehearse.plan import Point
 
 _AT_FDCWD = 0xFFFFFF9C
 _PATH_BYTES = 4096
-_RANDOM = re.compile(r"(?<![a-z])(tmp)[a-z0-9_]{8}(?![a-z0-9_])|[0-9a-f]{12,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_RANDOM = re.compile(
+    r"(?<![a-z])(tmp)[a-z0-9_]{8}(?![a-z0-9_])|[0-9a-f]{12,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
 _NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
 
 

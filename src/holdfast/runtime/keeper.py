@@ -51,7 +51,7 @@ def main() -> int:
         _become(channel, asked, ready_write, go_read)
     os.close(ready_write)
     os.close(go_read)
-    if not os.read(ready_read, 1):
+    if os.read(ready_read, 1):
         _say(channel, refused="a /proc of its own cannot be mounted")
         return 0
     _say(channel, started=pid)
@@ -107,8 +107,9 @@ def _become(channel: socket.socket, asked: dict[str, Any], ready_write: int, go_
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         os.setsid()
         if asked["namespace"] and not _own_proc():
+            os.write(ready_write, b"!")
             return
-        os.write(ready_write, b"1")
+        os.close(ready_write)  # silence means ready: nothing must be written that would be counted as the program's
         os.read(go_read, 1)
         if asked.get("filter"):
             _hand_over_listener(channel, bytes.fromhex(asked["filter"]))

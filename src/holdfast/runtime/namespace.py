@@ -72,10 +72,10 @@ class Started:
 
     def strike(self) -> None:
         """SIGKILL to everything, from any thread; the end is learned by waiting."""
-        if not self.namespace:
-            for pid in below(self.pid):
-                send_signal(pid, signal.SIGKILL)
-        send_signal(self.pid, signal.SIGKILL)
+        # The first process first: a shell must not go on to its next line because its child was killed.
+        rest = [] if self.namespace else below(self.pid)
+        for pid in (self.pid, *rest):
+            send_signal(pid, signal.SIGKILL)
 
     def freeze(self) -> None:
         """Stop every process where it stands, from any thread."""
