@@ -199,7 +199,7 @@ class Trial:
         if last is not None and old.attempt.began_at + last.at_seconds > old.since:
             self._wrote_after = True
         for path, at in dict(old.attempt.watcher.replaced).items():
-            if path in old.newer and at > old.newer[path]:
+            if path in old.own and path in old.newer and at > old.newer[path]:
                 self._overwrote.append(path)
 
 
@@ -218,6 +218,8 @@ class _OldOne:
         self.attempt = attempt
         self.since = time.monotonic()
         self.newer: dict[str, float] = {}
+        # Only what it took for its own before: one that had written nothing yet begins afresh, as any attempt may.
+        self.own = {*attempt.watcher.replaced, attempt.held_path}
 
 
 def prepare(setting: Setting, folder: str) -> None:

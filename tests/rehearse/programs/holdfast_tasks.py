@@ -6,6 +6,6 @@ import holdfast
 
 
 @holdfast.task(key=lambda item: item["id"])
-def square(batch):
+def measure(batch):
     time.sleep(0.02 * len(batch))
-    return [{"square": item["id"] ** 2} for item in batch]
+    return [{"letters": len(item["id"])} for item in batch]
