@@ -22,7 +22,7 @@ _TICK_SECONDS = 0.01
 _TAIL_BYTES = 4000
 _RESUME_LEAST_SECONDS = 0.05
 _SURE_LOOKS = 3
-_PATIENCE_SECONDS = 1.0
+_PATIENCE_SECONDS = 5.0
 _SETTLE_SECONDS = 0.1
 
 
@@ -72,6 +72,7 @@ class Attempt:
         self._frozen = False
         self._ended_at: float | None = None
         self._noticing = 0
+        self.handler_seconds: float | None = None
         self._due_since: float | None = None
         self.held_path = ""
         self._log = os.path.join(surroundings.folder, f"attempt-{number}.log")
@@ -81,7 +82,8 @@ class Attempt:
 
     def _start(self) -> Started:
         around = self._around
-        aimed = self._kill is not None and not isinstance(self._kill.moment, AtTime)
+        kill = self._kill
+        aimed = kill is not None and (not isinstance(kill.moment, AtTime) or kill.kind in TWO_WRITERS)
         options = Options(
             namespace=around.namespace,
             hostname=around.environment.get("HOSTNAME", ""),
@@ -109,11 +111,6 @@ class Attempt:
         """Since its start."""
         return time.monotonic() - self.began_at
 
-    @property
-    def handles_term(self) -> bool:
-        """Whether its first process handles SIGTERM or waits for it; a shell blocks signals for moments only."""
-        return self._noticing >= _SURE_LOOKS
-
     # -- when
 
     def _react(self, event: Event) -> Reaction:
@@ -133,11 +130,11 @@ class Attempt:
     def _ready_for(self, kill: Kill) -> bool:
         """A handler that the program is still about to install is waited for: it is late, not missing."""
         profile = self._profile
-        if kill.kind not in (Kind.TERM, Kind.OVERLAP) or profile is None or not profile.handles_term:
+        if kill.kind not in (Kind.TERM, Kind.OVERLAP) or profile is None or profile.handler_seconds is None:
             return True
         if notices(self.program.pid, signal.SIGTERM):
             return True
-        patience = _PATIENCE_SECONDS + 2 * profile.first_write_seconds
+        patience = _PATIENCE_SECONDS + 4 * profile.handler_seconds
         return self._due_since is not None and time.monotonic() - self._due_since > patience
 
     def _due_at(self) -> float:
@@ -193,8 +190,9 @@ class Attempt:
         if self.program.wait(wait) is not None:
             self._ended_at = time.monotonic()
             return True
-        if not self.handles_term:
+        if self.handler_seconds is None:  # a shell blocks signals for moments, so one look is not enough
             self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
+            self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
         now = time.monotonic()
         if self._kill is not None and self._fired_at is None:
             if self._due_since is None and now >= self._due_at():

@@ -17,7 +17,7 @@ from holdfast.rehearse.compare import Comparison
 from holdfast.rehearse.copies import remove
 from holdfast.rehearse.facts import AttemptFact, BaselineFact
 from holdfast.rehearse.plan import Point, Profile
-from holdfast.rehearse.trial import Setting, Stopped, prepare, surroundings
+from holdfast.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
 
 _STEADY_SHARE = 0.1
 
@@ -36,7 +36,7 @@ class Baseline(NamedTuple):
 class _Seen(NamedTuple):
     fact: AttemptFact
     events: dict[tuple[str, Point], int]
-    handles_term: bool
+    handler_seconds: float | None
     why_no_namespace: str
     watched: bool
     steady: bool
@@ -76,6 +76,9 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
                 break
     finally:
         fact = attempt.close()
+        empty_ephemeral(
+            setting._replace(ephemeral=[name for name in setting.ephemeral if os.path.isabs(name)]), folder, label
+        )
     confine.check_refused(attempt.watcher.refused)
     if attempt.program.start_error is not None:
         reason = os.strerror(attempt.program.start_error)
@@ -89,7 +92,7 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
     return _Seen(
         fact=fact,
         events=dict(attempt.watcher.counts),
-        handles_term=attempt.handles_term,
+        handler_seconds=attempt.handler_seconds,
         why_no_namespace=attempt.program.why_not or "",
         watched=bool(attempt.program.listener_kind),
         steady=is_steady(calls, fact.seconds),
@@ -125,9 +128,10 @@ def _first_write(learned: AttemptFact, timed: AttemptFact) -> float:
 
 
 def _profile(learned: _Seen, timed: _Seen) -> Profile:
+    known = [seen.handler_seconds for seen in (learned, timed) if seen.handler_seconds is not None]
     return Profile(
         seconds=min(learned.fact.seconds, timed.fact.seconds),
         first_write_seconds=_first_write(learned.fact, timed.fact),
-        handles_term=learned.handles_term or timed.handles_term,
+        handler_seconds=max(known, default=None),
         events=learned.events,
     )

@@ -80,3 +80,18 @@ def check_refused(paths: Sequence[str]) -> None:
             help="put {trial} into its path on the command line, use a path in the current directory, "
             "or allow it with --writable DIR",
         )
+
+
+def check_ephemeral(directories: Sequence[str]) -> list[str]:
+    """The absolute ones, which all trials share; one that holds anything is not ours to empty."""
+    shared = [path for path in directories if os.path.isabs(path) and TRIAL not in path]
+    for path in shared:
+        if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+            raise UsageError(
+                f"--ephemeral {path} is not an empty directory, and would be emptied",
+                help="name one inside the current directory, or one that does not exist yet",
+            )
+    for path in directories:
+        if not os.path.isabs(path) and ".." in path.split("/"):
+            raise UsageError(f"--ephemeral {path} leads out of the directory", help="name it by its whole path")
+    return shared

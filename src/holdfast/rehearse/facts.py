@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.rehearse.compare import Difference
+from holdfast.rehearse.divergence import Steps
 from holdfast.rehearse.plan import Kill, Kind, TrialPlan
 
 
@@ -64,6 +66,8 @@ class TrialFact(NamedTuple):
     """Files of the replacement that the old attempt has replaced."""
     wrote_after_replaced: bool = False
     """Whether the old attempt wrote anything after its replacement had begun."""
+    steps: Steps = MappingProxyType({})
+    """The fingerprints of every step, where the program leaves them."""
 
     @property
     def delivered(self) -> list[Kill]:

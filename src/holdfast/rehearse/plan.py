@@ -102,7 +102,7 @@ class Profile(NamedTuple):
     seconds: float
     first_write_seconds: float
     """Until it first touched a file of its own; its whole duration if it never did."""
-    handles_term: bool
-    """Whether its first process ever handled or waited for SIGTERM."""
+    handler_seconds: float | None
+    """Until its first process handled or waited for SIGTERM; None if it never did."""
     events: Mapping[tuple[str, Point], int]
     """How often each point was reached with each family of files."""

@@ -16,6 +16,7 @@ from holdfast.rehearse import confine
 from holdfast.rehearse.baseline import Baseline, run_baselines
 from holdfast.rehearse.compare import Comparison
 from holdfast.rehearse.copies import Copier, remove
+from holdfast.rehearse.divergence import Steps, first_divergence
 from holdfast.rehearse.facts import BaselineFact, TrialFact
 from holdfast.rehearse.plan import DEFAULT_KINDS, AtTime, Kind, Profile, TrialPlan
 from holdfast.rehearse.schedule import schedule
@@ -95,13 +96,16 @@ class _Rehearsal:
         self._progress = progress
         self._token = secrets.token_hex(3)
         self._parallel = options.parallel or os.cpu_count() or 1
+        shared = confine.check_ephemeral(options.ephemeral)
+        if shared:  # one node at a time has this directory
+            self._parallel = 1
         watch = options.watch and machine() is not None
         self._setting = Setting(
             command=options.command,
             environment=env,
             base=base,
             copier=Copier(options.directory, may_link=watch),
-            fence=confine.Fence(options.command, writable=options.writable),
+            fence=confine.Fence(options.command, writable=[*options.writable, *shared]),
             comparison=options.comparison,
             grace_seconds=options.grace_seconds,
             backoff_limit=options.backoff_limit,
@@ -196,7 +200,23 @@ class _Rehearsal:
         for future in futures:
             for reason in future.result():
                 small.setdefault(reason.code, reason)
+        if "result-differs" in small:
+            plans = {fact.plan.number: fact.plan for fact in facts}
+            small["result-differs"] = self._divergence(small["result-differs"], plans, baseline)
         return [small[code] for code in CODES if code in small]
+
+    def _divergence(self, reason: Reason, plans: Mapping[int, TrialPlan], baseline: Baseline) -> Reason:
+        """Run both again with fingerprints: a program that leaves them tells the first step that differs."""
+        setting = self._setting._replace(fingerprints=True)
+        plan = plans[reason.trial].only(frozenset(kill.number for kill in reason.kills))
+
+        def steps(plan: TrialPlan, label: str) -> Steps:
+            name = f"{self._token}-steps-{label}"
+            return Trial(setting, plan, baseline.profile, baseline=baseline.work, label=name).run().steps
+
+        wanted = steps(plan._replace(kills=()), "baseline")
+        told = first_divergence(wanted, steps(plan, "trial")) if wanted else ""
+        return reason._replace(detail=f"{told} ({reason.detail})") if told else reason
 
     def _notes(self, facts: Sequence[TrialFact], baseline: Baseline) -> Iterator[str]:
         if self._options.comparison.is_empty:

@@ -61,7 +61,7 @@ def _openings(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Iter
 
 def _following(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Row:
     """A kill for an attempt that resumes with an unknown rest of the work."""
-    if Kind.KILL_DURING_RESUME in kinds and chance.random() < 0.25:
+    if Kind.KILL_DURING_RESUME in kinds and (len(kinds) == 1 or chance.random() < 0.25):
         return Kind.KILL_DURING_RESUME, AtResume(chance.uniform(0.2, 1.0))
     if chance.random() < 0.5:
         return aims.next(late=False)

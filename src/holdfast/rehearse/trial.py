@@ -17,10 +17,12 @@ from holdfast.rehearse import confine
 from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.compare import Comparison, Difference, left_over
 from holdfast.rehearse.copies import Copier, empty, remove
+from holdfast.rehearse.divergence import read_steps
 from holdfast.rehearse.facts import AttemptFact, TrialFact
 from holdfast.rehearse.plan import Kill, Kind, Profile, TrialPlan
 
 _NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
+_FINGERPRINTS = "fingerprints.jsonl"
 _SAME_FAILURES = 3  # in a row, with nothing written in between: the next one would be the same
 _UNASKED_RESTARTS = 5  # in a row that say "resume me" although nobody interrupted them
 
@@ -45,6 +47,8 @@ class Setting(NamedTuple):
     watch: bool
     monotonic_jump_seconds: int
     stop: threading.Event
+    fingerprints: bool = False
+    """Whether programs that use holdfast leave a digest of every step."""
 
 
 class Trial:
@@ -84,10 +88,12 @@ class Trial:
                 gave_up=ending.gave_up,
                 overwrote=tuple(dict.fromkeys(self._overwrote)),
                 wrote_after_replaced=self._wrote_after,
+                steps=read_steps(os.path.join(self.folder, _FINGERPRINTS)),
             )
         finally:
             if self._old is not None:
                 self._old.attempt.close()
+            empty_ephemeral(self._setting, self.folder, self._label)
             remove(self.folder)
 
     def _compare(self) -> list[Difference]:
@@ -114,7 +120,7 @@ class Trial:
             if fact.timed_out:
                 return _Ending(gave_up=f"attempt {number} did not end within {fact.seconds:.0f} s")
             if fact.code == FINISHED:
-                unfinished = self._missing() if fact.interrupted else []
+                unfinished = self._missing() if fact.interrupted and fact.noticed else []
                 return _Ending(finished=not unfinished, unfinished=unfinished)
             unasked = 0 if fact.interrupted or fact.code not in _NOT_COUNTED else unasked + 1
             if unasked >= _UNASKED_RESTARTS:
@@ -136,8 +142,7 @@ class Trial:
         """What does not move with the pod."""
         if self._old is None:
             empty(os.path.join(self.folder, "tmp"))
-        for name in self._setting.ephemeral:
-            empty(os.path.join(self.folder, "work", confine.for_trial([name], self._label)[0]))
+        empty_ephemeral(self._setting, self.folder, self._label)
 
     # -- one attempt
 
@@ -229,6 +234,12 @@ def prepare(setting: Setting, folder: str) -> None:
     setting.copier.copy_to(os.path.join(folder, "work"))
 
 
+def empty_ephemeral(setting: Setting, folder: str, label: str) -> None:
+    """The node's own disk is gone; an absolute path is as absolute as it was given."""
+    for name in confine.for_trial(setting.ephemeral, label):
+        empty(os.path.join(folder, "work", name))
+
+
 def surroundings(setting: Setting, folder: str, label: str, profile: Profile | None, number: int) -> Surroundings:
     """A pod's environment: a name of its own for every attempt, and the grace that the manifest gives it."""
     grace = f"{setting.grace_seconds:g}"
@@ -240,6 +251,8 @@ def surroundings(setting: Setting, folder: str, label: str, profile: Profile | N
         "TMPDIR": os.path.join(folder, "tmp"),
         "PWD": os.path.join(folder, "work"),
     }
+    if setting.fingerprints:
+        environment["HOLDFAST_FINGERPRINTS"] = os.path.join(folder, _FINGERPRINTS)
     own = os.path.realpath(folder)
     limit = 3600.0 * 24 if profile is None else 30.0 + 5.0 * profile.seconds
     return Surroundings(

@@ -31,6 +31,7 @@ from holdfast.stores.probe import check_store
 if TYPE_CHECKING:
     from holdfast.checkpoint.persist import Persisted
     from holdfast.checkpoint.snapshot import Snapshot
+    from holdfast.runtime.fingerprints import Fingerprints
 
 log = logging.getLogger("holdfast")
 
@@ -60,6 +61,15 @@ class Books:
         self.stalled_seconds = 0.0
         """How long the loop has waited for hand-overs: what checkpoints really cost it."""
         self.saves = 0
+
+    def fingerprints(self) -> Fingerprints | None:
+        """Where every step leaves its digests, if that was asked for."""
+        path = self._guard.settings.fingerprints
+        if path is None:
+            return None
+        from holdfast.runtime.fingerprints import Fingerprints
+
+        return Fingerprints(path, self._guard.settings.rank, self.state.values)
 
     @property
     def exists(self) -> bool:
