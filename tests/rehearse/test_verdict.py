@@ -10,7 +10,7 @@ from holdfast.rehearse.plan import AtTime, Kill, Kind, TrialPlan
 from holdfast.rehearse.shrink import shrink
 from holdfast.rehearse.verdict import Reason, judge, reproduce
 
-BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady=True)
+BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
 KILL = Kill(1, Kind.KILL, AtTime(0.7))
 TERM = Kill(2, Kind.TERM, AtTime(0.7))
 
@@ -50,14 +50,22 @@ def test_a_slow_machine_is_not_lost_work() -> None:
 
 
 def test_without_writes_the_clock_decides() -> None:
-    silent = BASELINE._replace(write_calls=1, steady=False)
+    silent = BASELINE._replace(write_calls=1, steady_writes=False)
     first = attempt(1, 7.0, 137, KILL, write_calls=0)
     assert codes(trial(first, attempt(2, 9.5, write_calls=1)), silent) == ["no-progress"]
     assert codes(trial(first, attempt(2, 8.5, write_calls=1)), silent) == []
 
 
+def test_files_tell_more_than_calls() -> None:
+    wrapped = BASELINE._replace(write_calls=12, opens=12, steady_writes=False, steady_opens=True)
+    first = attempt(1, 7.0, 137, KILL, write_calls=11, opens=8)  # most of the calls are the wrapper's own
+    assert codes(trial(first, attempt(2, 16.0, write_calls=12, opens=4)), wrapped) == []
+    assert codes(trial(first, attempt(2, 10.0, write_calls=12, opens=12)), wrapped) == ["no-progress"]
+    assert codes(trial(first._replace(opens=1), attempt(2, 10.0, write_calls=12, opens=12)), wrapped) == []
+
+
 def test_a_busy_program_is_judged_by_its_own_time() -> None:
-    busy = BASELINE._replace(write_calls=0, steady=False, cpu_seconds=9.0)
+    busy = BASELINE._replace(write_calls=0, steady_writes=False, cpu_seconds=9.0)
     first = attempt(1, 7.0, 137, KILL, write_calls=0, cpu_seconds=6.0)
     assert codes(trial(first, attempt(2, 11.0, write_calls=0, cpu_seconds=3.0)), busy) == []
     assert codes(trial(first, attempt(2, 8.0, write_calls=0, cpu_seconds=8.9)), busy) == ["no-progress"]

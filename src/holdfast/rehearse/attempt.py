@@ -264,7 +264,7 @@ class Attempt:
             first_write_seconds=self.watcher.first_event_seconds,
             cpu_seconds=self.program.cpu_seconds,
             write_calls=self.program.write_calls,
-            written_bytes=self.program.written_bytes,
+            opens=self.watcher.opens,
             timed_out=self._timed_out,
             last_words=last_words(self._log),
             at=self._at,

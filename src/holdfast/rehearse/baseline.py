@@ -39,7 +39,8 @@ class _Seen(NamedTuple):
     handler_seconds: float | None
     why_no_namespace: str
     watched: bool
-    steady: bool
+    steady_writes: bool
+    steady_opens: bool
 
 
 def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
@@ -95,7 +96,8 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
         handler_seconds=attempt.handler_seconds,
         why_no_namespace=attempt.program.why_not or "",
         watched=bool(attempt.program.listener_kind),
-        steady=is_steady(calls, fact.seconds),
+        steady_writes=is_steady(calls, fact.seconds),
+        steady_opens=_opens_are_steady(attempt, fact),
     )
 
 
@@ -105,8 +107,17 @@ def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
         cpu_seconds=min(learned.fact.cpu_seconds, timed.fact.cpu_seconds),
         write_calls=min(learned.fact.write_calls, timed.fact.write_calls),
         first_write_seconds=_first_write(learned.fact, timed.fact),
-        steady=learned.steady or timed.steady,
+        opens=min(learned.fact.opens, timed.fact.opens),
+        steady_writes=learned.steady_writes or timed.steady_writes,
+        steady_opens=learned.steady_opens or timed.steady_opens,
     )
+
+
+def _opens_are_steady(attempt: Attempt, fact: AttemptFact) -> bool:
+    last, first = attempt.watcher.last_event, attempt.watcher.first_event_seconds
+    if last is None or first is None or fact.opens < 2:
+        return False
+    return last.at_seconds - first >= _STEADY_SHARE * fact.seconds
 
 
 def is_steady(calls: Sequence[tuple[float, int]], seconds: float) -> bool:

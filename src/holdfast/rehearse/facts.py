@@ -33,7 +33,8 @@ class AttemptFact(NamedTuple):
     first_write_seconds: float | None = None
     cpu_seconds: float = 0.0
     write_calls: int = 0
-    written_bytes: int = 0
+    opens: int = 0
+    """Files begun or named."""
     timed_out: bool = False
     last_words: str = ""
     at: str = ""
@@ -82,5 +83,8 @@ class BaselineFact(NamedTuple):
     cpu_seconds: float
     write_calls: int
     first_write_seconds: float
-    steady: bool = False
+    opens: int = 0
+    steady_writes: bool = False
     """Whether it writes as it works, so that the number of its writes tells how far an attempt has come."""
+    steady_opens: bool = False
+    """The same for files that it begins or names."""

@@ -32,6 +32,11 @@ class Poller:
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
 
+    @property
+    def opens(self) -> int:
+        """How many changes of files were seen."""
+        return sum(list(self.counts.values()))
+
     def close(self) -> None:
         self._stop.set()
         self._thread.join()

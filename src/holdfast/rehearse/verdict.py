@@ -23,7 +23,7 @@ CODES = {
 
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
-_COUNTED_FROM_CALLS = 2
+_COUNTED_FROM = 2
 _CPU_BOUND = 0.5
 _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
@@ -115,17 +115,21 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
 
 
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
-    """How much an attempt had done when it was interrupted: by its writes where they tell, else by the clock."""
+    """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
     clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
-    if not baseline.steady or not baseline.write_calls:
-        return clock
-    return min(clock, attempt.write_calls / baseline.write_calls)
+    if baseline.steady_opens:
+        return min(clock, attempt.opens / baseline.opens)
+    if baseline.steady_writes and baseline.write_calls:
+        return min(clock, attempt.write_calls / baseline.write_calls)
+    return clock
 
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
     """The share of the work done in the last attempt by what can be counted; a loaded machine does not change it."""
     shares = []
-    if baseline.write_calls >= _COUNTED_FROM_CALLS:
+    if baseline.opens >= _COUNTED_FROM:
+        shares.append(last.opens / baseline.opens)
+    if baseline.write_calls >= _COUNTED_FROM:
         shares.append(last.write_calls / baseline.write_calls)
     if baseline.cpu_seconds >= _CPU_BOUND * baseline.seconds:
         shares.append(last.cpu_seconds / baseline.cpu_seconds)

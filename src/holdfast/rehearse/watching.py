@@ -91,6 +91,11 @@ class Watcher:
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
 
+    @property
+    def opens(self) -> int:
+        """How many files were begun or named: what can be counted in every attempt, whoever of the program did it."""
+        return sum(self.counts[key] for key in list(self.counts) if key[1] in (Point.OPEN, Point.RENAME))
+
     def release(self) -> None:
         """Let the held calls go on."""
         with self._lock:

@@ -172,7 +172,6 @@ def _keep(channel: socket.socket, pid: int, *, namespace: bool) -> int:
             ended=os.waitstatus_to_exitcode(status),
             cpu_seconds=used.ru_utime + used.ru_stime,
             write_calls=written.get("syscw", 0),
-            written_bytes=written.get("wchar", 0),
         )
     except OSError:
         pass

@@ -55,7 +55,6 @@ class Started:
         """Why there is no listener although one was asked for."""
         self.cpu_seconds = 0.0
         self.write_calls = 0
-        self.written_bytes = 0
         self.start_error: int | None = None
 
     @property
@@ -144,7 +143,6 @@ class Started:
             self._code = said.get("ended", self._code)
             self.cpu_seconds = said.get("cpu_seconds", self.cpu_seconds)
             self.write_calls = said.get("write_calls", self.write_calls)
-            self.written_bytes = said.get("written_bytes", self.written_bytes)
             self.start_error = said.get("error", self.start_error)
             self.unwatched = said.get("unwatched", self.unwatched)
             self.listener_kind = said.get("listener", self.listener_kind)
