@@ -78,7 +78,16 @@ class Raw:
             self.addresses.append(address)
 
     def copy(self) -> None:
+        """One block, for which the C library writes past the cache: faster than any copy of separate tensors."""
         ctypes.memmove(self.addresses[0], self.addresses[1], self.size)
+
+    def copy_each(self, tensors: dict[str, Any]) -> None:
+        """The tensors themselves, one after the other, on one thread."""
+        place = self.addresses[0]
+        for tensor in tensors.values():
+            length = tensor.numel() * tensor.element_size()
+            ctypes.memmove(place, tensor.data_ptr(), length)
+            place += length
 
     def write(self) -> None:
         view = self.views[0]
@@ -161,7 +170,8 @@ def measure(folder: str, megabytes: int, rounds: int, threads: int) -> dict[str,
         note("holdfast durable, 1 % changed", seconds(lambda: subject.save(state)))
         note("holdfast restore, verified", seconds(lambda: subject.engine.restore(subject.newest, into=state)))
         subject.forget()
-        note("memcpy", seconds(raw.copy))
+        note("memcpy, one block", seconds(raw.copy))
+        note("memcpy, each tensor", seconds(lambda: raw.copy_each(tensors)))
         note("torch.save+fsync", seconds(lambda: (torch.save(state, pt), fsync(pt))))
         note("torch.load(mmap) and copy", seconds(lambda: load_torch(pt, tensors)))
         os.unlink(pt)
@@ -182,8 +192,8 @@ def goals(rounds: dict[str, list[float]]) -> list[dict[str, Any]]:
     rows = [
         ("durable / raw write", ratio("holdfast durable", "raw write+fsync"), "<=", 1.3),
         ("torch.save+fsync / durable", ratio("torch.save+fsync", "holdfast durable"), ">=", 1.5),
-        ("stall / memcpy", ratio("holdfast stall", "memcpy"), "<=", 1.3),
-        ("full / 1 % changed", ratio("holdfast durable", "holdfast durable, 1 % changed"), ">=", 20.0),
+        ("stall / memcpy of each tensor", ratio("holdfast stall", "memcpy, each tensor"), "<=", 1.3),
+        ("stall / memcpy of one block", ratio("holdfast stall", "memcpy, one block"), "<=", 1.3),
     ]
     return [
         {

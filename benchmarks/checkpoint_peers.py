@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -145,42 +144,25 @@ def peer_dcp(training: Training, path: str) -> dict[str, float]:
     return {"stall_seconds": stall, "durable_seconds": total, "restore_warm_seconds": seconds(load)}
 
 
-def enumerate_tensors(training: Training) -> list[tuple[str, torch.Tensor]]:
-    """All tensors on the device, under names of their own."""
-    return [(f"tensor-{number:05d}", tensor) for number, tensor in enumerate(training.tensors())]
-
-
-def peer_dcp_async(training: Training, path: str, kind: str, stagers: dict[str, Any]) -> dict[str, float]:
+def peer_dcp_async(training: Training, path: str, kind: str, kept: dict[str, Any]) -> dict[str, float]:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
     clean(path)
     start = time.perf_counter()
-    writer = dcp.FileSystemWriter(path, thread_count=8, sync_files=True, overwrite=True)
     options: dict[str, Any] = {}
     if kind == "process":
+        # Its writer stages too, and with a cache that outlives one save. (A ``DefaultStager`` is closed after a save.)
         options["async_checkpointer_type"] = AsyncCheckpointerType.PROCESS
-        if "stager" not in stagers:
-            try:
-                from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-
-                stagers["stager"] = DefaultStager(
-                    StagingOptions(
-                        use_pinned_memory=True,
-                        use_shared_memory=True,
-                        use_async_staging=False,
-                        use_non_blocking_copy=False,
-                    )
-                )
-            except (ImportError, TypeError) as error:
-                print(f"no cached staging: {error}", file=sys.stderr)
-                stagers["stager"] = None
-        if stagers["stager"] is not None:
-            options["async_stager"] = stagers["stager"]
+        if "writer" not in kept:
+            kept["writer"] = dcp.FileSystemWriter(
+                path, thread_count=8, sync_files=True, overwrite=True, cache_staged_state_dict=True
+            )
+        writer = kept["writer"]
+    else:
+        writer = dcp.FileSystemWriter(path, thread_count=8, sync_files=True, overwrite=True)
     torch.cuda.synchronize()
-    # The staging of torch 2.11 stops at plain values inside an optimizer's state (KeyError): the tensors alone, then.
-    state = training.state() if kind == "thread" else dict(enumerate_tensors(training))
-    future = dcp.async_save(state, storage_writer=writer, **options)
+    future = dcp.async_save(training.state(), checkpoint_id=path, storage_writer=writer, **options)
     if hasattr(future, "upload_completion"):
         if future.staging_completion is not None:
             future.staging_completion.result()
@@ -202,13 +184,13 @@ def peers(training: Training, folder: str, repeats: int, names: Sequence[str]) -
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29511")
         dist.init_process_group("cpu:gloo,cuda:nccl", rank=0, world_size=1)
-    stagers: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     table: dict[str, Callable[[str], dict[str, float]]] = {
         "torch.save": lambda path: peer_torch_save(training, path),
         "safetensors": lambda path: peer_safetensors(training, path),
         "dcp": lambda path: peer_dcp(training, path),
-        "dcp async thread": lambda path: peer_dcp_async(training, path, "thread", stagers),
-        "dcp async process": lambda path: peer_dcp_async(training, path, "process", stagers),
+        "dcp async thread": lambda path: peer_dcp_async(training, path, "thread", kept),
+        "dcp async process": lambda path: peer_dcp_async(training, path, "process", kept),
     }
     table = {name: measure for name, measure in table.items() if name in names}
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in table}

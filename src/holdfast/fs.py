@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -19,6 +20,8 @@ from typing import NamedTuple, Protocol
 Buffer = bytes | bytearray | memoryview
 DIRECT_ALIGNMENT = 4096
 COLD_READ_FROM_BYTES = 1 << 20
+_COLD_READS = threading.BoundedSemaphore(8)
+"""More direct reads at once slow the disk down; whoever waits here leaves the processor to those who verify."""
 
 # statfs(2) magic numbers of file systems on which rename and fsync do not mean what a commit needs.
 _NOT_ATOMIC = {
@@ -225,7 +228,8 @@ def _read_cold(fd: int, view: memoryview, offset: int) -> int:
     except OSError:
         return 0
     try:
-        return os.preadv(direct, [view], offset)
+        with _COLD_READS:
+            return os.preadv(direct, [view], offset)
     except OSError:
         return 0
     finally:

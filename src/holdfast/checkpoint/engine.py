@@ -205,7 +205,7 @@ class Engine:
         """
         _, inventory = read_inventory(self._store, committed)
         if into or (_gpu_here() and any(entry.device for entry in inventory.entries)):
-            state = read_into(self._store, inventory, into, self._executor, self._threads)
+            state = read_into(self._store, inventory, into, self._threads)
         else:
             memory = read_all(self._store, inventory, self._executor)
             state = assemble(inventory, memory)

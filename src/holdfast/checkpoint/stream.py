@@ -7,16 +7,16 @@ run on a stream of their own, while the next chunks are read and verified.
 from __future__ import annotations
 
 import ctypes
-import queue
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.checkpoint.arena import Arena, map_pages
+from holdfast.checkpoint.arena import map_pages
 from holdfast.checkpoint.codec import encode, name_leaves
 from holdfast.checkpoint.device import register_host
-from holdfast.checkpoint.inventory import Inventory, InventoryEntry, Part
+from holdfast.checkpoint.inventory import Inventory, InventoryEntry
 from holdfast.checkpoint.leaf import build, check_size, torch_dtype
 from holdfast.checkpoint.restore import chunk_length, chunks_of, finish, part_starts, read_chunk
 from holdfast.checkpoint.tree import decode
@@ -96,42 +96,59 @@ Move = tuple[Destination, int, int, int]
 """Where to, at which of its bytes, from which byte of the chunk, how many."""
 
 
-class Slots:
-    """Chunk-sized buffers, one per reading thread, pinned where there is a GPU."""
+class Slot:
+    """One reader's buffer, pinned where there is a GPU, and its streams to the devices.
 
-    def __init__(self, count: int, length: int, executor: Executor, torch: Any) -> None:
-        self._arena = Arena(executor)
-        self._arena.reserve(count * length)
-        self._torch = torch
-        self._free: queue.SimpleQueue[tuple[memoryview, int, Any, list[Any]]] = queue.SimpleQueue()
+    Each reader makes its own: pinning is slow, and this way the others read meanwhile. It belongs to one thread, whose
+    current stream it sets and never sets back.
+    """
+
+    def __init__(self, length: int, torch: Any) -> None:
+        _, self.view, self._address = map_pages(length)
+        self._torch, self._device = torch, -1
+        self._streams: dict[int, tuple[Any, Any]] = {}
+        self._unpin: Callable[[], None] | None = None
         if torch is not None:
-            self._arena.pin(register_host(torch))
-        for number in range(count):
-            view = self._arena.view[number * length : (number + 1) * length]
-            flat = torch.frombuffer(view, dtype=torch.uint8) if torch is not None else None
-            self._free.put((view, self._arena.address + number * length, flat, []))
+            self._unpin = register_host(torch)(self._address, length)
+            self._flat = torch.frombuffer(self.view, dtype=torch.uint8)
 
-    def take(self) -> tuple[memoryview, int, Any, list[Any]]:
-        """A buffer whose copies to the device have landed."""
-        slot = self._free.get()
-        while slot[3]:
-            slot[3].pop().synchronize()
-        return slot
+    def wait(self) -> None:
+        """Until the copies out of this buffer have landed."""
+        for _, event in self._streams.values():
+            event.synchronize()
 
-    def give(self, slot: tuple[memoryview, int, Any, list[Any]]) -> None:
-        self._free.put(slot)
+    def scatter(self, moves: list[Move]) -> None:
+        """Start the copies to where the bytes belong; nothing more, as the interpreter is what many readers lack."""
+        used: set[int] = set()
+        for target, at, start, length in moves:
+            if target.flat is None:
+                assert target.address is not None
+                ctypes.memmove(target.address + at, self._address + start, length)
+                continue
+            device = target.flat.device.index
+            if device != self._device:
+                self._switch(device)
+            target.flat[at : at + length].copy_(self._flat[start : start + length], non_blocking=True)
+            used.add(device)
+        for device in used:
+            stream, event = self._streams[device]
+            event.record(stream)
+
+    def _switch(self, device: int) -> None:
+        if device not in self._streams:
+            self._streams[device] = (self._torch.cuda.Stream(device), self._torch.cuda.Event())
+        self._torch.cuda.set_stream(self._streams[device][0])
+        self._device = device
 
     def drop(self) -> None:
-        if self._torch is not None:
-            self._torch.cuda.synchronize()
-        while not self._free.empty():
-            self._free.get()
-        self._arena.drop()
+        """Wait for the copies and give the memory back."""
+        for stream, _ in self._streams.values():
+            stream.synchronize()
+        if self._unpin is not None:
+            self._unpin()
 
 
-def read_into(
-    store: Store, inventory: Inventory, into: Mapping[str, Any] | None, executor: Executor, threads: int
-) -> dict[str, Any]:
+def read_into(store: Store, inventory: Inventory, into: Mapping[str, Any] | None, threads: int) -> dict[str, Any]:
     """The state, with the tensors of ``into`` in it wherever they fit. They are overwritten even if a later chunk is
     damaged: the caller then restores another checkpoint over them, or gives up."""
     torch = sys.modules.get("torch")
@@ -142,66 +159,51 @@ def read_into(
     pieces = [(number, start, start + length) for start, number, length in order]
     if torch is not None:
         torch.cuda.synchronize()  # whatever was queued on these tensors comes before what we write into them
-    readers = min(threads, READERS)
-    slots = Slots(readers, inventory.chunk_bytes, executor, torch)
-    streams: dict[int, Any] = {}
+    work = deque(_matched(inventory, pieces))
+    length_of_slot = min(inventory.chunk_bytes, max((part.length for part in inventory.parts), default=1))
 
-    def job(row: tuple[Part, int, int, int], overlapping: Sequence[Piece]) -> None:
-        part, number, _, place = row
-        length = chunk_length(inventory, part, number)
-        slot = slots.take()
+    def reader() -> None:
+        slot = Slot(length_of_slot, torch)
         try:
-            read_chunk(store, inventory, part, number, slot[0][:length])
-            moves: list[Move] = []
-            for which, start, end in overlapping:
-                low, high = max(start, place), min(end, place + length)
-                moves.append((targets[which], low - start, low - place, high - low))
-            _scatter(torch, moves, slot, streams)
+            while work:
+                try:
+                    (part, number, _, place), overlapping = work.popleft()
+                except IndexError:
+                    break  # another reader took the last one
+                length = chunk_length(inventory, part, number)
+                slot.wait()
+                read_chunk(store, inventory, part, number, slot.view[:length])
+                moves: list[Move] = []
+                for which, start, end in overlapping:
+                    low, high = max(start, place), min(end, place + length)
+                    moves.append((targets[which], low - start, low - place, high - low))
+                slot.scatter(moves)
+        except BaseException:
+            work.clear()  # nobody needs the rest
+            raise
         finally:
-            slots.give(slot)
+            slot.drop()
 
-    try:
-        rows = list(chunks_of(inventory))
-        with ThreadPoolExecutor(readers, thread_name_prefix="holdfast-restore") as pool:
-            finish([pool.submit(job, row, some) for row, some in _matched(rows, pieces, inventory)])
-    finally:
-        slots.drop()
+    readers = min(threads, READERS, max(1, len(work)))
+    with ThreadPoolExecutor(readers, thread_name_prefix="holdfast-restore") as pool:
+        finish([pool.submit(reader) for _ in range(readers)])
     return _assemble(inventory, targets)
 
 
-def _matched(rows: list[Any], pieces: list[Piece], inventory: Inventory) -> list[tuple[Any, list[Piece]]]:
+def _matched(inventory: Inventory, pieces: list[Piece]) -> list[tuple[Any, list[Piece]]]:
     """Each chunk with the entries that lie in it; both are in order of place."""
     result = []
     first = 0
-    for part, number, offset, place in rows:
+    for row in chunks_of(inventory):
+        part, number, _, place = row
         end = place + chunk_length(inventory, part, number)
         while first < len(pieces) and pieces[first][2] <= place:
             first += 1
         last = first
         while last < len(pieces) and pieces[last][1] < end:
             last += 1
-        result.append(((part, number, offset, place), pieces[first:last]))
+        result.append((row, pieces[first:last]))
     return result
-
-
-def _scatter(torch: Any, moves: list[Move], slot: Any, streams: dict[int, Any]) -> None:
-    """One stream change and one event for a whole chunk: with many threads the interpreter is what is scarce."""
-    _, address, flat, events = slot
-    by_device: dict[int, list[Move]] = {}
-    for target, at, start, length in moves:
-        if target.flat is None:
-            assert target.address is not None
-            ctypes.memmove(target.address + at, address + start, length)
-        else:
-            by_device.setdefault(target.flat.device.index, []).append((target, at, start, length))
-    for device, some in by_device.items():
-        stream = streams.get(device) or streams.setdefault(device, torch.cuda.Stream(device))
-        with torch.cuda.device(device), torch.cuda.stream(stream):
-            for target, at, start, length in some:
-                target.flat[at : at + length].copy_(flat[start : start + length], non_blocking=True)
-            event = torch.cuda.Event()
-            event.record(stream)
-        events.append(event)
 
 
 def _assemble(inventory: Inventory, targets: list[Destination]) -> dict[str, Any]:

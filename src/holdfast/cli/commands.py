@@ -36,5 +36,6 @@ COMMANDS: tuple[Command, ...] = (
     Command("plan", "holdfast.cli.plan", "Plan", "which capacity for a workload, why, what it costs, when it ends"),
     Command("simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies"),
     Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),
+    Command("render", "holdfast.cli.render", "Before the cluster", "manifests, node pools and alerts for a workload"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
 )

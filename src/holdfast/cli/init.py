@@ -11,7 +11,7 @@ from holdfast.cli.main import add_output
 from holdfast.errors import UsageError
 
 _SPEC = """\
-# What `holdfast plan` reads. Editors: holdfast plan --schema prints the JSON Schema.
+# What `holdfast plan` and `holdfast render` read. Editors: holdfast plan --schema prints the JSON Schema.
 name: {name}
 kind: {kind}                     # train, batch, sweep or serve
 image: us-docker.pkg.dev/PROJECT/REPOSITORY/{name}:v1
@@ -109,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
     first = "python train.py" if args.kind == "train" else "holdfast enqueue --queue sqlite:///work.db items.jsonl"
     print(f"next: cd {target} && {first}")
     print("      holdfast plan -f holdfast.yaml")
+    print("      holdfast render -f holdfast.yaml -d deploy")
     return 0
 
 

@@ -92,7 +92,10 @@ class Bundle:
                 pod.capacity = Capacity.QUEUED
 
     def _is_provisioned(self, queue: Item) -> bool:
-        checks = [self.named("AdmissionCheck", text(name)) for name in items(queue.spec.get("admissionChecks"))]
+        strategy = mapping(queue.spec.get("admissionChecksStrategy"))  # since v1beta2 the only place
+        names = [mapping(entry).get("name") for entry in items(strategy.get("admissionChecks"))]
+        names += items(queue.spec.get("admissionChecks"))
+        checks = [self.named("AdmissionCheck", text(name)) for name in names]
         return any(check and "provisioning-request" in text(check.spec.get("controllerName")) for check in checks)
 
 

@@ -71,6 +71,8 @@ def _pool_from_flags(name: str, flags: dict[str, str], file: str, line: int) -> 
         queued="enable-queued-provisioning" in flags,
         labels=tuple((key, value) for key, value in labels),
         taints=tuple(taint(part) for part in flags.get("node-taints", "").split(",") if part),
+        has_config_file="system-config-from-file" in flags,
+        max_run_seconds=_whole(flags.get("max-run-duration", "").removesuffix("s")),
         file=file,
         line=line,
     )
@@ -109,6 +111,7 @@ def _terraform(source: str, file: str) -> Iterator[Pool]:
             ),
             shutdown_grace_seconds=_whole(_attribute(kubelet, "shutdown_grace_period_seconds")),
             critical_grace_seconds=_whole(_attribute(kubelet, "shutdown_grace_period_critical_pods_seconds")),
+            max_run_seconds=_whole(_attribute(config, "max_run_duration").removesuffix("s")),
             file=file,
             line=source.count("\n", 0, match.start()) + 1,
         )

@@ -77,6 +77,7 @@ GPU_ALIASES = {"nvidia-h100-80gb-hbm3": "nvidia-h100-80gb", "nvidia-rtx-pro-6000
 PROVISIONING_VALUES = ("spot", "flex-start", "preemptible", "standard")
 MAX_RUN_SECONDS = (600, 604_800)
 SPOT_GRACE_SECONDS = 15
+LONGEST_SPOT_GRACE_SECONDS = 105
 
 _CLOUD_KEYS = """
 autopilot-managed-node cluster-autoscaler-node-generated-from-template compute-class compute-class-priority-idx

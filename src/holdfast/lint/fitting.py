@@ -30,6 +30,8 @@ def _labels(pod: Pod, pool: Pool) -> list[str]:
     reasons = []
     for demand in pod.demands:
         value = labels.get(demand.key)
+        if value is None and demand.key.startswith("topology.kubernetes.io/"):
+            continue  # pools do not say where their nodes are; the cluster does
         if not _meets(demand, value):
             wanted = " or ".join(str(item) for item in demand.values) or "present"
             found = f"is {value}" if value is not None else "is not there"

@@ -29,6 +29,8 @@ class Pool(NamedTuple):
     taints: tuple[Taint, ...] = ()
     shutdown_grace_seconds: int | None = None
     critical_grace_seconds: int | None = None
+    has_config_file: bool = False  # kubelet settings in a file that we do not see
+    max_run_seconds: int | None = None
     file: str = ""
     line: int = 1
     path: Path = ()

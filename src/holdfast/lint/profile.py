@@ -18,6 +18,7 @@ PROVREQ_PREFIX = "provreq.kueue.x-k8s.io/"
 RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 CONSUME = ("autoscaling.x-k8s.io/consume-provisioning-request",)
 CONSUME_OLD = ("cluster-autoscaler.kubernetes.io/consume-provisioning-request",)
+COUPLED = "holdfast.dev/coupled"
 GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
 
@@ -130,6 +131,8 @@ class Pod:
     def coupling(self) -> str:
         """Why the pods of this workload must run together; empty when they need not."""
         job = self.template.job
+        if self.says_uncoupled:
+            return ""
         if self.kind in GANGS:
             return f"{self.kind} pods run together" if (self.template.pods or 2) > 1 or self._siblings() else ""
         count = self.template.pods
@@ -141,6 +144,11 @@ class Pod:
             if self.trains:
                 return f"{count} pods that train"
         return ""
+
+    @property
+    def says_uncoupled(self) -> bool:
+        """Says itself that none of its pods waits for another, whatever it looks like."""
+        return self.labels.get(COUPLED) == "false"
 
     def _siblings(self) -> bool:
         return len(items(self.item.spec.get("replicatedJobs"))) > 1 or self.kind != "JobSet"

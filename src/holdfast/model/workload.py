@@ -48,6 +48,13 @@ class WorkloadSpec:
     state_bytes: int | None = None
     checkpoint_url: str | None = None
     bucket_region: str | None = None
+    volume_kind: str | None = None
+    """filestore, gcsfuse or regional-disk; None where a bucket URL is enough."""
+    volume_path: str = "/checkpoints"
+    volume_bytes: int | None = None
+    volume_bucket: str | None = None
+    service_account: str | None = None
+    """A Google service account to act as, through Workload Identity."""
     queue_url: str | None = None
     sink_url: str | None = None
     region: str | None = None

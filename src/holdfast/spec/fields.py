@@ -38,6 +38,7 @@ REGION = r"[a-z]+-[a-z]+[0-9]+"
 NAME = r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?"
 STORE_URL = r"(gs|s3)://[^/\s]+(/\S*)?|file:///\S+|memory://\S*"
 DURATION = r"[0-9]+(\.[0-9]+)?\s*(s|m|h|d)"
+BUCKET = r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
 SIZE = r"[0-9]+(\.[0-9]+)?\s*(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)"
 
 _WORK = (
@@ -81,6 +82,23 @@ FIELDS: tuple[Field, ...] = (
             Field("checkpoints", Form.TEXT, "URL of the run", pattern=STORE_URL, example="gs://bucket/runs/llm-7"),
             Field("region", Form.TEXT, "where that bucket is; transfer out of the region is priced", pattern=REGION),
         ),
+    ),
+    Field(
+        "volume",
+        Form.SECTION,
+        "a mounted place for checkpoints, for programs that know only directories",
+        fields=(
+            Field("kind", Form.TEXT, "what it is", True, ("filestore", "gcsfuse", "regional-disk")),
+            Field("path", Form.TEXT, "where it is mounted (default: /checkpoints)", pattern=r"/[\w./-]+"),
+            Field("size", Form.SIZE, "of a Filestore or disk", pattern=SIZE, example="1TiB"),
+            Field("bucket", Form.TEXT, "for gcsfuse", pattern=BUCKET, example="my-bucket"),
+        ),
+    ),
+    Field(
+        "service_account",
+        Form.TEXT,
+        "Google service account to act as (default: the Kubernetes one itself)",
+        pattern=r"[a-z0-9-]+@[a-z0-9.-]+\.gserviceaccount\.com",
     ),
     Field("queue", Form.TEXT, "URL of the work queue", pattern=r"(sqlite|postgresql|pubsub)://\S+"),
     Field("sink", Form.TEXT, "URL of the results", pattern=rf"(sqlite|postgresql)://\S+|{STORE_URL}"),

@@ -192,6 +192,7 @@ def _build(values: dict[str, Any], where: str) -> WorkloadSpec:
         seconds = units * each / (values.get("nodes", 1) if "items" in work else 1)
     tolerance, state = values.get("tolerance", {}), values.get("state", {})
     location, cluster = values.get("location", {}), values.get("cluster", {})
+    volume = values.get("volume", {})
     capacity = values.get("capacity", "auto")
     return WorkloadSpec(
         name=values["name"],
@@ -211,6 +212,11 @@ def _build(values: dict[str, Any], where: str) -> WorkloadSpec:
         state_bytes=state.get("size"),
         checkpoint_url=state.get("checkpoints"),
         bucket_region=state.get("region"),
+        volume_kind=volume.get("kind"),
+        volume_path=volume.get("path", "/checkpoints"),
+        volume_bytes=volume.get("size"),
+        volume_bucket=volume.get("bucket"),
+        service_account=values.get("service_account"),
         queue_url=values.get("queue"),
         sink_url=values.get("sink"),
         region=location.get("region"),

@@ -77,7 +77,7 @@ def no_stable_rank(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     if pod.kind not in ("Job", "CronJob") or job is None or job.spec.get("completionMode") == "Indexed":
         return
     count = pod.template.pods
-    if count is None or count < 2:
+    if count is None or count < 2 or pod.says_uncoupled:
         return
     hint = pod.rank_hint or ("a name that says training" if pod.trains else "")
     if hint:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.documents.tree import Path
 from holdfast.lint.bundle import Bundle
 from holdfast.lint.containers import Container
-from holdfast.lint.facts import SPOT_GRACE_SECONDS
+from holdfast.lint.facts import LONGEST_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
 from holdfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
 from holdfast.lint.objects import Item, dig, items, mapping, number, text
 from holdfast.lint.profile import Capacity, Pod
@@ -52,10 +52,31 @@ def grace_outside_budget(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 def _budget(pod: Pod, bundle: Bundle) -> int:
+    found = bundle.compute_class(pod)
+    if found is not None:
+        return _class_budget(found)
     wanted = pod.wanted(NODE_POOL)
-    spot_pools = [pool for pool in bundle.pools if pool.spot and (not wanted or pool.name in wanted)]
-    declared = [pool.grace_seconds for pool in spot_pools if pool.grace_seconds is not None]
-    return min(declared) if declared and len(declared) == len(spot_pools) else SPOT_GRACE_SECONDS
+    by_name: dict[str, int | None] = {}  # the same pool may stand in a script and in Terraform
+    for pool in bundle.pools:
+        if pool.spot and (not wanted or pool.name in wanted):
+            by_name.setdefault(pool.name, None)
+            grace = LONGEST_SPOT_GRACE_SECONDS if pool.has_config_file else pool.grace_seconds
+            if grace is not None:
+                by_name[pool.name] = min(grace, by_name[pool.name] or grace)
+    declared = [grace for grace in by_name.values() if grace is not None]
+    return min(declared) if declared and len(declared) == len(by_name) else SPOT_GRACE_SECONDS
+
+
+def _class_budget(found: Item) -> int:
+    """What the Spot priorities of a ComputeClass set their nodes to, the least of them."""
+    budgets = []
+    for row in items(found.spec.get("priorities")):
+        if mapping(row).get("spot") is True:
+            total = number(dig(row, "nodeSystemConfig", "kubeletConfig", "shutdownGracePeriodSeconds"))
+            critical = number(dig(row, "nodeSystemConfig", "kubeletConfig", "shutdownGracePeriodCriticalPodsSeconds"))
+            share = 15 if critical is None else critical
+            budgets.append(SPOT_GRACE_SECONDS if total is None else max(0, total - share))
+    return min(budgets, default=SPOT_GRACE_SECONDS)
 
 
 def _pre_stop_seconds(container: Container) -> int | None:

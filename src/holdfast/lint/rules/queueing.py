@@ -9,10 +9,11 @@ from holdfast.documents.tree import Path
 from holdfast.lint.bundle import Bundle
 from holdfast.lint.facts import MAX_RUN_SECONDS
 from holdfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
+from holdfast.lint.fitting import why_not
 from holdfast.lint.objects import Item, dig, is_placeholder, items, mapping, number, text
 from holdfast.lint.profile import CONSUME, CONSUME_OLD, RUN_DURATION, Capacity, Pod
 from holdfast.lint.rule import OBJECT, POD, rule
-from holdfast.lint.scheduling import FLEX_START, QUEUED, RUN_LIMIT
+from holdfast.lint.scheduling import FLEX_START, NODE_POOL, QUEUED, RUN_LIMIT
 
 _WAITED_FOR = (Capacity.FLEX_START, Capacity.QUEUED)
 _OLD_PREFIX = "cluster-autoscaler.kubernetes.io/"
@@ -58,11 +59,19 @@ def max_run_duration(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     if pod.capacity in _WAITED_FOR and not given and pod.kind != "PodTemplate" and pod.template.role == "worker":
         if any(key in pod.annotations for key in (*CONSUME, *CONSUME_OLD)) or bundle.compute_class(pod):
             return  # the ProvisioningRequest or the class says how long
+        if pod.demand(NODE_POOL) or _pools_say(pod, bundle):
+            return  # the pool does
         yield Hit(
             pod.spec_path,
             "no maximum run duration: the nodes are booked for 7 days; a shorter need is easier to place",
             ADVICE,
         )
+
+
+def _pools_say(pod: Pod, bundle: Bundle) -> bool:
+    """Whether every declared pool that the pod fits limits its nodes' runtime."""
+    fitting = [pool for pool in bundle.pools if pool.flex_start and not why_not(pod, pool)]
+    return bool(fitting) and all(pool.max_run_seconds for pool in fitting)
 
 
 def _limits_of_pod(pod: Pod) -> Iterator[tuple[Path, Any]]:
