@@ -18,7 +18,7 @@ from holdfast.rehearse.watching import GO_ON, HOLD, Event, Reaction, Watcher
 from holdfast.runtime.namespace import Options, Started, notices, start
 from holdfast.runtime.process_tree import send_signal
 
-_TICK_SECONDS = 0.01
+_TICK_SECONDS = 0.02
 _TAIL_BYTES = 4000
 _RESUME_LEAST_SECONDS = 0.05
 _SURE_LOOKS = 3

@@ -27,6 +27,7 @@ class Poller:
         self.counts: Counter[tuple[str, Point]] = Counter()
         self.first_event_seconds: float | None = None
         self.last_event: Event | None = None
+        self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
         self.refused: list[str] = []
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
@@ -58,6 +59,7 @@ class Poller:
         event = Event(Point.CHANGE, name, path, now - self._begun, self.counts[name, Point.CHANGE])
         self.replaced[path] = now
         self.last_event = event
+        self.last_event_at = now
         if self.first_event_seconds is None:
             self.first_event_seconds = event.at_seconds
         self._react(event)

@@ -200,8 +200,7 @@ class Trial:
         """What did the old one replace after the new one had written it?"""
         if new is not None:
             old.newer = {**old.newer, **new.watcher.replaced}
-        last = old.attempt.watcher.last_event
-        if last is not None and old.attempt.began_at + last.at_seconds > old.since:
+        if old.attempt.watcher.last_event_at > old.since:
             self._wrote_after = True
         for path, at in dict(old.attempt.watcher.replaced).items():
             if path in old.own and path in old.newer and at > old.newer[path]:

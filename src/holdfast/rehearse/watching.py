@@ -78,13 +78,14 @@ class Watcher:
         self._begun = time.monotonic()
         self._empty: set[str] = set()  # opened and emptied, nothing written yet
         self._emptied: set[str] = set()
-        self._held: list[tuple[int, Event | None]] = []
+        self._held: list[tuple[int, Event, bool]] = []
         self._then: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._stop_read, self._stop_write = os.pipe()
         self.counts: Counter[tuple[str, Point]] = Counter()
         self.first_event_seconds: float | None = None
         self.last_event: Event | None = None
+        self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
         self.refused: list[str] = []
@@ -100,11 +101,10 @@ class Watcher:
         """Let the held calls go on."""
         with self._lock:
             held, self._held = self._held, []
-        for identity, event in held:
-            now = time.monotonic()
-            if event is not None:
-                self.last_event = event._replace(at_seconds=now - self._begun)
-                self.replaced[event.path] = now
+        for identity, event, replaces in held:
+            self.last_event_at = time.monotonic()
+            if replaces:
+                self.replaced[event.path] = self.last_event_at
             self._answer(identity)
 
     def close(self) -> None:
@@ -172,13 +172,14 @@ class Watcher:
         self.counts[name, point] += 1
         event = Event(point, name, relative, now - self._begun, self.counts[name, point])
         self.last_event = event
+        self.last_event_at = now
         if self.first_event_seconds is None:
             self.first_event_seconds = event.at_seconds
         reaction = self._react(event)
         self._then = reaction.then
         if reaction.hold:
             with self._lock:
-                self._held.append((call.id, event if truncates or point is Point.RENAME else None))
+                self._held.append((call.id, event, truncates or point is Point.RENAME))
             return None
         if truncates or point is Point.RENAME:
             self.replaced[relative] = time.monotonic()
