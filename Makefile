@@ -27,7 +27,7 @@ faults: venv  ## the fault suites alone; TIER=night or TIER=release injects 10 t
 	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults $(PYTEST_ARGS)
 
 test-long: venv  ## what takes hours: every program of the zoo with 20 seeds
-	HOLDFAST_ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo.py --timeout=600 $(PYTEST_ARGS)
+	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 $(PYTEST_ARGS)
 
 lint: venv  ## style
 	$(BIN)/ruff check src tests benchmarks
