@@ -1,6 +1,6 @@
 """Our policy beside uniform progress and greedy, by trace: mean gap to the optimum in hindsight, over random windows.
 
-    python benchmarks/bench_policy.py TRACES [--windows 60] [--seed 1] [--json OUT]
+    python benchmarks/bench_policy.py TRACES [--windows 60] [--seed 1]
 
 The regimes are fitted without the trace that is replayed (all its gang sizes left out). Gaps are shares of the price
 of the work on on-demand, so that traces with different prices can be averaged. Goals: at most 90 % of uniform
@@ -10,7 +10,6 @@ progress's gap in a single zone, at most 60 % with free choice among the GCP H10
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from pathlib import Path
@@ -18,10 +17,11 @@ from typing import Any
 
 import numpy as np
 from fit_regimes import histories
+from reporting import publish
 
 from holdfast.replay.adaptive import Adaptive
 from holdfast.replay.batch import BatchReplay, Openings
-from holdfast.replay.optimum import optimum
+from holdfast.replay.optimum import optima
 from holdfast.replay.regimes import fit_regimes
 from holdfast.replay.roster import BATCH_POLICIES
 from holdfast.replay.scenario import Scenario, cut, floor_ticks
@@ -45,14 +45,14 @@ def gaps(traces: list[Trace], scenario: Scenario, starts: list[int], policies: d
     tick = traces[0].tick_seconds
     base = scenario.on_demand_usd_per_hour * scenario.work_seconds / 3600
     windows = [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts]
-    best = np.array([optimum(scenario, window).cost_usd for window in windows])
+    best = np.array([outcome.cost_usd for outcome in optima(scenario, windows)])
     table = np.array([np.frombuffer(trace.available(scenario.nodes), dtype=np.uint8) for trace in traces])
     row: dict[str, Any] = {"optimum": float(best.mean()) / base}
     met = {}
     for name, policy in policies.items():
         done = BatchReplay(scenario, Openings(tick, table, np.array(starts)), policy).run()
         row[name] = float((done.cost * tick / 3600 - best).mean()) / base
-        met[name] = (done.finish > 0) & (done.finish <= done.view.deadline_ticks)
+        met[name] = done.in_time
     row["missed"] = int((met["greedy"] & ~met["holdfast"]).sum())
     return row
 
@@ -62,7 +62,6 @@ def main() -> int:
     parser.add_argument("traces")
     parser.add_argument("--windows", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json")
     args = parser.parse_args()
     known = read_traces(Path(args.traces).read_text(), args.traces)
     rows = []
@@ -111,6 +110,7 @@ def show(row: dict[str, Any]) -> None:
 
 def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
     failed = sum(row["missed"] for row in rows) > 0
+    summary = []
     for kind, goal in (("single", SINGLE_GOAL), ("free", FREE_GOAL)):
         for job in (*JOBS, None):
             some = [row for row in rows if row["kind"] == kind and job in (None, row["job"])]
@@ -119,8 +119,9 @@ def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
             failed |= job is None and ratio > goal
             means = f"uniform +{line:.4f}  holdfast +{ours:.4f}"
             print(f"{kind:<7}{job or 'all jobs':<14} {means}  ratio {ratio:.3f}  goal {goal}")
-    if args.json:
-        Path(args.json).write_text(json.dumps({"windows": args.windows, "seed": args.seed, "rows": rows}, indent=1))
+            summary.append({"kind": kind, "job": job or "all", "uniform-progress": line, "holdfast": ours})
+            summary[-1] |= {"ratio": ratio, "goal": goal}
+    publish("policy", rows, windows=args.windows, seed=args.seed, summary=summary)
     return int(failed)
 
 

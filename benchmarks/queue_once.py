@@ -1,4 +1,8 @@
-"""One measured run in a process of its own: ``queue_once.py WHO PLACE COUNT CHUNK`` prints seconds and CPU seconds."""
+"""One measured run in a process of its own: ``queue_once.py WHO PLACE COUNT CHUNK``.
+
+It prints seconds, CPU seconds, and how many transactions were committed, so that nobody is compared with a floor that
+goes to the disk more often, or less.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 from reporting import SOURCE
 
@@ -16,8 +21,27 @@ import queue_floor
 os.environ["HOLDFAST_OUTCOME_FILE"] = os.devnull
 
 
-def ours(queue_url: str, sink_url: str, chunk: int) -> None:
-    """What a worker process of ``holdfast work`` does."""
+class Counter:
+    """Counts the transactions of a queue, or of a sink of its own; joining one that is open is not another."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+
+    def watch(self, place: Any, name: str) -> None:
+        """Count the outermost calls of this method from now on."""
+        original = getattr(place, name)
+        owner = getattr(place, "_database", place)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            if not getattr(owner, "_depth", 0) and options.get("transaction") is None:
+                self.commits += 1
+            return original(*args, **options)
+
+        setattr(place, name, counted)
+
+
+def ours(queue_url: str, sink_url: str, chunk: int) -> int:
+    """What a worker process of ``holdfast work`` does; returns the number of commits."""
     from holdfast.queue.open import open_queue
     from holdfast.runtime.guard import Guard
     from holdfast.runtime.task import Task
@@ -26,9 +50,15 @@ def ours(queue_url: str, sink_url: str, chunk: int) -> None:
 
     queue, sink = open_queue(queue_url, sink=sink_url), open_sink(sink_url)
     task = Task(lambda batch: [1] * len(batch), key=None, each=False)
+    counter = Counter()
+    if queue.database is not None:
+        counter.watch(queue, "batch")
+    counter.watch(sink, "record_all")
     with Guard() as guard:
         Worker(task, queue, sink, guard, WorkerOptions(chunk=chunk)).run()
+    commits = counter.commits
     queue.close()
+    return commits
 
 
 def warm_up(who: str) -> None:
@@ -50,14 +80,15 @@ def main() -> None:
     warm_up(who)
     started, cpu = time.perf_counter(), time.process_time()
     if who == "floor-sqlite":
-        queue_floor.work_sqlite(place["path"], chunk)
+        commits = queue_floor.work_sqlite(place["path"], chunk)
     elif who == "floor-postgres":
-        queue_floor.work_postgres(place["url"], chunk)
+        commits = queue_floor.work_postgres(place["url"], chunk)
     elif who == "floor-pubsub":
-        queue_floor.work_pubsub(place["project"], place["subscription"], count, place["path"])
+        commits = queue_floor.work_pubsub(place["project"], place["subscription"], count, place["path"])
     else:
-        ours(place["queue"], place["sink"], chunk)
-    print(json.dumps({"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}))
+        commits = ours(place["queue"], place["sink"], chunk)
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "commits": commits}))
 
 
 if __name__ == "__main__":

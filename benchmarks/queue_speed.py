@@ -5,7 +5,8 @@
 Goals: SQLite chunk 100 at least half of the floor, ten times huey, twenty times celery and dramatiq with their safest
 settings; chunk 1 at least 60 % of the floor; PostgreSQL chunk 100 at least half of the floor and twice pgqueuer;
 Pub/Sub at least 60 % of a bare pull loop; at most 25 µs of CPU per item. A worker is one process; runs are
-interleaved, medians are told.
+interleaved, medians are told. The floor makes as many durable commits as we do, one per chunk: completion, results and
+the next claim together; what each really made is told as ``commits_per_chunk``.
 ``--peers`` names a Python with huey, celery[redis], dramatiq[redis] and pgqueuer; redis-server is on the PATH. A peer
 that cannot run is told and left out.
 """
@@ -41,7 +42,11 @@ def once(who: str, place: dict[str, str], count: int, chunk: int) -> dict[str, f
     if done.returncode:
         raise SystemExit(f"{who} failed: {done.stderr[-800:]}")
     told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return {"items_per_second": count / told["seconds"], "cpu_us_per_item": told["cpu_seconds"] / count * 1e6}
+    return {
+        "items_per_second": count / told["seconds"],
+        "cpu_us_per_item": told["cpu_seconds"] / count * 1e6,
+        "commits_per_chunk": told["commits"] / max(1, count / chunk),
+    }
 
 
 def pairs(count: int) -> Any:
@@ -145,6 +150,7 @@ def median_rows(title: str, runs: list[dict[str, dict[str, float]]]) -> list[dic
             if "floor" in runs[0]
             else []
         )
+        commits = [run[who].get("commits_per_chunk", 0) for run in runs]
         rows.append(
             {
                 "setting": title,
@@ -152,6 +158,7 @@ def median_rows(title: str, runs: list[dict[str, dict[str, float]]]) -> list[dic
                 "items_per_second": round(statistics.median(run[who]["items_per_second"] for run in runs)),
                 "cpu_us_per_item": round(statistics.median(run[who]["cpu_us_per_item"] for run in runs), 1),
                 "of_floor": round(statistics.median(ratio), 2) if ratio else "",
+                "commits_per_chunk": round(statistics.median(commits), 2) if all(commits) else "",
             }
         )
     return rows

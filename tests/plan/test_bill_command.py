@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -89,10 +92,30 @@ def test_estimate_against_actual(tmp_path, capsys):
     assert estimate == {"class": "spot", "p50_usd": 4.0, "p95_usd": 8.0, "actual_over_p50": 1.5}
     assert main(["bill", url, "--plan", str(plan)]) == 0
     assert "1.50 of the median" in capsys.readouterr().out
-    plan.write_text("{}")
-    code, _, err = bill(capsys, url, "--plan", str(plan))
-    assert code == 2
-    assert "is not a plan" in err
+    for broken in ("{}", '{"choice":"spot","options":[{"class":"spot","cost_usd":{"p50":NaN,"p95":1}}]}', "[", "null"):
+        plan.write_text(broken)
+        code, _, err = bill(capsys, url, "--plan", str(plan))
+        assert code == 2
+        assert "is not a plan" in err
+
+
+def test_the_estimate_of_a_real_plan_against_a_real_run(tmp_path, capsys, monkeypatch):
+    """From init to bill: what was planned is held against what the run's own records say."""
+    monkeypatch.setenv("HOLDFAST_CATALOGUE", str(tmp_path / "none.json"))
+    project = tmp_path / "p"
+    assert main(["init", "train", str(project)]) == 0
+    capsys.readouterr()
+    assert main(["plan", "-f", str(project / "holdfast.yaml"), "--replays", "40", "--json"]) == 0
+    (tmp_path / "plan.json").write_text(capsys.readouterr().out)
+    environment = {**os.environ, "STEPS": "20", "HOLDFAST_USD_PER_HOUR": "87.83"}
+    subprocess.run([sys.executable, "train.py"], cwd=project, env=environment, check=True, timeout=120)
+    code, result, _ = bill(capsys, f"file://{project}/checkpoints", "--plan", str(tmp_path / "plan.json"))
+    assert code == 0
+    assert result["steps"] == 20
+    assert result["usd"] == pytest.approx(result["paid_seconds"] / 3600 * 87.83)
+    estimate = result["estimate"]
+    assert estimate["p95_usd"] >= estimate["p50_usd"] > 1000
+    assert estimate["actual_over_p50"] == pytest.approx(result["usd"] / estimate["p50_usd"])
 
 
 def test_no_run_and_a_broken_record(tmp_path, capsys):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+from collections import Counter
 from dataclasses import replace
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from holdfast.errors import UsageError
 from holdfast.model.workload import CapacityClass
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.grace import allows_long_grace, judge_grace
-from holdfast.plan.planner import make_plan, transfer_usd
+from holdfast.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
 from holdfast.replay.regimes import Regime
 from holdfast.replay.synthetic import MODELS, draw_bursty, draw_model, lognormal_waits
 from holdfast.spec import read_spec
@@ -84,10 +87,30 @@ def test_prices_decide_differently_elsewhere():
     assert plan(TRAIN).choice == CapacityClass.FLEX_START
 
 
-@pytest.mark.parametrize("text", [TRAIN, SWEEP], ids=["train", "sweep"])
+def random_workload(seed):
+    """Any accelerator, region and kind; with and without deadline, limit of wait and budget."""
+    rng, catalogue = random.Random(f"flip {seed}"), bundled_catalogue()
+    accelerator = rng.choice(catalogue.accelerators)
+    count = rng.choice(catalogue.counts(accelerator))
+    region = rng.choice(sorted(catalogue.prices[catalogue.machine_for(accelerator, count).name]))
+    hours = rng.choice([3, 20, 72, 200])
+    lines = [
+        f"name: w\nkind: {rng.choice(['train', 'batch', 'sweep'])}\nimage: i:v1\ncommand: [a]",
+        f"accelerator: {{type: {accelerator}, count: {count}}}",
+        f"nodes: {rng.choice([1, 1, 2, 8])}\nwork: {{hours: {hours}}}",
+        rng.choice(["", f"deadline: {int(hours * rng.choice([1.3, 2, 4])) + 2}h"]),
+        rng.choice(["", "tolerance: {longest_wait: 10m}"]),
+        rng.choice(["", "", f"budget: {hours * rng.choice([1, 5, 40, 400])}"]),
+        f"state: {{size: {rng.choice(['1GB', '40GB', '300GB'])}, checkpoints: gs://b/r}}",
+        f"location: {{region: {region}}}",
+    ]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+@pytest.mark.parametrize("text", [TRAIN, SWEEP, *(random_workload(seed) for seed in range(12))])
 def test_what_would_change_the_answer_does_within_five_percent(text):
     made = plan(text)
-    assert len(made.flips) >= 2
+    assert made.flips or made.choice is None or sum(option.usd_per_hour is not None for option in made.options) < 3
     fields = {"spot": "spot", "flex-start": "flex_start", "on-demand": "on_demand"}
     for flip in made.flips:
         falls = flip.usd_per_hour < flip.now_usd_per_hour
@@ -96,7 +119,21 @@ def test_what_would_change_the_answer_does_within_five_percent(text):
             catalogue = with_prices(made.machine.name, made.region, **{fields[flip.price_of.value]: price})
             beyond = (factor < 1) == falls
             assert (plan(text, catalogue).choice != made.choice) == beyond, (flip.sentence, factor)
-        assert flip.sentence.startswith(f"{flip.winner} wins {'below' if falls else 'above'} $")
+        event = f"{flip.winner} wins" if flip.winner else "nothing keeps the budget"
+        assert flip.sentence.startswith(f"{event} {'below' if falls else 'above'} $")
+
+
+def test_a_budget_is_part_of_the_answer():
+    rich = plan(TRAIN)
+    cost = rich.option(CapacityClass.FLEX_START).cost_usd.p95
+    tight = plan(TRAIN + f"budget: {cost * 1.1:.0f}\n")
+    assert tight.choice == CapacityClass.FLEX_START
+    ends = [flip for flip in tight.flips if flip.winner is None]
+    assert [flip.price_of for flip in ends] == [CapacityClass.FLEX_START]
+    assert ends[0].usd_per_hour == pytest.approx(1.1 * ends[0].now_usd_per_hour, rel=0.02)
+    poor = plan(TRAIN + f"budget: {cost * 0.9:.0f}\n")
+    assert poor.choice is None
+    assert any(flip.winner == CapacityClass.FLEX_START and "wins below" in flip.sentence for flip in poor.flips)
 
 
 def test_figures_are_consistent():
@@ -117,6 +154,20 @@ def test_short_work_and_far_deadlines_are_billed_sanely(hours, deadline):
     paid = plan(text).option(CapacityClass.ON_DEMAND)
     least = (float(hours) + 0.1) * paid.usd_per_hour
     assert least * 0.99 <= paid.cost_usd.p50 <= least * 1.25 + paid.usd_per_hour / 60
+
+
+def test_a_deadline_beyond_what_is_watched_is_not_spoken_of():
+    spec = read_spec(TRAIN.replace("deadline: 168h", "deadline: 9000d"), "w.yaml")
+    made = make_plan(spec, bundled_catalogue(), assumptions=replace(QUICK, confidence=0.999))
+    told = [text for option in made.options for text in option.obstacles]
+    assert told
+    assert not any("deadline" in text for text in told)
+    assert any("is done within 744.0 h in only" in text for text in told)
+
+
+def test_a_state_that_cannot_be_saved_is_refused():
+    with pytest.raises(UsageError, match=r"each save .* s and each restore .* s; check state.size"):
+        plan(TRAIN.replace("40GB", "999999999999TiB"))
 
 
 def test_wishes_are_obeyed_or_refused():
@@ -171,11 +222,32 @@ def test_egress_is_priced_when_the_bucket_is_elsewhere():
     spec = read_spec(near, "w")
     assert transfer_usd(spec, "us-central1", QUICK) == pytest.approx(40e9 / 2**30 * 0.02)
     assert transfer_usd(spec, "us-east4", QUICK) == 0
+    assert egress_usd_per_gib("northamerica-northeast1", "us-east4", QUICK) == 0.02
+    assert egress_usd_per_gib("asia-east1", "asia-south1", QUICK) == 0.08
+    assert egress_usd_per_gib("us-east4", "europe-west4", QUICK) == 0.08
+    assert egress_usd_per_gib("us-east4", "australia-southeast1", QUICK) == 0.157
     home, abroad = plan(TRAIN), plan(far)
     kind = CapacityClass.ON_DEMAND
     assert abroad.option(kind).egress_usd > 0
     more = abroad.option(kind).cost_usd.p50 - home.option(kind).cost_usd.p50
     assert more == pytest.approx(abroad.option(kind).egress_usd)
+    assert abroad.egress_usd_per_gib == 0.08
+    assert home.egress_usd_per_gib == 0
+    assert any("is transfer of checkpoints from and to europe-west4" in text for text in abroad.advice)
+    assert not any("is transfer" in text for text in home.advice)
+
+
+def test_a_contract_may_say_another_price_of_transfer(spec_file, capsys):
+    spec_file.write_text(TRAIN.replace("gs://b/r}", "gs://b/r, region: us-east4}"))
+    costs = []
+    for price in ("0", "0.05", "0.1"):
+        code, out, _ = run(capsys, "-f", spec_file, "--replays", "200", "--json", "--egress-usd-per-gib", price)
+        assert code == 0
+        body = json.loads(out)
+        assert body["assumptions"]["egress_usd_per_gib"] == float(price)
+        costs.append(next(option["egress_usd"] for option in body["options"] if option["class"] == "on-demand"))
+    assert costs[0] == 0
+    assert costs[2] == pytest.approx(2 * costs[1])
 
 
 def test_synthetic_histories_follow_their_models():
@@ -237,6 +309,41 @@ def test_text_and_page(spec_file, capsys, tmp_path):
     assert "One replay" in text
     assert not re.search(r"(src|href)=|https?:|@import|url\(", text), "the page must open without a network"
     assert "wrote" in err
+    outline = Outline()
+    outline.feed(text)
+    assert outline.open_tags == []
+    assert outline.seen["table"] == 1
+    assert outline.seen["script"] == outline.seen["link"] == outline.seen["img"] == 0
+    assert outline.seen["rect"] > 10
+    assert outline.boxes
+    for x, y, width, height in outline.boxes:
+        assert x >= 0 <= y
+        assert x + width <= 720.5
+        assert y + height <= 130.5
+
+
+class Outline(HTMLParser):
+    """Every tag closed, and where the bars are."""
+
+    def __init__(self):
+        super().__init__()
+        self.open_tags, self.seen, self.boxes = [], Counter(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen[tag] += 1
+        if tag == "meta":
+            return
+        self.open_tags.append(tag)
+        if tag == "rect":
+            values = dict(attrs)
+            self.boxes.append([float(values[name]) for name in ("x", "y", "width", "height")])
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open_tags.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open_tags.pop() == tag
 
 
 def test_a_hostile_name_cannot_leave_the_page(spec_file, capsys, tmp_path):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import http.server
 import json
+import math
 import threading
 import urllib.parse
 from pathlib import Path
 
 import pytest
 
-from holdfast.catalogue.catalogue import bundled_catalogue, read_catalogue, to_json
-from holdfast.catalogue.skus import build, unit_price
+from holdfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue, read_catalogue, to_json
+from holdfast.catalogue.skus import FAMILIES, build, unit_price
 from holdfast.cli.main import main
 from holdfast.errors import UsageError
 
@@ -117,6 +118,45 @@ def test_machines_have_legal_counts():
         catalogue.machine_for("l4", 1, "mars-north1")
 
 
+def test_every_accelerator_is_one_that_gke_and_the_billing_catalogue_know():
+    catalogue = bundled_catalogue()
+    assert set(catalogue.accelerators) == set(FAMILIES) == set(GKE_NAMES)
+    tpus = {name for name, machine in catalogue.machines.items() if machine.accelerator.startswith("tpu-")}
+    assert tpus == set(TPU_TOPOLOGIES)
+    for name in tpus:
+        across = [int(side) for side in TPU_TOPOLOGIES[name].split("x")]
+        assert math.prod(across) == catalogue.machines[name].count
+    assert catalogue.counts("t4") == [1, 2, 4]
+    assert catalogue.counts("tpu-v6e") == [1, 4, 8]
+
+
+def test_shapes_agree_with_the_facts_beside_the_repository():
+    path = Path(__file__).resolve().parents[3] / "shared" / "lint" / "gke_facts.json"
+    if not path.exists():
+        pytest.skip("the facts are not beside the repository (../shared/lint/gke_facts.json)")
+    facts = json.loads(path.read_text())
+    for name, machine in bundled_catalogue().machines.items():
+        known = facts["machine_types"][name]
+        if name != "g2-standard-24":  # 24 by its name and by the limit for two L4; the table there says 23
+            assert (machine.vcpus, machine.memory_gib) == (known["cpu"], known["memGiB"]), name
+        if name.startswith("n1-"):  # its GPUs are added to it, within limits
+            assert machine.vcpus <= facts["gpu_max_cpu_by_count"]["nvidia-tesla-t4"][str(machine.count)]
+        else:
+            assert machine.count == known.get("n", facts["tpu_chips_by_machine"].get(name)), name
+
+
+def test_new_accelerators_have_the_prices_that_were_read():
+    catalogue = bundled_catalogue()
+    eight = catalogue.price("ct6e-standard-8t", "us-central1")
+    assert (eight.on_demand, eight.spot, eight.flex_start) == (21.6, 5.21, None)
+    assert catalogue.price("ct6e-standard-1t", "us-east5").flex_start == 1.35
+    assert catalogue.price("ct5lp-hightpu-8t", "us-central1").spot == 2.74
+    assert catalogue.price("g4-standard-48", "us-west1").on_demand == pytest.approx(
+        48 * 0.04891 + 180 * 0.00587 + 1.09565, abs=1e-4
+    )
+    assert catalogue.price("n1-standard-4", "us-central1").on_demand == pytest.approx(0.19 + 0.35)
+
+
 def test_an_old_catalogue_says_so():
     catalogue = bundled_catalogue()
     assert catalogue.warning(catalogue.date + datetime.timedelta(days=30)) is None
@@ -163,6 +203,46 @@ def test_machine_prices_are_sums_of_parts_and_traps_are_passed_over():
     assert unit_price({"pricingInfo": []}) is None
     with pytest.raises(UsageError, match="prices no machine"):
         build([], bundled_catalogue().machines, today)
+
+
+def test_all_ways_of_writing_a_description_are_understood():
+    """As they stand in the live catalogue: each chip in its own manner."""
+    rows = [
+        sku("A4 Nvidia B200 (1 gpu slice) running in Americas", 16.11),
+        sku("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Americas", 4.9542),
+        sku("H200 141GB GPU running in Americas", 9.0),
+        sku("A3Ultra Instance Core running in Americas", 0.05),
+        sku("A3Ultra Instance Ram running in Americas", 0.005, unit="GiBy.h"),
+        sku("TpuV6e running in Columbus", 2.70),
+        sku("TpuV6e attached to Spot Preemptible VMs running in Columbus", 1.4033),
+        sku("DWS Defined Duration V6e running in Columbus", 1.35),
+        sku("Capacity Optimized TpuV6e running in Columbus", 9.0),
+        sku("Reserved V6e TPU in Columbus in Calendar Mode", 1.89),
+        sku("Commitment v1: TpuV6e running in Columbus for 1 Year", 1.89),
+        sku("RTX 6000 96GB running in Iowa", 1.09565),
+        sku("RTX 6000 96GB attached to DWS Defined Duration VMs running in Iowa", 0.54783),
+        sku("G4 Instance Core running in Iowa", 0.04891),
+        sku("G4 Instance Ram running in Iowa", 0.00587, unit="GiBy.h"),
+        sku("DWS Defined Duration G4 Core running in Iowa", 0.024455),
+        sku("DWS Defined Duration G4 Ram running in Iowa", 0.002935 / (2**30 / 10**9), unit="GBy.h"),
+        sku("Nvidia Tesla T4 GPU running in Americas", 0.35),
+        sku("N1 Predefined Instance Core running in Americas", 0.031611),
+        sku("N1 Predefined Instance Ram running in Americas", 0.004237, unit="GiBy.h"),
+        sku("Nvidia Tesla T4 Virtual Workstation GPU running in Americas", 0.2),
+        sku("Nvidia L4 GPU running in Americas", 0.0),  # a placeholder, not a gift
+        sku("G2 Instance Core running in Americas", 0.02),
+        sku("G2 Instance Ram running in Americas", 0.003, unit="GiBy.h"),
+    ]
+    built = build(rows, bundled_catalogue().machines, datetime.date(2026, 11, 1))
+    b200 = built.price("a4-highgpu-8g", "us-central1")
+    assert (b200.on_demand, b200.spot, b200.flex_start) == (128.88, pytest.approx(39.6336), None)
+    assert built.price("a3-ultragpu-8g", "us-central1").on_demand == pytest.approx(72 + 224 * 0.05 + 2952 * 0.005)
+    v6e = built.price("ct6e-standard-8t", "us-central1")
+    assert (v6e.on_demand, v6e.spot, v6e.flex_start) == (21.6, pytest.approx(11.2264), 10.8)
+    g4 = built.price("g4-standard-48", "us-central1")
+    assert (g4.on_demand, g4.flex_start) == (pytest.approx(4.4999, abs=1e-4), pytest.approx(2.25, abs=1e-4))
+    assert built.price("n1-standard-4", "us-central1").on_demand == pytest.approx(0.54, abs=1e-4)
+    assert not [name for name in built.machines if built.machines[name].accelerator == "l4"]
 
 
 def test_refresh_reads_all_pages_and_is_used_afterwards(billing, capsys):

@@ -1,8 +1,8 @@
 """A storm of SIGKILLs on real workers, forked from a process that has imported everything already.
 
-``python kill_campaign.py '{"queue": URL, "sink": URL, "kills": N, "seed": S}'`` prints one JSON object. All along, the
-total-queue check runs between kills: whatever the queue calls done must be in the sink. In the end, without kills, the
-rest is drained and every payload compared.
+``python kill_campaign.py '{"queue": URL, "sink": URL, "kills": N, "seed": S}'`` prints one JSON object. After every
+single kill the total-queue check runs: no item may be gone, none unheard of stored, and whatever the queue calls done
+must be in the sink with the right payload. In the end, without kills, the rest is drained and everything compared.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import mutants  # noqa: E402
+from kill_judge import JudgeProcess  # noqa: E402
 
 from holdfast.queue.base import Policy  # noqa: E402
 from holdfast.queue.open import open_queue  # noqa: E402
@@ -38,6 +40,10 @@ POLICY = Policy(max_failures=3, max_deliveries=1_000_000, backoff_seconds=0.01)
 
 def answer(value: int) -> dict[str, int]:
     return {"sq": value * value + 1}
+
+
+def expected(number: int) -> str | None:
+    return None if number % 997 == 13 else json.dumps(answer(number), separators=(",", ":"))
 
 
 def compute(batch: list[dict[str, Any]]) -> list[Any]:
@@ -93,9 +99,11 @@ class Campaign:
         self.options = options
         self.chance = random.Random(options["seed"])
         self.children: list[int] = []
-        self.kills = self.by_full_exec = self.self_kills = self.checks = self.violations = 0
+        self.kills = self.by_full_exec = self.self_kills = self.checks = 0
+        self.found = dict.fromkeys(("lost", "unexpected", "wrong", "acknowledged_not_stored"), 0)
         self.next_item = self.refill = 0
         os.environ["HOLDFAST_OUTCOME_FILE"] = os.devnull
+        self.judge = JudgeProcess(options, expected)
 
     def enqueue(self, count: int) -> None:
         queue = open_queue(self.options["queue"], sink=self.options["sink"])
@@ -113,6 +121,8 @@ class Campaign:
         if pid == 0:
             try:
                 worker(self.options, seed)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(99)
         self.children.append(pid)
@@ -136,8 +146,8 @@ class Campaign:
             time.sleep(0.3 + self.chance.random() * 0.5)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            self.kills += 1
             self.by_full_exec += 1
+            self.killed()
 
     def reap(self) -> None:
         for pid in list(self.children):
@@ -145,32 +155,29 @@ class Campaign:
             if done:
                 self.children.remove(pid)
                 if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-                    self.kills += 1
                     self.self_kills += 1
+                    self.killed()
                 elif os.waitstatus_to_exitcode(status) not in (0, 75):
                     raise SystemExit(f"a worker failed with status {status}")
 
+    def killed(self) -> None:
+        self.kills += 1
+        self.check()
+
     def check(self) -> None:
-        """Acknowledged implies stored, now."""
+        """Nothing lost, nothing unexpected, and acknowledged implies stored: now."""
         self.checks += 1
-        queue = open_queue(self.options["queue"], sink=self.options["sink"])
-        sink = open_sink(self.options["sink"])
-        # The queue is read first: what is done by then must be in the sink, whenever that is read.
-        entries = list(queue.entries())
-        audit = compare(iter(entries), sink.keys())
-        if audit.lost_count:
-            self.violations += audit.lost_count
-        if sum(state == "ready" for _, state in entries) < 400:
+        answer = self.judge.ask(self.next_item)
+        for name in self.found:
+            self.found[name] += answer[name]
+        if answer["ready"] < 400:
             self.refill = 800
-        queue.close()
-        sink.close()
 
     def run(self) -> dict[str, Any]:
         self.enqueue(1500)
         target = self.options["kills"]
         for _ in range(self.options.get("workers", 3)):
             self.spawn()
-        next_check = 1
         while self.kills < target:
             time.sleep(self.chance.random() * self.options.get("life_seconds", 0.04))
             self.reap()
@@ -179,13 +186,10 @@ class Campaign:
                 os.kill(victim, signal.SIGKILL)
                 os.waitpid(victim, 0)
                 self.children.remove(victim)
-                self.kills += 1
-            if self.kills >= next_check:
-                next_check = self.kills + self.options.get("check_every", 5)
-                self.check()
+                self.killed()
             if self.options.get("full_exec") and self.kills % 20 == 0:
                 self.full_exec()
-            if self.options.get("stop_early") and self.violations:
+            if self.options.get("stop_early") and self.found["acknowledged_not_stored"]:
                 break
             if self.refill:
                 self.enqueue(self.refill)
@@ -217,6 +221,7 @@ class Campaign:
                 raise SystemExit("the queue did not drain within 90 s after the storm")
             time.sleep(0.02)
         self.check()
+        self.judge.close()
         return self.verdict()
 
     def verdict(self) -> dict[str, Any]:
@@ -239,11 +244,11 @@ class Campaign:
             "self_kills": self.self_kills,
             "full_exec": self.by_full_exec,
             "checks": self.checks,
-            "acknowledged_not_stored": self.violations,
-            "lost": audit.missing_count,
-            "unexpected": audit.foreign_count,
+            "acknowledged_not_stored": self.found["acknowledged_not_stored"] + audit.lost_count,
+            "lost": self.found["lost"] + audit.missing_count,
+            "unexpected": self.found["unexpected"] + audit.foreign_count,
             "dead": audit.dead,
-            "wrong": wrong,
+            "wrong": self.found["wrong"] + wrong,
         }
 
 

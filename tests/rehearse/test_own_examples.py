@@ -51,3 +51,17 @@ def test_batch(tmp_path: Path, kinds: tuple[str, ...]) -> None:
         kills=2,
         parallel=3,
     ).assert_survives()
+
+
+def test_sync_cures_a_checkpoint_on_the_nodes_own_disk() -> None:
+    line = f'STEPS=120 exec {HOLDFAST} exec --sync "scratch=file://$PWD/bucket" -- {sys.executable} ephemeral_checkpoint.py'
+    rehearse(
+        ["sh", "-c", line],
+        compare=["result.txt"],
+        directory=PROGRAMS,
+        ephemeral=["scratch"],
+        kinds=["term"],
+        trials=3,
+        kills=2,
+        parallel=3,
+    ).assert_survives()

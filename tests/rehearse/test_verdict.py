@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
-from holdfast.rehearse.plan import AtTime, Kill, Kind, TrialPlan
+from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, TrialPlan
 from holdfast.rehearse.shrink import shrink
 from holdfast.rehearse.verdict import Reason, judge, reproduce
 
@@ -62,6 +62,14 @@ def test_files_tell_more_than_calls() -> None:
     assert codes(trial(first, attempt(2, 16.0, write_calls=12, opens=4)), wrapped) == []
     assert codes(trial(first, attempt(2, 10.0, write_calls=12, opens=12)), wrapped) == ["no-progress"]
     assert codes(trial(first._replace(opens=1), attempt(2, 10.0, write_calls=12, opens=12)), wrapped) == []
+
+
+def test_one_family_that_was_not_written_again_is_progress() -> None:
+    key, other = ("state", Point.RENAME), ("bucket/#", Point.OPEN)
+    kept = BASELINE._replace(families={key: 10, other: 4})
+    first = attempt(1, 7.0, 137, KILL)
+    assert codes(trial(first, attempt(2, 10.0, families={key: 4, other: 9})), kept) == []
+    assert codes(trial(first, attempt(2, 10.0, families={key: 10, other: 9})), kept) == ["no-progress"]
 
 
 def test_a_busy_program_is_judged_by_its_own_time() -> None:

@@ -243,6 +243,12 @@ def test_requests_of_every_machine_in_the_catalogue():
         assert 0.6 * machine.memory_gib <= memory_request_gib(machine) <= 0.94 * machine.memory_gib, machine
 
 
+def test_tpus_are_refused_in_one_sentence():
+    text = TRAIN.replace("{type: h100, count: 8}", "{type: tpu-v6e, count: 8}")
+    with pytest.raises(UsageError, match="TPUs can be planned and simulated, but not rendered"):
+        rendered(on(text, "spot"))
+
+
 def test_a_snapshot_that_leaves_no_room_is_said():
     small = TRAIN.replace("{type: h100, count: 8}", "{type: l4, count: 1}")
     assert any("snapshot of 13.0 GiB" in sentence for sentence in rendered(on(small, "spot")).advice)

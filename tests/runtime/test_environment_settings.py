@@ -34,6 +34,7 @@ BAD: dict[str, list[str]] = {
     "WORLD_SIZE": ["0", "-2", "two"],
 }
 FREE_TEXT = {
+    "HOLDFAST_FINGERPRINTS",
     "HOLDFAST_LEASE_FILE",
     "HOLDFAST_NOTICE_FILE",
     "HOLDFAST_OUTCOME_DIR",

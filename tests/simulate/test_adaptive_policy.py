@@ -91,13 +91,13 @@ def values(regime, *, ratio=0.3, start=0.1):
 
 def test_looking_ahead_prefers_what_the_regime_makes_cheap():
     table = values(STEADY)
-    left, work = table.idle.shape[-2] - 1, round(6.0 / table.step_hours)
+    left, work = len(table.idle) - 1, round(6.0 / table.step_hours)
     old = len(BANDS_HOURS) - 1
-    spot, paid = table.spot[0, old, left, work], table.on_demand[0, 1, old, left, work]
+    spot, paid = table.spot[left, old, work, 0], table.on_demand[left, 1, old, work, 0]
     assert spot < paid
     assert spot == pytest.approx(6.0 * 0.3, rel=0.3)
     scarce = values(SCARCE)
-    absent_idle, absent_paid = (item[0, 0, old, left, work] for item in (scarce.idle, scarce.on_demand))
+    absent_idle, absent_paid = (item[left, 0, old, work, 0] for item in (scarce.idle, scarce.on_demand))
     assert absent_paid == pytest.approx(6.0, rel=0.05)
     assert absent_idle >= absent_paid - 0.01
 
@@ -105,8 +105,8 @@ def test_looking_ahead_prefers_what_the_regime_makes_cheap():
 def test_more_work_or_less_time_never_costs_less():
     table = values(FLAPPING)
     for array in (table.idle, table.on_demand):
-        assert (np.diff(array[..., 1:, :], axis=-1) >= -1e-3).all()
-    feasible = table.on_demand[0, 0, 0, 80:, : round(6.0 / table.step_hours)]
+        assert (np.diff(array[1:], axis=-2) >= -1e-3).all()
+    feasible = table.on_demand[80:, 0, 0, : round(6.0 / table.step_hours), 0]
     assert (np.diff(feasible, axis=0) <= 1e-3).all()
 
 

@@ -158,7 +158,7 @@ def test_on_demand_pays_for_its_whole_last_tick():
     assert outcome.goodput == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize("bad", [{"work": 0}, {"work": float("nan")}, {"deadline": -1}, {"cold": float("inf")}])
+@pytest.mark.parametrize("bad", [{"work": -1}, {"work": float("nan")}, {"deadline": -1}, {"cold": float("inf")}])
 def test_impossible_scenarios_are_refused(bad):
     with pytest.raises(UsageError):
         scenario(**bad)

@@ -101,7 +101,8 @@ def test_the_two_exact_programs_agree(scenario, zone):
     ticks = floor_ticks(scenario.deadline_seconds, TICK)
     window = Window(TICK, (zone,))
     unit = math.gcd(600, int(scenario.cold_start_seconds)) * 1.0
-    assert by_grid(scenario, window, ticks, unit).cost_usd == pytest.approx(by_counts(scenario, window, ticks).cost_usd)
+    (grid,) = by_grid(scenario, [window], ticks, unit)
+    assert grid.cost_usd == pytest.approx(by_counts(scenario, window, ticks).cost_usd)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -83,7 +83,7 @@ def test_several_zones_are_a_free_choice(files, capsys):
     assert row["spot_hours"] == pytest.approx(2)
 
 
-@pytest.mark.parametrize("model", ["exponential", "weibull", "bathtub"])
+@pytest.mark.parametrize("model", ["exponential", "weibull", "bathtub", "bursty"])
 def test_a_model_can_stand_in_for_a_trace(model, capsys):
     args = ("--model", model, "--nodes", "3", *BASE, "--policy", "greedy,on-demand", "--windows", "30", "--json")
     code, out, err = simulate(capsys, *args)
@@ -91,7 +91,7 @@ def test_a_model_can_stand_in_for_a_trace(model, capsys):
     assert out == simulate(capsys, *args)[1]
     greedy, paid = json.loads(out)["runs"]
     assert greedy["met_deadline"] == 1.0
-    assert greedy["cost_usd"] < paid["cost_usd"]
+    assert greedy["cost_usd"] < paid["cost_usd"] or model == "bursty"  # which may draw a place without capacity
     code, _, err = simulate(capsys, *args, "--deadline-hours", "9e8")
     assert code == 2
     assert "raise --tick-seconds" in err
@@ -123,7 +123,11 @@ def test_a_window_past_the_end_says_so(files, capsys):
         (["--traces", "/nonexistent/t.jsonl"], "cannot be read"),
         (["--traces", "/"], "cannot be read"),
         (["--start-hours", "1000"], "past the end"),
-        (["--work-hours", "1e12"], "shorten it"),
+        (["--work-hours", "1e12"], "the work with its checkpoints is 6e+12 ticks long"),
+        (["--cold-start-hours", "1e9"], "a start is 6e+09 ticks long"),
+        (["--checkpoint-interval-seconds", "1e-9", "--checkpoint-seconds", "1e9"], "with its checkpoints is"),
+        (["--checkpoint-interval-seconds", "600", "--restore-seconds", "1e15"], "a start is"),
+        (["--deadline-hours", "1e12"], "the deadline is 6e+12 ticks long"),
         (["--windows", "5", "--deadline-hours", "1000"], "does not fit the trace"),
     ],
 )
@@ -150,6 +154,33 @@ def test_a_file_of_two_needs_a_name(files, capsys):
     code, _, err = simulate(capsys, "--traces", files, *BASE, "--policy", "greedy")
     assert code == 2
     assert "add --trace-id" in err
+
+
+def test_a_hostile_name_does_not_reach_the_terminal(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"id": "a\x1b[31m\ud800", "gap_s": 600, "rle": [[1, 200]]}))
+    code, out, _ = simulate(capsys, "--traces", str(path), *BASE, "--policy", "greedy")
+    assert code == 0
+    assert "\x1b" not in out.encode("utf-8").decode()
+    code, out, _ = simulate(capsys, "--traces", str(path), *BASE, "--policy", "greedy", "--json")
+    assert json.loads(out)["trace_ids"] == ["a\x1b[31m\ud800"]
+
+
+def test_far_more_work_than_time_is_a_late_end_and_no_flood(files, capsys):
+    args = ["--traces", files, "--trace-id", "a", *BASE, "--policy", "holdfast,greedy,optimum", "--json"]
+    code, out, _ = simulate(capsys, *args, "--work-hours", "2000")
+    assert code == 0
+    rows = json.loads(out)["runs"]
+    assert [row["met_deadline"] for row in rows] == [False] * 3
+    # Late, but done: past the deadline and the trace it is on-demand that ends it.
+    assert all(row["finish_hours"] >= 2000 for row in rows)
+
+
+def test_many_windows_in_several_passes_are_the_same(files, capsys, monkeypatch):
+    args = ["--traces", files, "--trace-id", "a", *BASE, "--policy", "greedy,holdfast", "--windows", "50", "--json"]
+    whole = simulate(capsys, *args)[1]
+    monkeypatch.setattr("holdfast.simulate.windows.AT_ONCE", 7)
+    assert simulate(capsys, *args)[1] == whole
 
 
 def test_a_binary_file_is_refused(tmp_path, capsys):

@@ -70,13 +70,40 @@ def test_csv_without_times_takes_the_given_tick():
         ("seconds,available\n0,1\n60,-1", "t:3: '-1'"),
         ("seconds,available\n0,1\n60,1.5", "t:3: available is 1.5"),
         ("seconds,available\n0,1\n60,1\n90,1", "t:4: the step from 60 s to 90 s"),
-        ("seconds,available\n60,1\n0,1", "t:3: the step"),
+        ("seconds,available\n60,1\n0,1", "t:3: 60 s to 0 s is not a tick.*rising order"),
+        ("seconds,available\n0,1\n0,1", "t:3: 0 s to 0 s is not a tick"),
+        ("seconds,available\n0,1\n0.001,1", "t:3: .*is not a tick"),
+        ("seconds,available\n0,1\n1e300,1", "t:3: .*is not a tick"),
+        ("available\nnan", "t:2: 'nan'"),
+        ("available\n1e999", "t:2: '1e999'"),
+        ('available\n"1\n', "t:2: not readable as CSV"),
+        ("available\n1\0\n", "t:2"),
+        ("seconds;available\n0;1", "no column 'available'"),
+        (line(gap_s=float("inf")), "t:1: .*needs 'gap_s'"),
+        (line(gap_s=True), "t:1: .*needs 'gap_s'"),
     ],
 )
 def test_every_mistake_is_one_sentence(text, expected):
     with pytest.raises(UsageError, match=expected) as caught:
         read_traces(text, "t")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_marks_line_ends_and_blanks_change_nothing(ending, mark):
+    plain = read_traces("seconds,available\n0,1\n600,4\n1200,0\n", "t.csv")
+    rows = ["seconds,available", "0,1", " 600 , 4 ", "", "1200,0", ""]
+    assert read_traces(mark + ending.join(rows), "t.csv") == plain
+    jsonl = [line(), "", line(id="b")]
+    if ending != "\r":
+        assert read_traces(mark + ending.join(jsonl), "t") == read_traces("\n".join(jsonl), "t")
+
+
+@pytest.mark.parametrize("tick", [0.5, 90_000, float("nan")])
+def test_a_given_tick_has_bounds_too(tick):
+    with pytest.raises(UsageError, match="is not one of 1 to 86400 s"):
+        read_traces("available\n1\n", "t", tick_seconds=tick)
 
 
 def test_random_damage_raises_nothing_else():

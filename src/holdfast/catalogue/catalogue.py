@@ -13,15 +13,30 @@ from holdfast.errors import UsageError
 
 STALE_DAYS = 30
 GKE_NAMES = {
+    "t4": "nvidia-tesla-t4",
     "l4": "nvidia-l4",
+    "rtx-pro-6000": "nvidia-rtx-pro-6000",
     "a100-40gb": "nvidia-tesla-a100",
     "a100-80gb": "nvidia-a100-80gb",
     "h100": "nvidia-h100-80gb",
     "h100-mega": "nvidia-h100-mega-80gb",
     "h200": "nvidia-h200-141gb",
     "b200": "nvidia-b200",
+    "tpu-v5e": "tpu-v5-lite-podslice",
+    "tpu-v6e": "tpu-v6e-slice",
 }
-"""Our names, and the value of the node label ``cloud.google.com/gke-accelerator``."""
+"""Our names, and the value of the node label ``cloud.google.com/gke-accelerator``; for TPUs that of
+``cloud.google.com/gke-tpu-accelerator``, which goes with a topology."""
+
+TPU_TOPOLOGIES = {
+    "ct5lp-hightpu-1t": "1x1",
+    "ct5lp-hightpu-4t": "2x2",
+    "ct5lp-hightpu-8t": "2x4",
+    "ct6e-standard-1t": "1x1",
+    "ct6e-standard-4t": "2x2",
+    "ct6e-standard-8t": "2x4",
+}
+"""One host each. Slices over several hosts have topologies of their own, which are not in this catalogue."""
 
 
 @dataclass(frozen=True, slots=True)

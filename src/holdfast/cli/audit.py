@@ -6,7 +6,7 @@ import argparse
 import json
 
 from holdfast.cli.main import FINDINGS, OK, add_output
-from holdfast.cli.queue import add_queue_option
+from holdfast.cli.queue import add_queue_option, printable
 from holdfast.queue.open import open_queue
 from holdfast.runtime.audit import Audit, compare
 from holdfast.sink.open import open_sink
@@ -44,7 +44,7 @@ def _tell(audit: Audit) -> None:
         ("acknowledged but not recorded", audit.lost, audit.lost_count),
     ):
         for key in keys:
-            print(f"{title}: {key}")
+            print(f"{title}: {printable(key)}")
         if count > len(keys):
             print(f"{title}: and {count - len(keys)} more")
     if audit.foreign_count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +157,8 @@ def _estimate(name: str, result: dict[str, Any]) -> dict[str, Any]:
         plan = json.loads(read_text(name))
         option = next(item for item in plan["options"] if item["class"] == plan["choice"])
         middle, bad = float(option["cost_usd"]["p50"]), float(option["cost_usd"]["p95"])
+        if not (math.isfinite(middle) and math.isfinite(bad)):
+            raise ValueError("a cost that is not a number")
     except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
         raise UsageError(f"{name} is not a plan", help="write it with: holdfast plan --json") from error
     actual = result["usd"]

@@ -72,7 +72,7 @@ def _items(source: str, format_: str | None, key_of: KeyOf) -> Iterator[tuple[st
         raise UsageError(f"{source} is not a directory", help="--format listing takes a directory or a store URL")
     is_csv = format_ == "csv" or (format_ is None and source.lower().endswith(".csv"))
     try:
-        with open(source, encoding="utf-8", newline="" if is_csv else None) as file:
+        with open(source, encoding="utf-8-sig", newline="" if is_csv else None) as file:
             yield from (from_csv if is_csv else from_json_lines)(file, source, key_of)
     except OSError as error:
         raise UsageError(

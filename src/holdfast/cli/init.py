@@ -18,7 +18,8 @@ image: us-docker.pkg.dev/PROJECT/REPOSITORY/{name}:v1
 command: [{command}]
 
 accelerator:
-  type: {accelerator}                      # a100-40gb, a100-80gb, b200, h100, h100-mega, h200 or l4
+  type: {accelerator}                      # l4, t4, a100-40gb, a100-80gb, h100, h100-mega, h200, b200,
+                                # rtx-pro-6000, tpu-v5e or tpu-v6e
   count: {count}                      # per node
 nodes: 1                        # nodes that must run together
 

@@ -46,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cold-start-minutes", type=amount, metavar="M", help="node, image and process (default: 6)")
     parser.add_argument("--flex-wait-hours", type=amount, metavar="H", help="median wait in the flex-start queue")
     parser.add_argument("--upload-gb-per-second", type=positive, metavar="G", help="node to bucket (default: 1)")
+    parser.add_argument("--egress-usd-per-gib", type=amount, metavar="USD", help="when the bucket is in another region")
     add_output(parser)
 
 
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     traces = _traces(args)
     plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
     if args.html:
-        _write(args.html, to_html(plan, example(plan, traces)))
+        _write(args.html, to_html(plan, example(plan)))
     if args.output == "json":
         print(json.dumps(to_json(plan) | {"prices_date": str(catalogue.date)}))
     else:
@@ -78,6 +79,9 @@ def _assumptions(args: argparse.Namespace) -> Assumptions:
         assumed = replace(assumed, flex_wait_median_seconds=args.flex_wait_hours * 3600)
     if args.upload_gb_per_second is not None:
         assumed = replace(assumed, upload_bytes_per_second=args.upload_gb_per_second * 1e9)
+    if args.egress_usd_per_gib is not None:
+        names = ("egress_usd_per_gib_near", "egress_usd_per_gib_far", "egress_usd_per_gib_remote")
+        assumed = replace(assumed, **dict.fromkeys(names, args.egress_usd_per_gib))
     return assumed
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.queue.base import Queue
+from holdfast.queue.intake import check_key
 from holdfast.queue.open import open_queue
 from holdfast.sink.open import open_sink
 
@@ -19,6 +20,11 @@ def add_queue_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--queue", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_QUEUE"
     )
+
+
+def printable(text: str) -> str:
+    """For a terminal: keys and reasons come from anywhere, and must not move the cursor."""
+    return text if text.isprintable() else repr(text)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,12 +68,12 @@ def _dead(queue: Queue, args: argparse.Namespace) -> int:
             print(json.dumps(row))
         else:
             last = item.reason.strip().splitlines()[-1] if item.reason.strip() else "no reason recorded"
-            print(f"{item.key}\t{item.failures} failures\t{last}")
+            print(f"{printable(item.key)}\t{item.failures} failures\t{printable(last)}")
     return OK
 
 
 def _retry(queue: Queue, args: argparse.Namespace) -> int:
-    count = queue.retry(args.only)
+    count = queue.retry(args.only and [check_key(key, "--only") for key in args.only])
     if args.output == "json":
         print(json.dumps({"retried": count}))
     else:

@@ -14,11 +14,16 @@ from holdfast.cli.main import add_output
 from holdfast.errors import SettingError, UsageError
 from holdfast.replay.roster import NAMES, NEEDS_FLEX_PRICE, check_name
 from holdfast.replay.scenario import Saving, Scenario, cut, floor_ticks
-from holdfast.replay.synthetic import MODELS, draw_model
+from holdfast.replay.synthetic import MODEL_NAMES, draw_model, source_of
 from holdfast.replay.trace import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
 from holdfast.simulate.windows import draw_starts, outcome_row, run_many, run_one, summary_row
 
 MAX_TRACE_BYTES = 256 << 20
+MAX_REPLAY_TICKS = 1_000_000
+"""Nineteen years of ten minutes, eleven days of seconds."""
+
+MAX_WHOLE = 1_000_000
+"""Nodes, windows, replays: more is a slip of the keyboard, or a matter of days."""
 _EPILOG = """\
 examples:
   holdfast simulate --traces traces.jsonl --trace-id gcp-h100/us-central1-a --nodes 16 --work-hours 48 \\
@@ -34,10 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--traces", metavar="FILE", help="capacity traces, JSONL or CSV")
-    source.add_argument("--model", choices=tuple(MODELS), help="a made-up history from a fitted model, by --seed")
+    source.add_argument("--model", choices=MODEL_NAMES, help="a made-up history from a fitted model, by --seed")
     parser.add_argument("--trace-id", action="append", metavar="ID", help="which trace; repeat for several zones")
     parser.add_argument("--nodes", type=whole, default=1, metavar="N", help="gang size (default: 1)")
-    parser.add_argument("--work-hours", type=positive, required=True, metavar="C")
+    parser.add_argument("--work-hours", type=amount, required=True, metavar="C")
     parser.add_argument("--deadline-hours", type=positive, required=True, metavar="R")
     parser.add_argument("--cold-start-hours", type=amount, default=0.0, metavar="D")
     parser.add_argument("--start-hours", type=amount, default=0.0, metavar="S", help="where in the trace to start")
@@ -66,11 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if scenario.flex_start_usd_per_hour is None and set(policies) & set(NEEDS_FLEX_PRICE):
         raise SettingError("the policy flex-start needs a price", help="add --flex-start-price")
     traces = _traces(args, scenario)
-    longest = max(scenario.work_seconds, scenario.deadline_seconds) / traces[0].tick_seconds
-    if longest > MAX_TICKS:
-        raise SettingError(
-            f"work or deadline is {longest:.3g} ticks long, more than {MAX_TICKS}", help="shorten it, or check the unit"
-        )
+    _check_length(scenario, traces[0].tick_seconds)
     result: dict[str, Any] = {"trace_ids": [trace.id for trace in traces], "nodes": scenario.nodes}
     if args.windows is None:
         window = cut(traces, nodes=scenario.nodes, start_seconds=args.start_hours * 3600)
@@ -108,6 +109,22 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     )
 
 
+def _check_length(scenario: Scenario, tick_seconds: float) -> None:
+    """On-demand runs until it is done: refuse what would take for ever, and say which figure does."""
+    saving = scenario.saving
+    figures = {
+        "the deadline": scenario.deadline_seconds,
+        "the work with its checkpoints": scenario.work_seconds * (saving.stretch if saving else 1.0),
+        "a start": scenario.cold_start_seconds + (saving.restore_seconds if saving else 0.0),
+    }
+    name = max(figures, key=lambda key: figures[key])
+    ticks = figures[name] / tick_seconds
+    if ticks > MAX_TICKS:
+        raise SettingError(
+            f"{name} is {ticks:.3g} ticks long, more than {MAX_TICKS}", help="shorten it; check the unit"
+        )
+
+
 def _seconds(hours: float) -> float:
     """Hours as typed, to the microsecond: 0.1 h is 360 s and nothing else."""
     return round(hours * 3600, 6)
@@ -122,7 +139,7 @@ def _traces(args: argparse.Namespace, scenario: Scenario) -> list[Trace]:
         raise SettingError("the deadline is too many ticks away for a made-up history", help="raise --tick-seconds")
     table = draw_model(args.model, windows=1, ticks=ticks, tick_seconds=tick, seed=args.seed)
     counts = [int(there) * args.nodes for there in table[0]]
-    return [from_counts(args.model, counts, tick_seconds=tick, nodes=args.nodes, source=MODELS[args.model].source)]
+    return [from_counts(args.model, counts, tick_seconds=tick, nodes=args.nodes, source=source_of(args.model))]
 
 
 def _choose(traces: list[Trace], args: argparse.Namespace) -> list[Trace]:
@@ -172,14 +189,15 @@ positive = _number(0.0, including=False)
 
 def whole(text: str) -> int:
     """A whole number from 1, as typed."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= 10_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 10000000")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= MAX_WHOLE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_WHOLE}")
     return int(text)
 
 
 def _print_table(result: dict[str, Any]) -> None:
     many = "windows" in result
-    print(f"{', '.join(result['trace_ids'])}, gang of {result['nodes']}")
+    names = ", ".join(result["trace_ids"])
+    print(f"{''.join(item if item.isprintable() else '?' for item in names)}, gang of {result['nodes']}")
     if many:
         print(f"{result['windows']} windows, seed {result['seed']}; means")
     print(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.model.workload import CapacityClass, WorkloadSpec
 from holdfast.plan.assumptions import Assumptions
@@ -27,7 +27,8 @@ PRICES = (CapacityClass.SPOT, CapacityClass.FLEX_START, CapacityClass.ON_DEMAND)
 class Flip:
     """A price of the whole gang beyond which another class is chosen."""
 
-    winner: CapacityClass
+    winner: CapacityClass | None
+    """None: beyond, nothing keeps the budget."""
     price_of: CapacityClass
     usd_per_hour: float
     now_usd_per_hour: float
@@ -36,7 +37,8 @@ class Flip:
     def sentence(self) -> str:
         side = "below" if self.usd_per_hour < self.now_usd_per_hour else "above"
         what = "" if self.winner == self.price_of else f" for {self.price_of}"
-        return f"{self.winner} wins {side} ${self.usd_per_hour:,.2f}/h{what} (now ${self.now_usd_per_hour:,.2f}/h)"
+        event = f"{self.winner} wins" if self.winner else "nothing keeps the budget"
+        return f"{event} {side} ${self.usd_per_hour:,.2f}/h{what} (now ${self.now_usd_per_hour:,.2f}/h)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +54,32 @@ class Question:
 
 def find_flips(options: Sequence[Option], choice: Option | None, question: Question) -> list[Flip]:
     """Both ways along each price, the nearest change of the choice."""
-    if choice is None or choice.costs is None:
-        return []
-    rivals = [option for option in options if option.feasible and option.costs is not None]
+    if choice is not None and choice.costs is None:
+        return []  # an endpoint: only the price of an hour is known
+    # What only the budget forbids may be allowed at another price.
+    rivals = [option for option in options if option.costs is not None and option.only_budget_forbids]
     now = _prices(question.scenario)
-    chooser = _Chooser(rivals, question)
-    if chooser.best(now) != choice.kind:
-        return []  # a tie in cents that the finish decided: every price changes the answer
+    chooser, chosen = _Chooser(rivals, question), choice.kind if choice else None
+    assert chooser.best(now) == chosen, "the question is asked as the plan was made"
     flips = []
     for kind in PRICES:
         if now[kind] <= 0:
             continue
         for direction in (1 / REACH, REACH):
-            flip = _search(chooser.best, now, kind, direction, choice.kind)
+            flip = _search(chooser.best, now, kind, direction, chosen)
             if flip is not None:
                 flips.append(flip)
     return flips
 
 
 def _search(
-    best: Callable[[dict[CapacityClass, float]], CapacityClass],
+    best: Callable[[dict[CapacityClass, float]], CapacityClass | None],
     now: dict[CapacityClass, float],
     kind: CapacityClass,
     direction: float,
-    chosen: CapacityClass,
+    chosen: CapacityClass | None,
 ) -> Flip | None:
-    def at(power: float) -> CapacityClass:
+    def at(power: float) -> CapacityClass | None:
         return best({**now, kind: now[kind] * direction**power})
 
     if at(1.0) == chosen:
@@ -90,6 +92,15 @@ def _search(
     return Flip(winner, kind, now[kind] * direction ** ((low + high) / 2), now[kind])
 
 
+class _Costs(NamedTuple):
+    """Of one class in all replays: machine hours by class, what does not depend on prices, and the bad end."""
+
+    hours: dict[str, Any]
+    rest: Any
+    finish_p95_hours: float
+    in_time: bool
+
+
 class _Chooser:
     def __init__(self, rivals: Sequence[Option], question: Question) -> None:
         self._question = question
@@ -97,18 +108,23 @@ class _Chooser:
         self._known = {(option.kind, self._order(option.kind, self._now)): self._split(option) for option in rivals}
         self._kinds = [option.kind for option in rivals]
 
-    def best(self, prices: dict[CapacityClass, float]) -> CapacityClass:
-        """The class with the least median cost under these prices."""
-        costs = {kind: merit(kind, self._cost(kind, prices)) for kind in self._kinds}
-        return min(costs, key=lambda kind: costs[kind])
+    def best(self, prices: dict[CapacityClass, float]) -> CapacityClass | None:
+        """The choice of the planner under these prices, by the planner's own order of merit."""
+        merits = {kind: self._merit(kind, prices) for kind in self._kinds}
+        allowed = {kind: found for kind, found in merits.items() if found is not None}
+        return min(allowed, key=lambda kind: allowed[kind], default=None)
 
-    def _cost(self, kind: CapacityClass, prices: dict[CapacityClass, float]) -> float:
-        np = load_numpy()
-        order = self._order(kind, prices)
+    def _merit(self, kind: CapacityClass, prices: dict[CapacityClass, float]) -> tuple[float, float] | None:
+        np, order = load_numpy(), self._order(kind, prices)
         if (kind, order) not in self._known:
             self._known[kind, order] = self._split(self._replay_blend(flex_first=order))
-        hours, rest = self._known[kind, order]
-        return float(np.quantile(rest + sum(hours[item] * prices[item] for item in PRICES), 0.5, method="lower"))
+        known = self._known[kind, order]
+        costs = known.rest + sum(known.hours[item] * prices[item] for item in PRICES)
+        middle, bad = (float(value) for value in np.quantile(costs, [0.5, 0.95], method="lower"))
+        budget = self._question.spec.budget_usd
+        if not known.in_time or (budget is not None and bad > budget):
+            return None
+        return merit(kind, middle), known.finish_p95_hours
 
     def _order(self, kind: CapacityClass, prices: dict[CapacityClass, float]) -> bool:
         """All that the blend asks of prices is whether flex-start costs less than Spot; the others ask nothing."""
@@ -116,10 +132,12 @@ class _Chooser:
             return False
         return prices[CapacityClass.FLEX_START] <= prices[CapacityClass.SPOT]
 
-    def _split(self, option: Option) -> tuple[dict[str, Any], Any]:
-        """Machine hours by class, and what does not depend on prices."""
+    def _split(self, option: Option) -> _Costs:
         paid = sum(option.class_hours[kind] * self._prices_of(option)[kind] for kind in PRICES)
-        return option.class_hours, option.costs - paid
+        assert option.finish_hours is not None
+        return _Costs(
+            option.class_hours, option.costs - paid, option.finish_hours.p95, in_time=option.only_budget_forbids
+        )
 
     def _prices_of(self, option: Option) -> dict[CapacityClass, float]:
         if option.kind != CapacityClass.HYBRID or option.usd_per_hour == self._now[CapacityClass.SPOT]:

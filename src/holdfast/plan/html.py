@@ -126,6 +126,9 @@ def _timeline(outcome: Outcome) -> str:
         f'<text x="{index * 120 + 18}" y="86" font-size="12">{LABELS[mode]}</text>'
         for index, mode in enumerate(used)
     )
+    hours = (outcome.paid_seconds + outcome.waiting_seconds) / 3600
+    legend += '<text x="0" y="14" font-size="12">0 h</text>'
+    legend += f'<text x="{WIDTH}" y="14" font-size="12" text-anchor="end">{hours:.1f} h</text>'
     finish = "not done" if outcome.finish_hours is None else f"done after {outcome.finish_hours:.1f} h"
     text = f"{finish}, {_money(outcome.cost_usd)}, {outcome.interruptions} interruptions"
     drawing = f'<svg viewBox="0 0 {WIDTH} 95" role="img" aria-label="timeline">{"".join(bars)}{legend}</svg>'

@@ -66,9 +66,17 @@ class Option:
     egress_usd: float = 0.0
     """Median cost of transfer between regions, part of the cost."""
 
+    over_budget: bool = False
+    """One of the obstacles is the budget."""
+
     @property
     def feasible(self) -> bool:
         return not self.obstacles
+
+    @property
+    def only_budget_forbids(self) -> bool:
+        """Feasible, or it would be for more money."""
+        return len(self.obstacles) == int(self.over_budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +163,16 @@ def evaluate(
     used = scenario if flex else replace(scenario, flex_start_usd_per_hour=None)
     done = BatchReplay(used, ground.openings, BATCH_POLICIES[name], flex_wait_seconds=ground.flex_waits).run()
     hours = ground.tick_seconds / 3600
-    finished = done.finish > 0
-    in_time = finished & (done.finish <= done.view.deadline_ticks)
     moved = (done.done / saving_interval(scenario) + done.interruptions) * transfer_usd
     option.costs = done.cost * hours + moved
     option.egress_usd = float(np.median(moved))
     option.cost_usd = _spread(np, option.costs)
     # A replay that never finished counts as finishing after everything else.
-    finish = np.where(finished, done.finish * hours, np.inf)
+    finish = np.where(done.finished, done.finish * hours, np.inf)
     option.finish_hours = _spread(np, finish)
     paid = done.hours.sum(axis=0) * ground.tick_seconds
     option.goodput = float(done.done.sum() / paid.sum()) if paid.sum() else 0.0
-    option.met_share = float(in_time.mean())
+    option.met_share = float(done.in_time.mean())
     option.interruptions = float(done.interruptions.mean())
     rows = {"spot": SPOT, "on-demand": ON_DEMAND, "flex-start": FLEX_START}
     option.class_hours = {label: done.hours[row] * hours for label, row in rows.items()}
@@ -185,7 +191,9 @@ def _spread(np: Any, values: Any) -> Spread:
 def _judge(option: Option, spec: WorkloadSpec, ground: Ground, assumptions: Assumptions) -> None:
     np = load_numpy()
     if option.met_share is not None and spec.deadline_seconds and option.met_share < assumptions.confidence:
-        option.obstacles.append(f"keeps the deadline in only {option.met_share:.0%} of the replays")
+        watched = watched_seconds(spec)
+        what = "keeps the deadline" if watched >= spec.deadline_seconds else f"is done within {_clock(watched)}"
+        option.obstacles.append(f"{what} in only {option.met_share:.0%} of the replays")
     if spec.longest_wait_seconds is not None and option.kind == CapacityClass.FLEX_START:
         wait = float(np.quantile(ground.flex_waits, assumptions.confidence))
         if wait > spec.longest_wait_seconds:
@@ -193,6 +201,7 @@ def _judge(option: Option, spec: WorkloadSpec, ground: Ground, assumptions: Assu
                 f"may wait {_clock(wait)} in the queue, and {_clock(spec.longest_wait_seconds)} is the limit"
             )
     if spec.budget_usd is not None and option.cost_usd is not None and option.cost_usd.p95 > spec.budget_usd:
+        option.over_budget = True
         option.obstacles.append(f"may cost ${option.cost_usd.p95:,.2f}, and ${spec.budget_usd:,.2f} is the budget")
 
 
@@ -212,7 +221,7 @@ def rule_out(spec: WorkloadSpec, prices: Prices, gang: float) -> list[Option]:
     for kind, price in rows.items():
         option = Option(kind, None if price is None else price * gang)
         if price is None or (kind == CapacityClass.HYBRID and prices.on_demand is None):
-            option.obstacles.append("has no price here, so it is not offered")
+            option.obstacles.append("no price of it is known here: it is not offered, or the catalogue does not know")
         if spec.kind == Kind.SERVE or spec.latency_critical:
             if kind != CapacityClass.ON_DEMAND:
                 option.obstacles.append(

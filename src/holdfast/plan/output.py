@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from holdfast.plan.options import POLICY, Option, Spread, lay_ground, scenario_of, watched_seconds
+from holdfast.plan.options import POLICY, Option, Spread, scenario_of, watched_seconds
 from holdfast.plan.planner import Plan
 from holdfast.replay.engine import replay
 from holdfast.replay.roster import POLICIES
 from holdfast.replay.scenario import Outcome, Saving, Window
-from holdfast.replay.trace import Trace
 
 EXAMPLE_WINDOW = 0
 
@@ -32,7 +31,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         },
         "would_change": [
             {
-                "winner": flip.winner.value,
+                "winner": flip.winner.value if flip.winner else None,
                 "price_of": flip.price_of.value,
                 "usd_per_hour": flip.usd_per_hour,
                 "now_usd_per_hour": flip.now_usd_per_hour,
@@ -50,6 +49,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "upload_bytes_per_second": plan.assumptions.upload_bytes_per_second,
             "snapshot_bytes_per_second": plan.assumptions.snapshot_bytes_per_second,
             "flex_wait_median_seconds": plan.assumptions.flex_wait_median_seconds,
+            "egress_usd_per_gib": plan.egress_usd_per_gib,
             "windows": plan.assumptions.windows,
             "seed": plan.assumptions.seed,
         },
@@ -83,13 +83,12 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def example(plan: Plan, traces: list[Trace] | None = None) -> Outcome | None:
+def example(plan: Plan) -> Outcome | None:
     """The choice replayed once by the plain engine, with its timeline."""
-    spec = plan.spec
-    if plan.choice is None or spec.work_seconds is None:
+    spec, ground = plan.spec, plan.ground
+    if plan.choice is None or ground is None:
         return None
     deadline = watched_seconds(spec)
-    ground = lay_ground(spec, plan.assumptions, max(deadline, 2 * spec.work_seconds), traces)
     openings = ground.openings
     row = openings.zones[EXAMPLE_WINDOW if openings.own else 0][int(openings.starts[EXAMPLE_WINDOW]) :]
     saving = Saving(

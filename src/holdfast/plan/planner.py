@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.catalogue.catalogue import Catalogue, Machine, Prices
+from holdfast.errors import UsageError
 from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.flips import Flip, Question, find_flips
@@ -15,11 +16,16 @@ from holdfast.plan.options import Ground, Option, evaluate, lay_ground, merit, r
 from holdfast.plan.reasons import advise_workload, explain
 from holdfast.replay.interval import Advice, advise
 from holdfast.replay.optimum import load_numpy
-from holdfast.replay.scenario import Saving
+from holdfast.replay.scenario import Saving, Scenario
 from holdfast.replay.trace import Trace
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 30.0, 1800.0
 """The runtime's own bounds."""
+
+MOST_TICKS = 20_000
+"""A sound plan has some hundreds."""
+
+_CONTINENTS = {"us": "america", "northamerica": "america", "europe": "europe", "asia": "asia"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +46,17 @@ class Plan:
     advice: tuple[str, ...]
     basis: str
     assumptions: Assumptions
+    ground: Ground | None = None
+    """What it was replayed on; None for an endpoint."""
 
     def option(self, kind: CapacityClass) -> Option:
         return next(item for item in self.options if item.kind == kind)
+
+    @property
+    def egress_usd_per_gib(self) -> float:
+        """Of checkpoints, when their bucket is in another region than the cluster."""
+        bucket = self.spec.bucket_region
+        return 0.0 if bucket in (None, self.region) else egress_usd_per_gib(bucket, self.region, self.assumptions)
 
 
 def make_plan(
@@ -68,6 +82,7 @@ def make_plan(
         interval.interval_seconds, max(grace.snapshot_seconds, 0.0), grace.persist_seconds, notice_saves=grace.fits
     )
     scenario = scenario_of(spec, prices, assumed, deadline, saving)
+    _check_length(scenario, saving, ground.tick_seconds)
     transfer = transfer_usd(spec, region, assumed)
     for option in options:
         if option.usd_per_hour is not None:
@@ -88,7 +103,19 @@ def make_plan(
         tuple(advise_workload(spec, machine, choice, grace)),
         ground.described,
         assumed,
+        ground,
     )
+
+
+def _check_length(scenario: Scenario, saving: Saving, tick_seconds: float) -> None:
+    """On-demand is replayed until it is done: a state that can hardly be saved would keep it busy for ever."""
+    seconds = scenario.work_seconds * saving.stretch + saving.restore_seconds + scenario.cold_start_seconds
+    if seconds / tick_seconds > MOST_TICKS:
+        raise UsageError(
+            f"the work with its checkpoints would take {seconds / 3600:.3g} h, each save {saving.save_seconds:.3g} s "
+            f"and each restore {saving.restore_seconds:.3g} s",
+            help="check state.size and work; shard the state over more nodes, or give --upload-gb-per-second",
+        )
 
 
 def _merit(option: Option) -> tuple[float, float]:
@@ -125,11 +152,17 @@ def mean_life_seconds(ground: Ground) -> float:
 
 def transfer_usd(spec: WorkloadSpec, region: str, assumed: Assumptions) -> float:
     """What one save or restore costs when the bucket is elsewhere."""
-    if spec.bucket_region is None or spec.bucket_region == region or not spec.state_bytes:
+    if spec.bucket_region in (None, region) or not spec.state_bytes:
         return 0.0
-    near = spec.bucket_region.split("-")[0] == region.split("-")[0]
-    price = assumed.egress_usd_per_gib_continent if near else assumed.egress_usd_per_gib_world
-    return spec.state_bytes / 2**30 * price
+    return spec.state_bytes / 2**30 * egress_usd_per_gib(spec.bucket_region, region, assumed)
+
+
+def egress_usd_per_gib(one: str | None, other: str, assumed: Assumptions) -> float:
+    """By how far apart two regions are; the direction does not matter."""
+    ends = {_CONTINENTS.get((name or "").split("-")[0], "remote") for name in (one, other)}
+    if "remote" in ends:
+        return assumed.egress_usd_per_gib_remote
+    return assumed.egress_usd_per_gib_near if len(ends) == 1 and "asia" not in ends else assumed.egress_usd_per_gib_far
 
 
 def _endpoint(

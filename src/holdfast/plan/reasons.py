@@ -74,6 +74,11 @@ def advise_workload(spec: WorkloadSpec, machine: Machine, choice: Option | None,
         )
     if spec.nodes >= 8 and spec.kind == Kind.TRAIN:
         advice.append(f"{spec.nodes} × {machine.name} in one request may wait long: start smaller if the model allows")
+    if choice is not None and choice.egress_usd >= 0.01:
+        advice.append(
+            f"${choice.egress_usd:,.2f} of the cost is transfer of checkpoints from and to {spec.bucket_region}: "
+            "keep the bucket in the cluster's region"
+        )
     if kind in (CapacityClass.SPOT, CapacityClass.HYBRID):
         advice += grace.advice
     return advice

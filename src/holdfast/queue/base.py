@@ -35,6 +35,11 @@ class Failure(NamedTuple):
     final: bool = False  # no retry: the item itself is wrong
 
 
+def plain_text(reason: str) -> str:
+    """Text that every database can store: tracebacks may hold NUL, or names of files that are not Unicode."""
+    return reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
 class Rejected(NamedTuple):
     """An item in the dead-letter."""
 

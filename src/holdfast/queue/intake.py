@@ -61,7 +61,12 @@ def refuse_constant(text: str) -> NoReturn:
 def check_size(payload: str, where: str = "an item") -> str:
     """The payload itself when it is small enough to be handed around; data belongs in a bucket, its name in a queue."""
     size = len(payload)
-    if size > MAX_PAYLOAD_BYTES or (not payload.isascii() and len(payload.encode()) > MAX_PAYLOAD_BYTES):
+    if not payload.isascii():
+        try:
+            size = len(payload.encode())
+        except UnicodeEncodeError:
+            raise ItemError(f"{where} is not valid UTF-8", help="convert it first, or remove lone surrogates") from None
+    if size > MAX_PAYLOAD_BYTES:
         raise ItemError(
             f"{where} is {size} bytes long, over the limit of {MAX_PAYLOAD_BYTES}",
             help="put the data in a bucket and enqueue its URL",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from holdfast.errors import QueueError, QueueUnavailableError, UrlError
-from holdfast.queue.base import Rejected
+from holdfast.queue.base import Rejected, plain_text
 from holdfast.stores import sqlite
 
 _PAGE = 5000
@@ -137,11 +137,11 @@ class SqlLedger:
 
     def fail(self, key: str, reason: str, *, most: int, final: bool) -> tuple[int, bool]:
         update = (
-            "UPDATE holdfast_ledger SET failures=failures+1, reason=?, "
-            "dead=CASE WHEN failures+1 >= ? THEN 1 ELSE 0 END WHERE queue=? AND key=? RETURNING failures, dead"
+            "UPDATE holdfast_ledger SET failures=failures+1, reason=?, dead=CASE WHEN dead=1 OR failures+1 >= ? "
+            "THEN 1 ELSE 0 END WHERE queue=? AND key=? RETURNING failures, dead"
         )
         with self._books.transaction() as run:
-            row = run(update, (reason.replace("\0", "\\0"), 1 if final else most, self._queue, key)).fetchone()
+            row = run(update, (plain_text(reason), 1 if final else most, self._queue, key)).fetchone()
         return (most, True) if row is None else (row[0], bool(row[1]))
 
     def page(self, after: str, limit: int = _PAGE) -> list[Row]:

@@ -10,10 +10,12 @@ from holdfast.errors import (
     ConflictError,
     KeyMissingError,
     OutcomeUnknownError,
+    QueueError,
     QueueUnavailableError,
     StoreError,
     UrlError,
 )
+from holdfast.queue.base import plain_text
 from holdfast.queue.ledger import Row
 from holdfast.stores.base import ABSENT, Store
 
@@ -57,7 +59,8 @@ class ObjectLedger:
         def count(old: dict[str, Any] | None) -> dict[str, Any]:
             old = old or {"key": key, "payload": "null", "published": 1, "failures": 0}
             failures = old["failures"] + 1
-            return {**old, "failures": failures, "reason": reason, "dead": int(final or failures >= most)}
+            dead = int(final or failures >= most or bool(old.get("dead")))
+            return {**old, "failures": failures, "reason": plain_text(reason), "dead": dead}
 
         row = self._change(key, count)
         return row["failures"], bool(row["dead"])
@@ -110,7 +113,14 @@ class ObjectLedger:
             return None, ABSENT
         except StoreError as error:
             raise QueueUnavailableError(f"the ledger cannot be read: {error}") from error
-        row: dict[str, Any] = json.loads(blob.data)
+        try:
+            row: dict[str, Any] = json.loads(blob.data)
+            _row(row)
+        except (ValueError, KeyError, TypeError) as error:
+            raise QueueError(
+                f"{name} in {self._store.url} is not an entry of a ledger: {error!r}",
+                help="remove it, and enqueue again",
+            ) from None
         return row, blob.generation
 
 

@@ -3,23 +3,28 @@
 No worker's own clock is ever asked: leases are written and judged by ``clock_timestamp()`` of the server. Claims skip
 rows that others are claiming, and start where the last claim ended, so that they do not wade through the dead rows of
 what was finished before; from time to time, and whenever that finds too little, they look from the beginning.
+
+A transaction may stand still half-way, while the task holds the interpreter in a C call. So none of them holds a lock
+that a heartbeat needs, the heartbeat waits for nobody, and what must end at once is a single statement of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import LeaseLostError, QueueError, QueueUnavailableError, UrlError
 from holdfast.queue import postgres_schema as sql
-from holdfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail
+from holdfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail, plain_text
 from holdfast.queue.intake import add_items, check_name
 from holdfast.stores.postgres import Database, migrate
 
 LEASE_SECONDS = 30.0
 _SWEEP_SECONDS = 0.5
+_RENEW_SECONDS = 1.0
 _FROM_START_SECONDS = 1.0
 _PAGE = 5000
 _STATES = {None: "done", 0: "ready", -1: "delayed", -2: "dead"}
@@ -31,7 +36,8 @@ class PostgresQueue:
     def __init__(
         self, url: str, *, policy: Policy | None = None, lease_seconds: float = LEASE_SECONDS, create: bool = True
     ) -> None:
-        self._database = Database(url, QueueUnavailableError, QueueError)
+        idle = max(1.0, lease_seconds / 3)  # shorter than a lease: whoever is overtaken holds no locks any more
+        self._database = Database(url, QueueUnavailableError, QueueError, idle_seconds=idle)
         self.name = check_name(self._database.options.get("queue", "default"))
         if "table" in self._database.options:
             raise UrlError(f"the queue URL {self._database.url!r} names a table", help="?table= belongs to the sink")
@@ -41,7 +47,7 @@ class PostgresQueue:
         self._policy = policy or Policy()
         self._owner: int | None = None
         self._after = 0
-        self._next_sweep = self._next_from_start = 0.0
+        self._next_sweep = self._next_from_start = self._next_renewal = 0.0
         self._idle_since: Any = None
         with self._database.transaction() as cursor:
             migrate(cursor, "queue", sql.VERSION, sql.STEPS)
@@ -73,19 +79,29 @@ class PostgresQueue:
             action = sql.REPLACE if replace else "NOTHING"
             added: int = cursor.execute(sql.ADD + action, (self._queue, keys, payloads)).rowcount
             if added < len(rows):
-                found = cursor.execute(sql.CHANGED, (keys, payloads, self._queue)).fetchone()
-                if found is not None:
-                    raise _contradiction(found[0], self.name)
+                for key, stored, payload in cursor.execute(sql.CHANGED, (keys, payloads, self._queue)).fetchall():
+                    if json.loads(stored) != json.loads(payload):
+                        raise _contradiction(key, self.name)
             return added
 
     # -- working
 
-    def batch(self) -> contextlib.AbstractContextManager[Any]:
-        return self._database.transaction()
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[Any]:
+        with self._database.lock:
+            registered = self._owner
+            self._renew_when_due()
+            try:
+                with self._database.transaction() as cursor:
+                    yield cursor
+            except BaseException:
+                if registered is None:  # if there was a registration, it was rolled back with the rest
+                    self._owner = None
+                raise
 
     def claim(self, limit: int) -> list[Lease]:
         with self.batch() as cursor:
-            owner = self._renew_own(cursor)
+            owner = self._own(cursor)
             self._sweep(cursor, forced=False)
             now = time.monotonic()
             if now >= self._next_from_start:  # items that were given back lie behind
@@ -117,8 +133,7 @@ class PostgresQueue:
 
     def _settle(self, statement: str, leases: Sequence[Lease]) -> set[int]:
         values = ([lease.id for lease in leases], [lease.generation for lease in leases], self._owner)
-        with self.batch() as cursor:
-            return {row[0] for row in cursor.execute(statement, values).fetchall()}
+        return {row[0] for row in self._database.statement(statement, values).fetchall()}
 
     def fail(self, failures: Sequence[Failure]) -> list[str]:
         dead = []
@@ -128,7 +143,7 @@ class PostgresQueue:
                 over = final or count >= self._policy.max_failures
                 values = {
                     "over": over,
-                    "reason": reason.replace("\0", "\\0"),
+                    "reason": plain_text(reason),
                     "delay": self._policy.delay_seconds(count),
                     "id": lease.id,
                     "generation": lease.generation,
@@ -140,8 +155,7 @@ class PostgresQueue:
 
     def hold(self, leases: Sequence[Lease]) -> None:
         if self._owner is not None:
-            with self.batch() as cursor:
-                cursor.execute(sql.HOLD, (self._queue, self._owner, [lease.id for lease in leases]))
+            self._database.statement(sql.HOLD, (self._queue, self._owner, [lease.id for lease in leases]))
 
     # -- leases
 
@@ -151,10 +165,12 @@ class PostgresQueue:
     def renew(self, handles: Sequence[str]) -> list[str]:
         if not handles:
             return []
-        with self.batch() as cursor:
-            rows = cursor.execute(sql.RENEW, (self.lease_seconds, [int(handle) for handle in handles])).fetchall()
-        kept = {str(row[0]) for row in rows}
-        return [handle for handle in handles if handle not in kept]
+        owners = [int(handle) for handle in handles]
+        kept = {row[0] for row in self._extend(owners)}
+        if len(kept) < len(owners):  # lost, or passed over because somebody is renewing it at this very moment
+            find = "SELECT id FROM holdfast_owner WHERE id=ANY(%s::bigint[])"
+            kept |= {row[0] for row in self._database.statement(find, (owners,)).fetchall()}
+        return [handle for handle in handles if int(handle) not in kept]
 
     def blame(self, handles: Sequence[str], reason: str) -> int:
         owners = [int(handle) for handle in handles]
@@ -170,13 +186,26 @@ class PostgresQueue:
             count: int = cursor.execute(sql.BLAME, values).rowcount
             return count
 
-    def _renew_own(self, cursor: Any) -> int:
-        """Every claim renews, and locks the owner's row: nobody can declare us dead while we take items."""
+    def _renew_when_due(self) -> None:
+        """Before a transaction, never in it: there it would lock our row against the heartbeat from outside."""
+        now = time.monotonic()
+        if self._owner is not None and now >= self._next_renewal and not self._database.in_transaction:
+            self._next_renewal = now + min(_RENEW_SECONDS, self.lease_seconds / 3)
+            self._extend([self._owner])
+
+    def _extend(self, owners: list[int]) -> list[Any]:
+        with self._database.lock:
+            renew = sql.RENEW if self._database.in_transaction else sql.RENEW_LIGHTLY
+            rows: list[Any] = self._database.statement(renew, (self.lease_seconds, owners)).fetchall()
+            return rows
+
+    def _own(self, cursor: Any) -> int:
+        """Every claim makes sure that nobody can declare us dead while we take items."""
         if self._owner is None:
             row = cursor.execute(sql.REGISTER, (self._queue, self.lease_seconds)).fetchone()
             self._owner = int(row[0])
             return self._owner
-        if cursor.execute(sql.RENEW, (self.lease_seconds, [self._owner])).fetchone() is not None:
+        if cursor.execute(sql.ALIVE, (self._owner,)).fetchone() is not None:
             return self._owner
         lost, self._owner = self._owner, None
         raise LeaseLostError(
@@ -189,7 +218,8 @@ class PostgresQueue:
         if not forced and now < self._next_sweep:
             return
         self._next_sweep = now + _SWEEP_SECONDS
-        owners = [row[0] for row in cursor.execute(sql.EXPIRED, (self._queue,)).fetchall()]
+        # Never ourselves: a transaction that stood still for longer than the lease would take its own items away.
+        owners = [row[0] for row in cursor.execute(sql.EXPIRED, (self._queue, self._owner or 0)).fetchall()]
         if owners:
             limit = self._policy.max_deliveries
             reason = f"handed out {limit} times and never finished: it kills its workers, or outlasts them"

@@ -42,18 +42,27 @@ ORDER BY place ON CONFLICT (queue, key) DO
 REPLACE = """
 UPDATE SET payload=excluded.payload, holder=0, failures=0, deliveries=0, due=NULL, reason=NULL
 """
+# Spelt differently; whether they also mean different things is not for jsonb to say, which knows no NUL.
 CHANGED = """
-SELECT new.key FROM unnest(%s::text[], %s::text[]) AS new (key, payload) JOIN holdfast_item AS old
-ON old.queue=%s AND old.key=new.key AND old.payload <> new.payload AND old.payload::jsonb <> new.payload::jsonb LIMIT 1
+SELECT new.key, old.payload, new.payload FROM unnest(%s::text[], %s::text[]) AS new (key, payload)
+JOIN holdfast_item AS old ON old.queue=%s AND old.key=new.key AND old.payload <> new.payload
 """
 REGISTER = """
 INSERT INTO holdfast_owner (queue, expires, renewed)
 VALUES (%s, clock_timestamp() + make_interval(secs => %s), clock_timestamp()) RETURNING id
 """
+# Nothing here may wait for a lock: one owner whose row is being taken away must not cost the others of its pool theirs.
 RENEW = """
 UPDATE holdfast_owner SET expires=clock_timestamp() + make_interval(secs => %s), renewed=clock_timestamp()
-WHERE id=ANY(%s::bigint[]) RETURNING id
+WHERE id IN (SELECT id FROM holdfast_owner WHERE id=ANY(%s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED) RETURNING id
 """
+# By itself a renewal need not survive a crash of the server, and must not wait for a busy disk.
+RENEW_LIGHTLY = "WITH lightly AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))" + RENEW.replace(
+    "WHERE id IN", "FROM lightly WHERE id IN"
+)
+# The weakest lock that keeps the row from being deleted: renewals from other processes go through beside it, however
+# long the transaction lasts.
+ALIVE = "SELECT id FROM holdfast_owner WHERE id=%s FOR KEY SHARE"
 CLAIM = """
 WITH next AS MATERIALIZED (
   SELECT id FROM holdfast_item WHERE queue=%(queue)s AND holder=0 AND id > %(after)s
@@ -76,7 +85,7 @@ WHERE id=%(id)s AND generation=%(generation)s AND holder=%(owner)s
 """
 EXPIRED = """
 DELETE FROM holdfast_owner WHERE id IN (
-  SELECT id FROM holdfast_owner WHERE queue=%s AND expires < clock_timestamp() FOR UPDATE SKIP LOCKED)
+  SELECT id FROM holdfast_owner WHERE queue=%s AND id <> %s AND expires < clock_timestamp() FOR UPDATE SKIP LOCKED)
 RETURNING id
 """
 FREE = """

@@ -50,6 +50,7 @@ class PubsubQueue:
             self._open_subscription(create)
         self._ledger = open_ledger(sink, self._name)
         self._done_up_to = ""
+        self._whole = True  # whether the look-through that got this far began at the first key, without a break
         self._idle_since: float | None = None
 
     def _load_client(self) -> None:
@@ -88,11 +89,17 @@ class PubsubQueue:
                 request={
                     "name": self._subscription,
                     "topic": self._publisher.topic_path(self._project, topic),
-                    "ack_deadline_seconds": int(self._options.get("deadline", _NEW_DEADLINE_SECONDS)),
+                    "ack_deadline_seconds": self._new_deadline(),
                     "enable_exactly_once_delivery": self._options.get("exactly_once") == "true",
                 },
                 timeout=_CALL_SECONDS,
             )
+
+    def _new_deadline(self) -> int:
+        given = self._options.get("deadline", str(_NEW_DEADLINE_SECONDS))
+        if not given.isdecimal() or not 10 <= int(given) <= _LONGEST_DEADLINE_SECONDS:
+            raise UrlError(f"the option deadline={given} of {self.url!r} is no lease", help="give 10 to 600 seconds")
+        return int(given)
 
     # -- filling
 
@@ -146,7 +153,7 @@ class PubsubQueue:
                 self._subscriber.acknowledge(
                     request={"subscription": self._subscription, "ack_ids": ids}, timeout=_CALL_SECONDS
                 )
-            except self._exceptions.GoogleAPICallError as error:
+            except (self._exceptions.GoogleAPICallError, self._exceptions.RetryError) as error:
                 # Recorded already: the message comes again and is skipped.
                 log.warning("%d acknowledgements failed: %s", len(ids), error, extra={"action": "ack_failed"})
         return list(leases)
@@ -197,20 +204,31 @@ class PubsubQueue:
         with self._errors():
             for ids in _slices(ack_ids):
                 request = {"subscription": self._subscription, "ack_ids": ids, "ack_deadline_seconds": seconds}
-                self._subscriber.modify_ack_deadline(request=request, timeout=_CALL_SECONDS)
+                try:
+                    self._subscriber.modify_ack_deadline(request=request, timeout=_CALL_SECONDS)
+                except (self._exceptions.InvalidArgument, self._exceptions.FailedPrecondition) as error:
+                    # Exactly-once subscriptions say so when a deadline is over: the message comes again by itself.
+                    log.warning("%d leases were over already: %s", len(ids), error, extra={"action": "lease_lost"})
 
     def tail(self) -> Tail:
-        """Drained when every key of the ledger is recorded or dead; looked up from where the last look ended."""
+        """Drained when every key of the ledger is recorded or dead.
+
+        Looked up from where the last look ended; but then once more from the first, for what was enqueued meanwhile.
+        """
         now = time.monotonic()
         if self._idle_since is None:
             self._idle_since = now
         while True:
             page = self._ledger.page(self._done_up_to, 2000)
-            if not page:
+            if not page and self._whole:
                 return Tail(claimable=False, delayed_seconds=None, doubtful=False)
+            if not page:
+                self._done_up_to, self._whole = "", True
+                continue
             open_keys = [row.key for row in page if not row.dead]
             missing = set(self._missing(open_keys))
             if missing:
+                self._whole = False
                 self._publish_forgotten([row for row in page if row.key in missing and not row.published], now)
                 return Tail(claimable=False, delayed_seconds=None, doubtful=True)
             self._done_up_to = page[-1].key

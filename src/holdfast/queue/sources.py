@@ -69,7 +69,11 @@ def from_csv(file: TextIO, name: str, key_of: KeyOf) -> Iterator[tuple[str, str]
 def from_directory(root: str) -> Iterator[tuple[str, str]]:
     """One item per file under the directory: its relative path is the key."""
     root = os.path.abspath(root)
-    for directory, subdirectories, names in os.walk(root):
+
+    def refuse(error: OSError) -> None:
+        raise ItemError(f"cannot read {error.filename}: {error.strerror}", help="no file may be left out unseen")
+
+    for directory, subdirectories, names in os.walk(root, onerror=refuse):
         subdirectories.sort()
         for name in sorted(names):
             path = os.path.join(directory, name)

@@ -26,6 +26,7 @@ from holdfast.queue.base import (
     Policy,
     Rejected,
     Tail,
+    plain_text,
 )
 from holdfast.queue.intake import add_items, check_name
 from holdfast.queue.liveness import ProofOfLife, boot_id
@@ -33,6 +34,7 @@ from holdfast.stores import sqlite
 
 LEASE_SECONDS = 15.0
 _SWEEP_SECONDS = 0.25
+_SLOW_SECONDS = 1.0  # a transaction that takes longer than this stood still
 _PAGE = 5000
 
 
@@ -57,6 +59,7 @@ class SqliteQueue:
         self._policy = policy or Policy()
         self._lock = threading.RLock()
         self._depth = 0  # of nested batches
+        self._began = 0.0  # when the outermost was asked for
         self._owner: int | None = None
         self._boot = boot_id()
         self._next_sweep = 0.0
@@ -112,11 +115,13 @@ class SqliteQueue:
             if self._depth:
                 yield self.connection
                 return
+            self._began = self._now()  # before the lock is ours: the interpreter may be gone before we hear of it
             self.connection.execute("BEGIN IMMEDIATE")
             self._depth = 1
             registered = self._owner
             try:
                 yield self.connection
+                self._catch_up()
                 self.connection.execute("COMMIT")
             except BaseException:
                 if self.connection.in_transaction:
@@ -127,6 +132,16 @@ class SqliteQueue:
                 raise
             finally:
                 self._depth = 0
+
+    def _catch_up(self) -> None:
+        """A transaction that stood still, the interpreter being elsewhere, kept every heartbeat from the file.
+
+        So everybody gets back the time that we took, before we judge them and before others can; who died meanwhile is
+        known by its lock, not by its lease.
+        """
+        while (held := self._now() - self._began) > _SLOW_SECONDS:
+            self._began += held
+            self.connection.execute("UPDATE holdfast_owner SET expires=expires+?", (held,))
 
     def claim(self, limit: int) -> list[Lease]:
         with self.batch():
@@ -162,15 +177,23 @@ class SqliteQueue:
                 count = lease.failures + 1
                 over = final or count >= self._policy.max_failures
                 due = None if over else self._clock.wall() + self._policy.delay_seconds(count)
-                row = (sql.DEAD if over else sql.DELAYED, due, reason, lease.id, lease.generation, self._owner)
+                row = (
+                    sql.DEAD if over else sql.DELAYED,
+                    due,
+                    plain_text(reason),
+                    lease.id,
+                    lease.generation,
+                    self._owner,
+                )
                 if self.connection.execute(sql.FAIL, row).rowcount and over:
                     dead.append(lease.key)
         return dead
 
     def release(self, leases: Sequence[Lease]) -> int:
+        """Each claim's items in a statement of their own: no transaction is open between them, see ``_catch_up``."""
         if not leases:
             return 0
-        with self.batch():
+        with self._lock, self._errors():
             return self._settle(sql.RELEASE, leases)
 
     def _settle(self, statement: str, leases: Sequence[Lease]) -> int:
@@ -186,7 +209,7 @@ class SqliteQueue:
     def hold(self, leases: Sequence[Lease]) -> None:
         if self._owner is not None:
             ids = json.dumps([lease.id for lease in leases])
-            with self.batch():
+            with self._lock, self._errors():
                 self.connection.execute(sql.HOLD, (self._queue, self._owner, ids))
 
     # -- leases
@@ -197,10 +220,17 @@ class SqliteQueue:
     def renew(self, handles: Sequence[str]) -> list[str]:
         if not handles:
             return []
+        owners = [int(handle) for handle in handles]
+        with self._lock, self._errors():
+            if self._extend(owners) == len(set(owners)):
+                return []
+            find = "SELECT id FROM holdfast_owner WHERE id IN (SELECT value FROM json_each(?))"
+            kept = {row[0] for row in self.connection.execute(find, (json.dumps(owners),))}
+        return [handle for handle in handles if int(handle) not in kept]
+
+    def _extend(self, owners: list[int]) -> int:
         expires = self._now() + self.lease_seconds
-        renew = "UPDATE holdfast_owner SET expires=? WHERE id=?"
-        with self.batch():
-            return [item for item in handles if not self.connection.execute(renew, (expires, int(item))).rowcount]
+        return self.connection.execute(sql.RENEW, (expires, json.dumps(owners))).rowcount
 
     def blame(self, handles: Sequence[str], reason: str) -> int:
         due = self._clock.wall() + self._policy.delay_seconds(1)
@@ -224,8 +254,7 @@ class SqliteQueue:
             self._proof.hold(owner)
             self._owner = owner
             return owner
-        renewed = self.connection.execute("UPDATE holdfast_owner SET expires=? WHERE id=?", (expires, self._owner))
-        if renewed.rowcount:
+        if self._extend([self._owner]):
             return self._owner
         lost, self._owner = self._owner, None
         self._proof.drop(lost)
@@ -236,6 +265,7 @@ class SqliteQueue:
 
     def _sweep(self, *, forced: bool) -> int:
         """Free the items of dead owners and those whose back-off is over; returns how many became ready or died."""
+        self._catch_up()
         now = self._now()
         if not forced and now < self._next_sweep:
             return 0

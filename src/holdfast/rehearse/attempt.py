@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from holdfast.rehearse.copies import break_link
 from holdfast.rehearse.facts import AttemptFact
-from holdfast.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
+from holdfast.rehearse.plan import COUNTABLE, TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
 from holdfast.rehearse.polling import Poller
 from holdfast.rehearse.syscalls import build_filter, is_calling
 from holdfast.rehearse.watching import GO_ON, HOLD, Event, Reaction, Watcher
@@ -265,6 +265,7 @@ class Attempt:
             cpu_seconds=self.program.cpu_seconds,
             write_calls=self.program.write_calls,
             opens=self.watcher.opens,
+            families={key: count for key, count in self.watcher.counts.items() if key[1] in COUNTABLE},
             timed_out=self._timed_out,
             last_words=last_words(self._log),
             at=self._at,

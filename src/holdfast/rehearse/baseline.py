@@ -108,6 +108,7 @@ def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
         write_calls=min(learned.fact.write_calls, timed.fact.write_calls),
         first_write_seconds=_first_write(learned.fact, timed.fact),
         opens=min(learned.fact.opens, timed.fact.opens),
+        families=dict(learned.fact.families.items() & timed.fact.families.items()),
         steady_writes=learned.steady_writes or timed.steady_writes,
         steady_opens=learned.steady_opens or timed.steady_opens,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.divergence import Steps
-from holdfast.rehearse.plan import Kill, Kind, TrialPlan
+from holdfast.rehearse.plan import Kill, Kind, Point, TrialPlan
+
+Families = Mapping[tuple[str, Point], int]
 
 
 class AttemptFact(NamedTuple):
@@ -35,6 +38,8 @@ class AttemptFact(NamedTuple):
     write_calls: int = 0
     opens: int = 0
     """Files begun or named."""
+    families: Families = MappingProxyType({})
+    """The same, by family of files and point."""
     timed_out: bool = False
     last_words: str = ""
     at: str = ""
@@ -84,6 +89,8 @@ class BaselineFact(NamedTuple):
     write_calls: int
     first_write_seconds: float
     opens: int = 0
+    families: Families = MappingProxyType({})
+    """Only those that two uninterrupted runs agree on: a background task writes as often as it likes."""
     steady_writes: bool = False
     """Whether it writes as it works, so that the number of its writes tells how far an attempt has come."""
     steady_opens: bool = False

@@ -32,6 +32,10 @@ class Point(enum.StrEnum):
     CHANGE = "change"  # it has just changed; all that is known where system calls cannot be watched
 
 
+COUNTABLE = (Point.OPEN, Point.RENAME)
+"""What is seen in every attempt, aimed at or not."""
+
+
 class AtTime(NamedTuple):
     """After a share of the baseline's duration in this attempt."""
 

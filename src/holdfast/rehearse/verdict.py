@@ -24,6 +24,7 @@ CODES = {
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
 _COUNTED_FROM = 2
+_RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5
 _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
@@ -126,7 +127,7 @@ def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
     """The share of the work done in the last attempt by what can be counted; a loaded machine does not change it."""
-    shares = []
+    shares = [last.families.get(key, 0) / count for key, count in baseline.families.items() if count >= _RECURRING_FROM]
     if baseline.opens >= _COUNTED_FROM:
         shares.append(last.opens / baseline.opens)
     if baseline.write_calls >= _COUNTED_FROM:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.rehearse import syscalls
-from holdfast.rehearse.plan import Point
+from holdfast.rehearse.plan import COUNTABLE, Point
 
 _AT_FDCWD = 0xFFFFFF9C
 _PATH_BYTES = 4096
@@ -95,7 +95,7 @@ class Watcher:
     @property
     def opens(self) -> int:
         """How many files were begun or named: what can be counted in every attempt, whoever of the program did it."""
-        return sum(self.counts[key] for key in list(self.counts) if key[1] in (Point.OPEN, Point.RENAME))
+        return sum(self.counts[key] for key in list(self.counts) if key[1] in COUNTABLE)
 
     def release(self) -> None:
         """Let the held calls go on."""

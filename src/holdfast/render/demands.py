@@ -12,13 +12,18 @@ from holdfast.render.names import check_names, check_pod_name
 from holdfast.render.outline import Form, Outline
 from holdfast.render.storage import FILESTORE_LEAST_BYTES
 
-_HYPERDISK_ONLY = ("a3-ultragpu", "a4-")
+_HYPERDISK_ONLY = ("a3-ultragpu", "a4-", "g4-")
 """Machine families that take no Persistent Disk."""
 
 
 def check_demands(outline: Outline) -> None:
     """Refuse what would be accepted by the cluster and then lose work or wait for ever."""
     check_names(outline.spec)
+    if outline.spec.accelerator.startswith("tpu-"):
+        raise UsageError(
+            "TPUs can be planned and simulated, but not rendered: their pools have topologies that are not written yet",
+            help="choose a GPU, or write the manifests by hand",
+        )
     if outline.spec.kind == Kind.TRAIN and outline.form == Form.JOBSET:
         check_pod_name(outline.spec)
     _check_volume(outline)

@@ -20,6 +20,15 @@ from holdfast.replay.scenario import (
 )
 
 IDLE, SPOT, ON_DEMAND, FLEX_START = (int(mode) for mode in Mode)
+_DELAYS = (0.0, *(min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0**power) for power in range(17)))
+"""What the Job controller adds to a start after that many interruptions."""
+
+_SUMS = ("done", "kept", "phase", "start_left", "cost", "starting", "restoring", "saving", "lost", "waiting", "tail")
+_PER_WINDOW = (
+    *_SUMS, "mode", "zone", "hours", "interruptions", "attempts", "finish", "active", "flex_wait", "flex_ready_at",
+    "lease_ends_at",
+)  # fmt: skip
+"""Arrays whose last axis is the window."""
 
 
 @dataclass(slots=True)
@@ -48,6 +57,10 @@ class Openings:
         """Per window, the first tick past the end of its trace."""
         return self.zones.shape[1] - self.starts
 
+    def only(self, rows: Any) -> Openings:
+        """The same for some of the windows."""
+        return Openings(self.tick_seconds, self.zones[rows] if self.own else self.zones, self.starts[rows], self.own)
+
     def at(self, tick: int) -> Any:
         """Zones x windows: could the gang be had at this tick; past the end of a trace it could not."""
         np = load_numpy()
@@ -70,6 +83,8 @@ class BatchView:
     spot_prices: Any
     """Per zone."""
     tick: int = 0
+    active: Any = None
+    """Windows that are neither finished nor hopeless; what is decided for the others counts for nothing."""
     mode: Any = None
     zone: Any = None
     available: Any = None
@@ -115,27 +130,16 @@ class BatchReplay:
         deadline = floor_ticks(scenario.deadline_seconds, openings.tick_seconds)
         self.view = BatchView(np, scenario, openings.tick_seconds, deadline, prices)
         self.mode, self.zone = np.zeros(count, dtype=np.int8), np.zeros(count, dtype=np.int16)
-        names = (
-            "done",
-            "kept",
-            "phase",
-            "start_left",
-            "cost",
-            "starting",
-            "restoring",
-            "saving",
-            "lost",
-            "waiting",
-            "tail",
-        )
-        for name in names:
+        for name in _SUMS:
             setattr(self, name, np.zeros(count))
         self.hours = np.zeros((4, count))
         self.interruptions, self.attempts = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self.finish = np.zeros(count, dtype=np.int64)
-        self.active = np.ones(count, dtype=bool)
+        self.active = np.full(count, not scenario.is_done)
         self.flex_ready_at = self.flex_wait.copy()
         self.lease_ends_at = np.full(count, np.inf)
+        self._rows = np.arange(count)
+        self._all: dict[str, Any] = {}
 
     # Arrays set by name above, so that their type is said once.
     done: Any
@@ -152,22 +156,48 @@ class BatchReplay:
 
     def run(self) -> BatchReplay:
         """Replay until every window is finished or hopeless."""
-        np, ends, tick = self.np, self.openings.last_tick, 0
+        np, tick = self.np, 0
         while True:
-            if tick >= self.view.deadline_ticks:
-                self.active &= ~((tick >= ends) & (self.mode <= SPOT))
-            if not self.active.any():
+            left = int(np.count_nonzero(self.active))
+            if not left:
+                self._gather()
                 return self
+            if left < len(self.active) // 2:
+                self._thin_out()
             self._observe(tick)
             mode, zone = self.policy(self.view)
             mode = np.where(self.active, mode, IDLE).astype(np.int8)
+            if tick >= self.view.deadline_ticks:
+                self.active &= ~((tick >= self.openings.last_tick) & (mode == IDLE))
             self._move(mode, zone, tick)
             self._work(tick)
             tick += 1
 
+    def _thin_out(self) -> None:
+        """Go on with the windows that are not finished: a few stragglers need not carry all the others along."""
+        rows = self.np.flatnonzero(self.active)
+        self._gather()
+        for name in _PER_WINDOW:
+            setattr(self, name, self._all[name][..., self._rows[rows]])
+        self._rows = self._rows[rows]
+        self.openings = self.openings.only(rows)
+        keep = getattr(self.policy, "keep", None)
+        if keep is not None:
+            keep(self.view, rows)
+
+    def _gather(self) -> None:
+        """Put what is known of the present windows beside what is known of the others; show all of them."""
+        for name in _PER_WINDOW:
+            present = getattr(self, name)
+            if name in self._all:
+                self._all[name][..., self._rows] = present
+            else:
+                self._all[name] = present
+            setattr(self, name, self._all[name])
+
     def _observe(self, tick: int) -> None:
         np, view, scenario = self.np, self.view, self.scenario
-        view.tick = tick
+        view.tick, view.active = tick, self.active
         view.available = self.openings.at(tick)
         here = view.available[0] if len(view.available) == 1 else view.available[self.zone, np.arange(len(self.zone))]
         gone = self.active & (self.mode == SPOT) & ~here
@@ -206,9 +236,7 @@ class BatchReplay:
         if scenario.saving is not None and scenario.saving.restore_seconds:
             seconds = seconds + np.where(self.done > 0, scenario.saving.restore_seconds, 0.0)
         if scenario.job_backoff:
-            doublings = np.minimum(self.interruptions - 1, 16)
-            delay = np.minimum(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0**doublings)
-            seconds = seconds + np.where(self.interruptions > 0, delay, 0.0)
+            seconds = seconds + np.array(_DELAYS)[np.minimum(self.interruptions, len(_DELAYS) - 1)]
         return seconds
 
     def _move(self, mode: Any, zone: Any, tick: int) -> None:
@@ -279,9 +307,19 @@ class BatchReplay:
         self.phase = np.where(running, phase, self.phase)
         self.done = done
 
+    @property
+    def finished(self) -> Any:
+        """Per window: is the work done. Only where there was none is it done before the first tick."""
+        return (self.finish > 0) | self.scenario.is_done
+
+    @property
+    def in_time(self) -> Any:
+        """Per window: is it done by the deadline."""
+        return self.finished & (self.finish <= self.view.deadline_ticks)
+
     def outcomes(self, name: str) -> list[Outcome]:
         """The same values as the plain engine gives, window by window, without timelines."""
-        hours, finished = self.view.tick_seconds / 3600, self.finish > 0
+        hours, finished, in_time = self.view.tick_seconds / 3600, self.finished, self.in_time
         return [
             Outcome(
                 name,
@@ -290,7 +328,7 @@ class BatchReplay:
                 float(self.hours[ON_DEMAND, row]) * hours,
                 float(self.hours[FLEX_START, row]) * hours,
                 float(self.finish[row]) * hours if finished[row] else None,
-                bool(finished[row] and self.finish[row] <= self.view.deadline_ticks),
+                bool(in_time[row]),
                 int(self.interruptions[row]),
                 int(self.attempts[row]),
                 float(self.done[row]),

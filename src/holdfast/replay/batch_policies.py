@@ -80,14 +80,20 @@ def must_run(view: BatchView) -> Any:
 
 def safety_net(view: BatchView, mode: Any, there: Any) -> Any:
     """What the deadline forces, over what the policy would rather do."""
+    where, what = forced(view, there)
+    return view.np.where(where, what, mode)
+
+
+def forced(view: BatchView, there: Any) -> tuple[Any, Any]:
+    """Where the deadline leaves no choice, and what has to be done there."""
     np = view.np
     late = view.need_ticks(1) >= view.remaining_ticks
-    keeps = np.zeros(len(view.mode), dtype=bool)
+    what = np.full(len(view.mode), ON_DEMAND, dtype=np.int8)
     if view.scenario.loses_nothing:
         warm = (view.mode == SPOT) & (view.start_left_seconds < EPSILON_SECONDS)
         keeps = warm | (there & (view.start_seconds < EPSILON_SECONDS))
-    forced = np.where(keeps, SPOT, ON_DEMAND)
-    return np.where(late, forced, np.where(must_run(view), ON_DEMAND, mode))
+        what[late & keeps] = SPOT
+    return late | must_run(view), what
 
 
 def lead_seconds(view: BatchView, ahead_seconds: Any) -> Any:

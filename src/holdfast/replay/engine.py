@@ -144,10 +144,10 @@ class Replay:
         """Replay until the work is done, or nothing can change any more."""
         tick = 0
         while not self.progress.finished:
-            if self._hopeless(tick):
-                break
             self._observe(tick)
             target = self.policy.decide(self.view)
+            if target.mode == Mode.IDLE and self._over(tick):
+                break
             if self.place.mode == Mode.FLEX_START and target.mode != Mode.FLEX_START:
                 # A lease that is given up is gone: the next one has to queue again.
                 self.flex_ready_at = tick * self.window.tick_seconds + self.scenario.flex_wait_seconds
@@ -160,11 +160,9 @@ class Replay:
             tick += 1
         return self._close(tick)
 
-    def _hopeless(self, tick: int) -> bool:
-        """Past the end of the trace and of the deadline, waiting for Spot is waiting for nothing."""
-        return (
-            tick >= self.window.ticks and tick >= self.view.deadline_ticks and self.place.mode in (Mode.IDLE, Mode.SPOT)
-        )
+    def _over(self, tick: int) -> bool:
+        """Past the end of the trace and of the deadline: who waits now waits for nothing."""
+        return tick >= self.window.ticks and tick >= self.view.deadline_ticks
 
     def _observe(self, tick: int) -> None:
         view, window, scenario = self.view, self.window, self.scenario

@@ -41,7 +41,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Expected cost to go: regimes x (absent, present) x band x steps left x work left; Spot has no absence."""
+    """Expected cost to go: steps left x (absent, present) x band x work left x regimes; Spot has no absence.
+
+    The regimes come last, because whoever asks for a state asks for all of them at once.
+    """
 
     step_hours: float
     start_steps: float
@@ -63,8 +66,11 @@ class _Induction:
         self.step = question.step_hours
         self.steps = max(1, math.floor(question.deadline_hours / self.step + 1e-6))
         self.start = question.start_hours / self.step
-        # Beyond the work itself: the start that may come on top, and one for interpolation.
-        self.width = math.ceil(question.work_hours / self.step - 1e-6) + math.ceil(self.start) + 2
+        # Beyond the work itself: the start that may come on top, and one for interpolation. More than there is time
+        # for need not be told apart: there the safety net decides.
+        most = self.steps + 1
+        work, start = math.ceil(question.work_hours / self.step - 1e-6), math.ceil(self.start)
+        self.width = min(work, most) + min(start, most) + 2
         rates = np.array([regime.hazards for regime in question.regimes], dtype=np.float32)
         lives = np.exp(-rates * self.step)
         widths = np.append(np.diff(BANDS_HOURS), np.inf)
@@ -76,9 +82,9 @@ class _Induction:
 
     def solve(self) -> Values:
         np, count, bands = self.np, len(self.question.regimes), len(BANDS_HOURS)
-        shape = (count, 2, bands, self.steps + 1, self.width)
+        shape = (self.steps + 1, 2, bands, self.width, count)
         idle, paid = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-        spot = np.zeros((count, bands, self.steps + 1, self.width), dtype=np.float32)
+        spot = np.zeros((self.steps + 1, bands, self.width, count), dtype=np.float32)
         late = (self.work * (self.step + _LATE)).astype(np.float32)
         from_idle = np.broadcast_to(late, (count, 2, bands, self.width)).copy()
         from_paid, from_spot = from_idle.copy(), from_idle[:, 1].copy()
@@ -89,7 +95,8 @@ class _Induction:
             spot_now = spot_step + self._done(self._next_on_spot(from_spot, from_idle))
             for value in (idle_now, paid_now, spot_now):
                 value[..., 0] = 0.0
-            idle[:, :, :, left], paid[:, :, :, left], spot[:, :, left] = idle_now, paid_now, spot_now
+            for table, value in ((idle, idle_now), (paid, paid_now), (spot, spot_now)):
+                table[left] = np.moveaxis(value, 0, -1)
             start_paid, start_spot = self._start(paid_now), self._start(spot_now)
             # The safety net: with no more than two starts of slack, whoever is not on Spot runs on-demand to the end.
             forced = self.work + 2 * self.start >= left

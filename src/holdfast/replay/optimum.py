@@ -12,6 +12,7 @@ Checkpoints, back-off and flex-start are left out: the yardstick is what a clair
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import MissingExtraError, UsageError
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MAX_GRID_UNITS = 20_000
+MAX_BITS = 16
+"""Of the number of ticks: with more, too few bits would be left for the money."""
+AT_ONCE = 64
+"""Windows in one pass: enough to spread the cost of a pass, few enough to stay in the processor's cache."""
 
 
 def load_numpy() -> ModuleType:
@@ -45,36 +50,61 @@ class Schedule(NamedTuple):
 
 
 def optimum(scenario: Scenario, window: Window) -> Outcome:
-    """The cheapest way to finish by the deadline, knowing everything; never dearer than on-demand alone."""
-    ticks = floor_ticks(scenario.deadline_seconds, window.tick_seconds)
-    plain = ceil_ticks(scenario.work_seconds + scenario.cold_start_seconds, window.tick_seconds)
-    outcome = Outcome("optimum")
-    if plain > ticks:
-        return outcome  # not even on-demand from the first tick is in time
-    hours = window.tick_seconds / 3600
-    unit = _unit(window.tick_seconds, scenario.cold_start_seconds)
-    if min(zone_prices(scenario, window)) >= scenario.on_demand_usd_per_hour:
-        best = Schedule(plain * hours * scenario.on_demand_usd_per_hour, 0, plain, plain)
+    """The cheapest way to finish by the deadline, knowing everything; never dearer than on-demand alone.
+
+    Where not even on-demand from the first tick is in time, nothing is, and on-demand is what is left.
+    """
+    return optima(scenario, [window])[0]
+
+
+def optima(scenario: Scenario, windows: Sequence[Window]) -> list[Outcome]:
+    """The same for many windows of equal ticks and prices, in their order."""
+    if scenario.is_done:
+        return [Outcome("optimum", finish_hours=0.0, met_deadline=True) for _ in windows]
+    if not windows:
+        return []
+    tick = windows[0].tick_seconds
+    ticks = floor_ticks(scenario.deadline_seconds, tick)
+    plain = ceil_ticks(scenario.work_seconds + scenario.cold_start_seconds, tick)
+    unit = _unit(tick, scenario.cold_start_seconds)
+    if plain > ticks or _least_price(scenario, windows[0]) >= scenario.on_demand_usd_per_hour:
+        cost = plain * tick / 3600 * scenario.on_demand_usd_per_hour
+        found = [Schedule(cost, 0, plain, plain)] * len(windows)
     elif unit is not None and scenario.work_seconds / unit <= MAX_GRID_UNITS:
-        best = by_grid(scenario, window, ticks, unit)
-    elif len(window.zones) == 1:
-        best = by_counts(scenario, window, ticks)
+        found = []
+        for first in range(0, len(windows), AT_ONCE):
+            found += by_grid(scenario, windows[first : first + AT_ONCE], ticks, unit)
+    elif len(windows[0].zones) == 1 and windows[0].spot_price_by_tick is None:
+        found = [by_counts(scenario, window, ticks) for window in windows]
     else:
         raise UsageError(
-            "the optimum over several zones needs a tick and a cold start with a common divisor",
+            "the optimum over several zones or changing prices needs a tick and a cold start with a common divisor",
             help="round the cold start to a tenth of an hour",
         )
-    outcome.cost_usd = best.cost_usd
-    outcome.spot_hours, outcome.on_demand_hours = best.spot_ticks * hours, best.on_demand_ticks * hours
-    outcome.finish_hours = best.finish_tick * hours
-    outcome.useful_seconds = scenario.work_seconds
-    outcome.met_deadline = True
-    return outcome
+    return [_outcome(scenario, best, tick / 3600, met=plain <= ticks) for best in found]
+
+
+def _outcome(scenario: Scenario, best: Schedule, hours: float, *, met: bool) -> Outcome:
+    return Outcome(
+        "optimum",
+        best.cost_usd,
+        best.spot_ticks * hours,
+        best.on_demand_ticks * hours,
+        finish_hours=best.finish_tick * hours,
+        met_deadline=met,
+        useful_seconds=scenario.work_seconds,
+    )
 
 
 def zone_prices(scenario: Scenario, window: Window) -> tuple[float, ...]:
     """The Spot price of each zone."""
     return window.spot_usd_per_hour or (scenario.spot_usd_per_hour,) * len(window.zones)
+
+
+def _least_price(scenario: Scenario, window: Window) -> float:
+    if window.spot_price_by_tick is not None:
+        return min(min(prices) for prices in window.spot_price_by_tick)
+    return min(zone_prices(scenario, window))
 
 
 def _unit(tick_seconds: float, cold_start_seconds: float) -> float | None:
@@ -93,41 +123,74 @@ def _openings(window: Window, ticks: int, np: Any) -> Any:
     return there
 
 
-def by_grid(scenario: Scenario, window: Window, ticks: int, unit: float) -> Schedule:
-    """Rows are on-demand and then each zone; columns are progress, shifted so that a fresh start is not negative."""
+def by_grid(scenario: Scenario, windows: Sequence[Window], ticks: int, unit: float) -> list[Schedule]:
+    """One cheapest schedule per window. Rows are on-demand and then each zone; columns are progress in units.
+
+    Progress is counted from a start below zero, so that a fresh machine has a column too. At each tick only a band of
+    columns matters: who is further behind cannot be in time any more, and nobody can be further ahead.
+    """
     np = load_numpy()
-    tick, start = round(window.tick_seconds / unit), round(scenario.cold_start_seconds / unit)
+    tick, start = round(windows[0].tick_seconds / unit), round(scenario.cold_start_seconds / unit)
     goal = math.ceil((scenario.work_seconds - EPSILON_SECONDS) / unit) + start
-    prices = (scenario.on_demand_usd_per_hour, *zone_prices(scenario, window))
-    # One integer carries cost, then on-demand ticks, then all ticks: a minimum of it breaks ties the same way always.
-    bits = ticks.bit_length()
-    scale = 2.0 ** min(40, 62 - 3 * bits) / max(*prices, 1e-9)
-    steps = np.array([(round(price * scale) << 2 * bits) + 1 for price in prices], dtype=np.int64)
-    steps[0] += 1 << bits
+    steps, scale = _steps(scenario, windows[0], ticks, np)
     never = np.int64(1 << 62)
-    closed = ~_openings(window, ticks, np)
-    rest = np.full(goal + 1, never)
-    rest[start] = 0
-    running = np.full((len(prices), goal + 1), never)
-    base, moved = np.empty_like(running), np.empty_like(running)
-    best, finish = never, ticks
+    closed = ~np.array([_openings(window, ticks, np) for window in windows])
+    count = len(windows)
+    running = np.full((len(steps), count, goal + tick), never)
+    moved = running.copy()
+    rest = np.full((count, goal + start), never)
+    rest[:, start] = 0
+    best, finish = np.full(count, never), np.full(count, ticks)
     for now in range(ticks):
-        np.minimum(running[:, : goal + 1 - start], rest[start:], out=base[:, : goal + 1 - start])
-        base[:, goal + 1 - start :] = running[:, goal + 1 - start :]
-        moved[:, :tick] = never
-        moved[:, tick:] = base[:, : max(0, goal + 1 - tick)]
-        moved[:, goal] = base[:, max(0, goal - tick) :].min(axis=1)
-        np.minimum(moved + steps[:, None], never, out=moved)
-        moved[1:][closed[:, now]] = never
+        low, high = max(0, goal - tick * (ticks - now)), min(goal, start + tick * now + 1)
+        # Cells of the other buffer that are not written below are of no use: too far behind, or never reached.
+        for row, cost in enumerate(steps):
+            machine, place = running[row, :, low:high], moved[row, :, low + tick : high + tick]
+            np.minimum(machine, rest[:, low + start : high + start], out=place)
+            place += cost[now]
+            if row:
+                place[closed[:, row - 1, now]] = never
         running, moved = moved, running
-        np.minimum(rest, running.min(axis=0), out=rest)
-        if rest[goal] < best:
-            best, finish = rest[goal], now + 1
-    key, mask = int(best), (1 << bits) - 1
+        low, high = low + tick, min(goal, high + tick)
+        for machine in running:
+            np.minimum(rest[:, low:high], machine[:, low:high], out=rest[:, low:high])
+        if high == goal:
+            least = running[:, :, goal:].min(axis=(0, 2))
+            finish = np.where(least < best, now + 1, finish)
+            best = np.minimum(best, least)
+    return [
+        _read_key(int(key), int(when), ticks.bit_length(), scale, scenario, windows[0])
+        for key, when in zip(best, finish, strict=True)
+    ]
+
+
+def _steps(scenario: Scenario, window: Window, ticks: int, np: Any) -> tuple[Any, float]:
+    """What a tick costs, rows x ticks. One integer carries money, then on-demand ticks, then all ticks: a minimum of
+    it breaks ties the same way always."""
+    rows = [[scenario.on_demand_usd_per_hour] * ticks]
+    if window.spot_price_by_tick is not None:
+        rows += [[prices[min(now, len(prices) - 1)] for now in range(ticks)] for prices in window.spot_price_by_tick]
+    else:
+        rows += [[price] * ticks for price in zone_prices(scenario, window)]
+    prices = np.array(rows)
+    bits = ticks.bit_length()
+    if bits > MAX_BITS:
+        raise UsageError(
+            f"the optimum of {ticks} ticks is out of reach", help="raise the tick, or leave the optimum out"
+        )
+    scale = 2.0 ** min(40, 61 - 3 * bits) / max(float(prices.max()), 1e-9)
+    steps = (np.rint(prices * scale).astype(np.int64) << 2 * bits) + 1
+    steps[0] += 1 << bits
+    return steps, scale
+
+
+def _read_key(key: int, finish: int, bits: int, scale: float, scenario: Scenario, window: Window) -> Schedule:
+    mask = (1 << bits) - 1
     used, on_demand = key & mask, (key >> bits) & mask
     hours = window.tick_seconds / 3600
-    if len(prices) == 2:
-        cost = ((used - on_demand) * prices[1] + on_demand * prices[0]) * hours
+    if len(window.zones) == 1 and window.spot_price_by_tick is None:
+        price = zone_prices(scenario, window)[0]
+        cost = ((used - on_demand) * price + on_demand * scenario.on_demand_usd_per_hour) * hours
     else:
         cost = (key >> 2 * bits) / scale * hours
     return Schedule(cost, used - on_demand, on_demand, finish)

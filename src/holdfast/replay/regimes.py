@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from holdfast.replay.survival import BANDS_HOURS, Table, expose, hazards, pooled
 from holdfast.replay.trace import Trace
@@ -112,10 +113,20 @@ def to_json(regimes: Sequence[Regime], source: str) -> str:
     return json.dumps({**body, **lists}, indent=None, separators=(",", ": ")).replace(',"', ',\n"') + "\n"
 
 
+def regimes_source() -> str:
+    """What the bundled regimes were fitted to."""
+    return str(_bundled()["source"])
+
+
 @lru_cache(maxsize=1)
 def bundled_regimes() -> tuple[Regime, ...]:
     """What ships with the package."""
-    text = importlib.resources.files("holdfast.replay").joinpath("regimes.json").read_text(encoding="utf-8")
-    body = json.loads(text)
+    body = _bundled()
     assert tuple(body["bands_hours"]) == BANDS_HOURS, "regimes.json was fitted with other age bands"
     return cross([tuple(row) for row in body["absent_per_hour"]], [tuple(row) for row in body["present_per_hour"]])
+
+
+def _bundled() -> dict[str, Any]:
+    text = importlib.resources.files("holdfast.replay").joinpath("regimes.json").read_text(encoding="utf-8")
+    body: dict[str, Any] = json.loads(text)
+    return body

@@ -19,6 +19,16 @@ BACKOFF_FIRST_SECONDS, BACKOFF_CAP_SECONDS = 10.0, 600.0
 """The Job controller's own delay before it replaces a disrupted pod: it doubles, and only a success resets it."""
 
 
+_FROM_ZERO = (
+    "work_seconds",
+    "cold_start_seconds",
+    "on_demand_usd_per_hour",
+    "spot_usd_per_hour",
+    "flex_start_usd_per_hour",
+    "flex_wait_seconds",
+)
+
+
 class Mode(enum.IntEnum):
     """What the run stands on during a tick."""
 
@@ -74,10 +84,13 @@ class Scenario:
     flex_lease_seconds: float = FLEX_LEASE_SECONDS
 
     def __post_init__(self) -> None:
-        for name in ("work_seconds", "deadline_seconds"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise UsageError(f"{name.replace('_', ' ')} must be a number above 0, not {getattr(self, name)!r}")
-        for name in ("cold_start_seconds", "on_demand_usd_per_hour", "spot_usd_per_hour", "flex_wait_seconds"):
+        if not (math.isfinite(self.deadline_seconds) and self.deadline_seconds > 0):
+            raise UsageError(f"deadline seconds must be a number above 0, not {self.deadline_seconds!r}")
+        names = ["work_seconds", "cold_start_seconds", "on_demand_usd_per_hour", "spot_usd_per_hour"]
+        names += ["flex_wait_seconds"] + (
+            ["flex_start_usd_per_hour"] if self.flex_start_usd_per_hour is not None else []
+        )
+        for name in names:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise UsageError(f"{name.replace('_', ' ')} must be a number from 0, not {getattr(self, name)!r}")
 
@@ -87,9 +100,9 @@ class Scenario:
         return self.saving is None or self.saving.notice_saves
 
     @property
-    def spot_ratio(self) -> float:
-        """Spot price as a share of the on-demand price."""
-        return self.spot_usd_per_hour / self.on_demand_usd_per_hour if self.on_demand_usd_per_hour else 1.0
+    def is_done(self) -> bool:
+        """Whether there is no work at all: then nothing is started, and it is done when it begins."""
+        return self.work_seconds <= EPSILON_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

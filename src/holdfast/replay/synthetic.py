@@ -1,7 +1,8 @@
 """Made-up capacity histories from fitted models, for when no trace of the place is at hand.
 
 Each model says how long capacity stays; how long it stays away is exponential unless the model says otherwise. The
-parameters and where they come from are in ``MODELS``.
+parameters and where they come from are in ``MODELS``. The bursty model is apart: its hazards, of presence and of
+absence, fall with age, and each window follows one of the fitted regimes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.replay.lifetimes import Bathtub, Exponential, Lifetime, Weibull
 from holdfast.replay.optimum import load_numpy
-from holdfast.replay.regimes import Regime
+from holdfast.replay.regimes import Regime, bundled_regimes, regimes_source
 from holdfast.replay.survival import BANDS_HOURS
 
 HOUR = 3600.0
@@ -42,10 +43,21 @@ MODELS: dict[str, Model] = {
 }
 
 
+BURSTY = "bursty"
+MODEL_NAMES = (*MODELS, BURSTY)
+
+
+def source_of(name: str) -> str:
+    """Where the parameters of a model come from."""
+    return MODELS[name].source if name in MODELS else regimes_source()
+
+
 def draw_model(name: str, *, windows: int, ticks: int, tick_seconds: float, seed: int) -> Any:
     """Windows x ticks of 0 and 1 under a named model."""
+    if name == BURSTY:
+        return draw_bursty(bundled_regimes(), windows=windows, ticks=ticks, tick_seconds=tick_seconds, seed=seed)
     if name not in MODELS:
-        raise UsageError(f"there is no capacity model {name!r}", help=f"choose from {', '.join(MODELS)}")
+        raise UsageError(f"there is no capacity model {name!r}", help=f"choose from {', '.join(MODEL_NAMES)}")
     np = load_numpy()
     model = MODELS[name]
     step, longest = tick_seconds / 4, 60 * 24 * HOUR

@@ -20,6 +20,7 @@ from holdfast.errors import UsageError
 
 MAX_TICKS = 5_000_000
 DEFAULT_TICK_SECONDS = 600.0
+SHORTEST_TICK_SECONDS, LONGEST_TICK_SECONDS = 1.0, 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,9 @@ def from_counts(
 
 
 def read_traces(text: str, where: str, *, tick_seconds: float | None = None) -> list[Trace]:
-    """All traces of a file; every complaint names the line."""
+    """All traces of a file; every complaint names the line. ``tick_seconds`` is for a CSV without times."""
+    if tick_seconds is not None and not _is_tick(tick_seconds):
+        raise UsageError(f"a tick of {tick_seconds:g} s is not one of 1 to 86400 s")
     start = text.lstrip("\ufeff \t\r\n")[:1]
     traces = _read_jsonl(text, where) if start == "{" else _read_csv(text, where, tick_seconds)
     if not traces:
@@ -96,7 +99,7 @@ def _from_row(row: Any, at: str) -> Trace:
     if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not row["id"]:
         raise UsageError(f"{at}: a trace needs an 'id' that is text")
     tick = row.get("gap_s", row.get("tick_seconds"))
-    if not isinstance(tick, int | float) or isinstance(tick, bool) or not 1 <= tick <= 86_400:
+    if not isinstance(tick, int | float) or isinstance(tick, bool) or not _is_tick(tick):
         raise UsageError(
             f"{at}: trace {row['id']!r} needs 'gap_s', seconds between ticks from 1 to 86400, not {tick!r}"
         )
@@ -120,6 +123,10 @@ def _from_row(row: Any, at: str) -> Trace:
     return trace
 
 
+def _is_tick(seconds: float) -> bool:
+    return SHORTEST_TICK_SECONDS <= seconds <= LONGEST_TICK_SECONDS
+
+
 def _run(pair: Any, identity: str, at: str) -> tuple[int, int]:
     if (
         not isinstance(pair, list)
@@ -133,7 +140,7 @@ def _run(pair: Any, identity: str, at: str) -> tuple[int, int]:
 
 
 def _read_csv(text: str, where: str, tick_seconds: float | None) -> list[Trace]:
-    reader = csv.reader(io.StringIO(text.lstrip("\ufeff")))
+    reader = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=None), strict=True)
     try:
         header = [name.strip().lower() for name in next(reader, [])]
         if "available" not in header:
@@ -173,8 +180,13 @@ def _from_rows(zone: str, rows: list[tuple[int, float | None, int]], where: str,
     tick = tick_seconds
     if len(moments) > 1:
         tick = moments[1] - moments[0]
+        if not _is_tick(tick):
+            raise UsageError(
+                f"{where}:{rows[1][0]}: {moments[0]:g} s to {moments[1]:g} s is not a tick of 1 to 86400 s",
+                help="write times in seconds, in rising order",
+            )
         for (number, _, _), before, after in zip(rows[1:], moments, moments[1:], strict=False):
-            if tick <= 0 or abs(after - before - tick) > 1e-6 * tick:
+            if abs(after - before - tick) > 1e-6 * tick:
                 raise UsageError(
                     f"{where}:{number}: the step from {before:g} s to {after:g} s is not the first step of {tick:g} s",
                     help="resample the trace to a regular grid",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import HoldfastError, Interrupted, SinkError, UsageError
 from holdfast.queue.base import Failure, Lease
-from holdfast.runtime.task import Failed, Task, results_of
+from holdfast.runtime.task import Failed, Task, WrongResultsError, results_of
 from holdfast.sink.base import Result, encode_result
 
 _LONGEST_REASON = 8000
@@ -42,7 +42,7 @@ def compute(task: Task, chunk: Sequence[Work], stop: Callable[[], bool]) -> tupl
             _settle(settled, work.lease, task.function(work.item))
         except Interrupted:
             return settled, chunk[index:]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code; told in the dead-letter
+        except BaseException as error:  # noqa: BLE001 - user code; told in the dead-letter
             settled.failures.append(Failure(work.lease, reason_of(error)))
     return settled, ()
 
@@ -50,17 +50,17 @@ def compute(task: Task, chunk: Sequence[Work], stop: Callable[[], bool]) -> tupl
 def _call(task: Task, chunk: Sequence[Work], settled: Settled) -> None:
     """The whole chunk at once; when that fails, one by one, so that only the guilty fail."""
     try:
-        given = task.function([work.item for work in chunk])
-    except Interrupted:
+        given = results_of(task.function([work.item for work in chunk]), len(chunk), task.name)
+    except (Interrupted, WrongResultsError):
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code; told in the dead-letter
+    except BaseException as error:  # noqa: BLE001 - user code; told in the dead-letter
         if len(chunk) == 1:
             settled.failures.append(Failure(chunk[0].lease, reason_of(error)))
             return
         for work in chunk:
             _call(task, [work], settled)
         return
-    for work, value in zip(chunk, results_of(given, len(chunk), task.name), strict=True):
+    for work, value in zip(chunk, given, strict=True):
         _settle(settled, work.lease, value)
 
 

@@ -24,6 +24,7 @@ from holdfast.runtime.process_tree import below, send_signal
 
 _KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
 _START_SECONDS = 30.0
+_SIGTIMEDWAIT = {"x86_64": "128", "aarch64": "137"}
 
 Stream = int | IO[bytes] | None
 
@@ -249,4 +250,21 @@ def disposition(pid: int, number: int) -> str:
     for name, meaning in (("SigCgt", "handler"), ("SigBlk", "blocked"), ("SigIgn", "ignored")):
         if masks.get(name, 0) & bit:
             return meaning
-    return "default"
+    return "blocked" if _is_waiting(pid) else "default"
+
+
+def _is_waiting(pid: int) -> bool:
+    """Whether a thread sits in sigtimedwait: for that long the kernel shows what it waits for as not blocked."""
+    number = _SIGTIMEDWAIT.get(os.uname().machine)
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
+                if file.read(20).split(" ", 1)[0] == number:
+                    return True
+        except OSError:
+            continue
+    return False

@@ -3,6 +3,11 @@
 One cycle settles what the task has finished and claims what it will need next, in one transaction where the queue and
 the sink share a database; so while the task works on one chunk, the next is already here and the last is on its way to
 the disk. Elsewhere the order is what keeps items safe: record, and only then acknowledge.
+
+A call that may be long is made alone: the books are closed before it begins and none is opened until it ends. If it
+holds the interpreter, a transaction of ours would stand still half-way, and its locks would keep out everybody else,
+and the heartbeat with them. Where results go to a bucket, or items come from Pub/Sub, the books are slow and hold few
+locks: there the device does not wait for them.
 """
 
 from __future__ import annotations
@@ -24,9 +29,11 @@ from holdfast.sink.base import Sink
 
 log = logging.getLogger("holdfast")
 
+_decode = json.JSONDecoder().raw_decode  # what ``json.loads`` comes down to, at half its price
 _LONGEST_PAUSE_SECONDS = 2.0
 _IDLE_SECONDS = 0.05
 _LONGEST_IDLE_SECONDS = 1.0
+_OVERLAPPING_CALLS = 20  # so many after one that could not be made alone: a far or slow database costs little
 
 
 @dataclass(slots=True)
@@ -81,6 +88,10 @@ class Pump:
         self._in_flight = _Outbox()
         self._changed = threading.Condition()
         self._stopping = False  # no more claims
+        self._busy = self._dozing = False  # what our thread is at: talking to queue or sink, or between two claims
+        self._alone = False  # the task is in a call beside which no transaction may be open
+        self._quick = queue.database is not None and sink.database is not None
+        self._overlapping = 0  # calls to come for which nobody waits
         self._over = False
         self.drained = False
         """Whether the queue had nothing left; otherwise the pump ended because it was told to."""
@@ -94,10 +105,15 @@ class Pump:
         """Begin to claim."""
         self._thread.start()
 
-    def get(self, limit: int) -> Sequence[Work] | None:
-        """The next items, at most ``limit``; None when there are none left or the worker is stopping."""
+    def get(self, limit: int, *, quiet_seconds: float = 0.0) -> Sequence[Work] | None:
+        """The next items, at most ``limit``; None when there are none left or the worker is stopping.
+
+        ``quiet_seconds`` when computing them may take long: wait so long at most for the books to be closed; then no
+        transaction is open until ``put``.
+        """
         with self._changed:
             self._current = ()
+            self._alone = False
             self._changed.notify_all()
             while not self._ready:
                 if self._stopping or self._over or self._error is not None:
@@ -109,7 +125,23 @@ class Pump:
                 chunk = chunk[:limit]
             self._current = chunk
             self._changed.notify_all()
-            return chunk
+            if quiet_seconds > 0 and self._quick:
+                self._become_alone(quiet_seconds)
+            return chunk if self._current else None  # None: a notice came meanwhile, and its deadline
+
+    def _become_alone(self, seconds: float) -> None:
+        if self._overlapping > 0:
+            self._overlapping -= 1
+            return
+        self._alone = self._changed.wait_for(self._at_rest, seconds) and bool(self._current)
+        if not self._alone:
+            self._overlapping = _OVERLAPPING_CALLS
+
+    def _at_rest(self) -> bool:
+        """Everything handed over is safe, and what should be fetched ahead is here or does not exist."""
+        if self._busy or self._outbox or self._in_flight:
+            return False
+        return self._over or self._dozing or not self._wants()
 
     def put(self, settled: Settled, unstarted: Sequence[Work]) -> None:
         """Hand over what became of the items; waits only when the queue is far behind."""
@@ -117,6 +149,7 @@ class Pump:
             self._outbox.settled.append(settled)
             self._outbox.returned += [work.lease for work in unstarted]
             self._current = ()
+            self._alone = False
             self._changed.notify_all()
             limit = self.options.chunk * (1 + self.options.prefetch)
             while sum(len(each.leases) for each in self._outbox.settled) > limit and self._error is None:
@@ -136,6 +169,7 @@ class Pump:
         with self._changed:
             leases = [work.lease for work in self._current]
             self._current = ()
+            self._alone = False
             self._changed.notify_all()
         return self._queue.release(leases)
 
@@ -172,20 +206,27 @@ class Pump:
             self._error = error
         finally:
             with self._changed:
-                self._over = True
+                self._over, self._busy = True, False
                 self._changed.notify_all()
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to settle or room to fetch; false when both are over."""
         with self._changed:
+            self._busy = False
+            self._changed.notify_all()
             while True:
-                if self._outbox or self._in_flight:
-                    return True
-                if self._stopping and not self._current:
-                    return False
-                if not self._stopping and self._wants():
-                    return True
+                if not self._alone:
+                    if self._outbox or self._in_flight:
+                        return self._begin()
+                    if self._stopping and not self._current:
+                        return False
+                    if not self._stopping and self._wants():
+                        return self._begin()
                 self._changed.wait()
+
+    def _begin(self) -> bool:
+        self._busy = True
+        return True
 
     def _wants(self) -> bool:
         """Whether another chunk should be fetched: one is on the shelf while one is computed, or none if careful."""
@@ -200,7 +241,10 @@ class Pump:
     def _sleep(self, seconds: float) -> None:
         with self._changed:
             if not self._stopping and not self._outbox:
+                self._busy, self._dozing = False, True
+                self._changed.notify_all()
                 self._changed.wait(seconds)
+                self._dozing = False
 
     def _again_until_available(self, action: Callable[[], Any]) -> Any:
         """A database that is locked, restarting or out of reach only delays the work; nothing is forgotten."""
@@ -296,15 +340,18 @@ class Pump:
             self._changed.notify_all()
 
     def _decode(self, leases: list[Lease]) -> tuple[list[Work], list[Failure]]:
-        """Items from payloads, all in one go; one that cannot be read, or is not what its key says, dies alone."""
-        try:
-            items = json.loads("[" + ",".join([lease.payload for lease in leases]) + "]")
-        except (ValueError, RecursionError):
-            items = []
-        if len(items) == len(leases) and self._task.key is None:
-            return list(map(Work, leases, items)), []
+        """Items from payloads, each by itself; one that cannot be read, or is not what its key says, dies alone."""
         work, failures = [], []
+        plain = self._task.key is None
         for lease in leases:
+            if plain:
+                try:
+                    item, end = _decode(lease.payload)
+                except (ValueError, RecursionError):
+                    end = -1
+                if end == len(lease.payload):
+                    work.append(Work(lease, item))
+                    continue
             problem, item = self._decode_one(lease)
             if problem is None:
                 work.append(Work(lease, item))

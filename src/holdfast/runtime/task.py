@@ -36,6 +36,10 @@ class Failed:
         return f"Failed({self.reason!r})"
 
 
+class WrongResultsError(UsageError):
+    """A task that does not give one result per item: it is wrong as a whole, and no item's fault."""
+
+
 class Task:
     """A function with what a worker needs to know about it; calling it calls the function."""
 
@@ -122,8 +126,14 @@ def results_of(given: Any, expected: int, name: str) -> Sequence[Any]:
     """What a task over a list returned, when it is one result per item."""
     if isinstance(given, str | bytes | dict) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
         kind = type(given).__name__
-        raise UsageError(f"{name} returned a {kind} for {expected} items", help="return a list, one result per item")
+        raise WrongResultsError(
+            f"{name} returned a {kind} for {expected} items", help="return a list, one result per item"
+        )
     if len(given) != expected:
-        raise UsageError(f"{name} returned {len(given)} results for {expected} items", help="return one per item")
-    sequence: Sequence[Any] = given
-    return sequence
+        raise WrongResultsError(
+            f"{name} returned {len(given)} results for {expected} items", help="return one per item"
+        )
+    results = [given[index] for index in range(expected)] if not isinstance(given, list) else given
+    if len(results) != expected:
+        raise WrongResultsError(f"{name} returned a list that changes", help="return one result per item")
+    return results

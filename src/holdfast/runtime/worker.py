@@ -21,6 +21,11 @@ log = logging.getLogger("holdfast")
 _LAST_SECONDS = 0.7  # before the deadline: enough to give back a chunk
 _FITS_SHARE = 0.8  # one call of the task may take this share of the grace window
 _EACH_SECONDS = 0.1
+_LONG_SECONDS = 0.25  # a call that may take longer is made with no transaction open beside it
+_WARY_CALLS = 100  # after one that did, so many more are taken for long
+_FIRST_QUIET_SECONDS = 2.0  # how long the first call waits for that; the others a twentieth of what they may take
+_QUIET_SECONDS = 0.25
+_QUIET_SHARE = 0.05
 _CAREFUL_ITEMS = 200
 
 
@@ -47,6 +52,7 @@ class Worker:
         )
         self._pump = Pump(queue, sink, task, guard.clock, ahead)
         self._item_seconds: float | None = None
+        self._wary = 0
         self._over = threading.Event()
         self.on_leases: Callable[[list[str]], None] | None = None
         """Who renews the leases: told the handles whenever they change. A thread of this process by default."""
@@ -82,7 +88,8 @@ class Worker:
 
     def _work(self) -> None:
         while True:
-            part = self._pump.get(self._limit())
+            limit = self._limit()
+            part = self._pump.get(limit, quiet_seconds=self._quiet_seconds(limit))
             if part is None:
                 return
             started = self._guard.clock.monotonic()
@@ -93,7 +100,7 @@ class Worker:
                 raise
             count = len(settled.results) + len(settled.failures)
             if count:
-                self._learn((self._guard.clock.monotonic() - started) / count)
+                self._learn(self._guard.clock.monotonic() - started, count)
             self._pump.put(settled, unstarted)
             self._become_trusting()
 
@@ -114,9 +121,19 @@ class Worker:
             return self._options.chunk
         return max(1, int(window / seconds))
 
-    def _learn(self, seconds: float) -> None:
-        known = self._item_seconds
-        self._item_seconds = seconds if known is None else 0.7 * known + 0.3 * seconds
+    def _quiet_seconds(self, items: int) -> float:
+        """How long a call of so many items may wait for open transactions to end; not at all when it is short."""
+        if self._item_seconds is None:
+            return _FIRST_QUIET_SECONDS
+        seconds = self._item_seconds * items
+        if self._wary == 0 and seconds <= _LONG_SECONDS:
+            return 0.0
+        return max(_QUIET_SECONDS, _QUIET_SHARE * seconds)
+
+    def _learn(self, seconds: float, count: int) -> None:
+        each, known = seconds / count, self._item_seconds
+        self._item_seconds = each if known is None else 0.7 * known + 0.3 * each
+        self._wary = _WARY_CALLS if seconds > _LONG_SECONDS else max(0, self._wary - 1)
 
     def _become_trusting(self) -> None:
         tally = self.tally

@@ -11,10 +11,13 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.replay.batch import BatchReplay, Openings
 from holdfast.replay.engine import replay
-from holdfast.replay.optimum import load_numpy, optimum
+from holdfast.replay.optimum import load_numpy, optima, optimum
 from holdfast.replay.roster import BATCH_POLICIES, OPTIMUM, POLICIES
 from holdfast.replay.scenario import Outcome, Scenario, Window, cut, floor_ticks
 from holdfast.replay.trace import Trace
+
+AT_ONCE = 20_000
+"""Windows in one pass: memory does not grow with their number beyond this."""
 
 
 def run_one(scenario: Scenario, window: Window, policy: str) -> Outcome:
@@ -41,8 +44,13 @@ def draw_starts(traces: Sequence[Trace], scenario: Scenario, *, windows: int, se
 def run_many(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: Sequence[int]) -> list[Outcome]:
     """One policy on many windows, in the order of the starts; vectorised where NumPy is there."""
     tick = traces[0].tick_seconds
-    if policy != OPTIMUM and importlib.util.find_spec("numpy") is not None:
-        return run_batch(traces, scenario, policy, starts).outcomes(policy)
+    if policy == OPTIMUM:
+        return optima(scenario, [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts])
+    if importlib.util.find_spec("numpy") is not None:
+        outcomes: list[Outcome] = []
+        for first in range(0, len(starts), AT_ONCE):
+            outcomes += run_batch(traces, scenario, policy, starts[first : first + AT_ONCE]).outcomes(policy)
+        return outcomes
     return [
         run_one(scenario, cut(traces, nodes=scenario.nodes, start_seconds=start * tick), policy) for start in starts
     ]

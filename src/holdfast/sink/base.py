@@ -67,7 +67,7 @@ def encode_result(value: Any) -> Payload:
         return bytes(value)
     try:
         return _to_json(value)
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # noqa: BLE001 - the value is the user's, and so is what it does when it is read
         raise SinkError(
             f"the result is a {type(value).__name__} that JSON cannot say: {error}",
             help="return plain JSON values or bytes",

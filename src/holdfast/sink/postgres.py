@@ -91,15 +91,13 @@ class PostgresSink:
         return count
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        with self._database.transaction() as cursor:
-            cursor.execute(f"SELECT key FROM {self.table} WHERE key=ANY(%s::text[])", (list(keys),))
-            found = {row[0] for row in cursor.fetchall()}
+        query = f"SELECT key FROM {self.table} WHERE key=ANY(%s::text[])"
+        found = {row[0] for row in self._database.statement(query, (list(keys),)).fetchall()}
         return [key for key in keys if key not in found]
 
     def get(self, key: str) -> Payload | None:
-        with self._database.transaction() as cursor:
-            cursor.execute(f"SELECT payload, payload_bytes FROM {self.table} WHERE key=%s", (key,))
-            row = cursor.fetchone()
+        query = f"SELECT payload, payload_bytes FROM {self.table} WHERE key=%s"
+        row = self._database.statement(query, (key,)).fetchone()
         if row is None:
             return None
         text: Payload = row[0] if row[0] is not None else bytes(row[1])

@@ -31,15 +31,18 @@ class Field:
     pattern: str | None = None
     example: str = ""
     low: float | None = None
+    """Whole numbers start here; other numbers, and durations that have a bound, lie above it."""
     fields: tuple[Field, ...] = ()
 
 
 REGION = r"[a-z]+-[a-z]+[0-9]+"
 NAME = r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?"
 STORE_URL = r"(gs|s3)://[^/\s]+(/\S*)?|file:///\S+|memory://\S*"
-DURATION = r"[0-9]+(\.[0-9]+)?\s*(s|m|h|d)"
+DURATION = r"[0-9]{1,9}(\.[0-9]{1,9})?\s*(s|m|h|d)"
 BUCKET = r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
-SIZE = r"[0-9]+(\.[0-9]+)?\s*(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)"
+SIZE = r"[0-9]{1,12}(\.[0-9]{1,9})?\s*(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)"
+LARGEST = 1e15
+"""Numbers stay below this: more is a slip of the keyboard, and sums of it would lose their last digits."""
 
 _WORK = (
     Field("hours", Form.NUMBER, "machine time of the whole gang without interruptions", low=0, example="48"),
@@ -71,7 +74,7 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field("nodes", Form.WHOLE, "gang size: nodes that must run together (default: 1)", low=1, example="2"),
     Field("work", Form.SECTION, "how much there is to do: hours, or steps or items with seconds each", fields=_WORK),
-    Field("deadline", Form.DURATION, "from submission to done", pattern=DURATION, example="72h"),
+    Field("deadline", Form.DURATION, "from submission to done", pattern=DURATION, example="72h", low=0),
     Field("tolerance", Form.SECTION, "what it can bear", fields=_TOLERANCE),
     Field(
         "state",

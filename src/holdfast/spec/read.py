@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.documents import Document, load_documents
 from holdfast.errors import DocumentError
 from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
-from holdfast.spec.fields import FIELDS, Field, Form
+from holdfast.spec.fields import FIELDS, LARGEST, Field, Form
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -120,7 +120,7 @@ class _Reader:
         whole = field.form == Form.WHOLE
         kind = int if whole else int | float
         low = field.low or 0
-        fits = isinstance(found, kind) and not isinstance(found, bool) and math.isfinite(found) and abs(found) < 1e15
+        fits = isinstance(found, kind) and not isinstance(found, bool) and math.isfinite(found) and abs(found) < LARGEST
         if not fits or found < low or (not whole and found == 0):
             bound = f"a whole number from {low:g}" if whole else "a number above 0"
             self.complain(path, f"{_show(found)} is not {bound}", f"write for example {field.example or max(1, low)}")
@@ -144,7 +144,13 @@ class _Reader:
         if field.pattern and not re.fullmatch(field.pattern, found):
             self.complain(path, f"{_show(found)} is not {_KINDS.get(field.form, 'a valid ' + field.name)}", example)
             return None
-        return _PARSERS[field.form](found) if field.form in _PARSERS else found
+        if field.form not in _PARSERS:
+            return found
+        value = _PARSERS[field.form](found)
+        if field.low is not None and value <= field.low:
+            self.complain(path, f"{_show(found)} is no time at all", example)
+            return None
+        return value
 
     def check_together(self, values: dict[str, Any], body: dict[str, Any], accelerators: Sequence[str]) -> None:
         """Rules that span fields."""

@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError, MissingExtraError, UrlError
 from holdfast.stores.sqlite import parse_options
 
 _CONNECT_SECONDS = 10
+_IDLE_SECONDS = 10.0
 _OURS = ("queue", "table")
 _PASSED_ON = ("host", "port", "sslmode", "sslrootcert", "options", "connect_timeout", "application_name")
 
@@ -33,9 +34,20 @@ def shown(url: str) -> str:
 
 
 class Database:
-    """One connection, opened when needed and again after it broke; used by one thread at a time."""
+    """One connection, opened when needed and again after it broke; used by one thread at a time.
 
-    def __init__(self, url: str, unavailable: type[HoldfastError], broken: type[HoldfastError]) -> None:
+    A transaction whose client falls silent is ended by the server after ``idle_seconds``: a machine that vanished, or a
+    thread that waits for an interpreter somebody else will not let go of, must not keep its locks.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        unavailable: type[HoldfastError],
+        broken: type[HoldfastError],
+        *,
+        idle_seconds: float = _IDLE_SECONDS,
+    ) -> None:
         try:
             import psycopg
         except ImportError as error:
@@ -48,6 +60,7 @@ class Database:
         self.url = shown(url)
         self._unavailable, self._broken = unavailable, broken
         self._connection: Any = None
+        self._idle_limit = f"SET idle_in_transaction_session_timeout={max(1, int(idle_seconds * 1000))}"
         self._depth = 0
         self.lock = threading.RLock()
 
@@ -71,6 +84,17 @@ class Database:
             finally:
                 self._depth = 0
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, so that a statement now would be a part of it."""
+        return self._depth > 0
+
+    def statement(self, query: str, values: Any) -> Any:
+        """One statement, committed by the server without another word from here; inside a transaction, a part of it."""
+        with self.lock, self._errors():
+            connection = self._connection if self._depth else self._connect()
+            return connection.execute(query, values)
+
     def _abandon(self) -> None:
         """Roll back; a connection that cannot even do that is thrown away."""
         try:
@@ -82,6 +106,7 @@ class Database:
         if self._connection is None or self._connection.closed or self._connection.broken:
             # prepared statements are kept: every statement of a worker runs thousands of times
             self._connection = self._psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=2)
+            self._connection.execute(self._idle_limit)
         return self._connection
 
     def identity(self) -> str:
@@ -113,6 +138,8 @@ class Database:
             errors.DeadlockDetected,
             errors.DiskFull,
             errors.TooManyConnections,
+            errors.IdleInTransactionSessionTimeout,
+            errors.ReadOnlySqlTransaction,  # a failover is under way
         ) as error:
             raise self._unavailable(f"{self.url} is not available: {_first_line(error)}") from error
         except errors.InsufficientPrivilege as error:

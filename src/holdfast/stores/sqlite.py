@@ -13,12 +13,13 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from holdfast.clock import SystemClock
 from holdfast.errors import HoldfastError, UrlError
 from holdfast.fs import unsafe_filesystem
 
 BUSY_TIMEOUT_SECONDS = 20.0
 _CHECKPOINT_PAGES = 4000
-_TRANSIENT = ("locked", "busy", "disk i/o error", "unable to open")
+_TRANSIENT = ("locked", "busy", "locking protocol", "disk i/o error", "unable to open")
 
 
 def parse_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str, str]]:
@@ -63,11 +64,13 @@ def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
     fresh = not os.path.exists(path)
     try:
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode=WAL")
+        _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
         connection.execute("PRAGMA cache_size=-8000")
     except sqlite3.DatabaseError as error:
+        if any(word in str(error).lower() for word in _TRANSIENT[:3]):
+            raise  # the caller knows how to wait
         raise UrlError(f"{path} cannot be used as a SQLite database: {error}", help="name another file") from error
     if fresh:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -76,6 +79,20 @@ def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
         finally:
             os.close(fd)
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switching a new file over needs it for oneself, and SQLite gives up at once: workers often start together."""
+    clock = SystemClock()
+    until = clock.monotonic() + BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or clock.monotonic() > until:
+                raise
+            clock.sleep(0.01)
 
 
 def identity(path: str) -> str:
