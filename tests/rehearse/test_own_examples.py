@@ -54,9 +54,9 @@ def test_batch(tmp_path: Path, kinds: tuple[str, ...]) -> None:
 
 
 def test_sync_cures_a_checkpoint_on_the_nodes_own_disk() -> None:
-    line = f'STEPS=120 exec {HOLDFAST} exec --sync "scratch=file://$PWD/bucket" -- {sys.executable} ephemeral_checkpoint.py'
+    program = f"{sys.executable} ephemeral_checkpoint.py"
     rehearse(
-        ["sh", "-c", line],
+        ["sh", "-c", f'STEPS=120 exec {HOLDFAST} exec --sync "scratch=file://$PWD/bucket" -- {program}'],
         compare=["result.txt"],
         directory=PROGRAMS,
         ephemeral=["scratch"],

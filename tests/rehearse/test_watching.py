@@ -18,6 +18,7 @@ from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.plan import AtEvent, Kill, Kind, Point, Profile
 from holdfast.rehearse.rehearsal import Options, rehearse
 from holdfast.rehearse.watching import Watcher, family
+from holdfast.runtime.namespace import disposition
 
 PROFILE = Profile(seconds=1.0, first_write_seconds=0.1, handler_seconds=None, events={})
 
@@ -124,9 +125,10 @@ print "signals: $n\\n";
 """
     attempt = begin(tmp_path, ["perl", "-e", text])
     for _ in range(40):
-        attempt._settle()
-        if attempt.program.signal(signal.SIGTERM) is False and attempt.program.poll() is not None:
+        if attempt.program.poll() is not None:
             break
+        if disposition(attempt.program.pid, signal.SIGTERM) == "handler":
+            attempt._send_term()
         time.sleep(0.003)
     fact = finish(attempt)
     assert fact.code == 0, fact.last_words

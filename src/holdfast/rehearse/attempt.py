@@ -23,7 +23,7 @@ _TAIL_BYTES = 4000
 _RESUME_LEAST_SECONDS = 0.05
 _SURE_LOOKS = 3
 _PATIENCE_SECONDS = 5.0
-_SETTLE_SECONDS = 0.1
+_SETTLE_SECONDS = 0.02
 
 
 class Surroundings(NamedTuple):
@@ -64,6 +64,7 @@ class Attempt:
         self._profile = profile
         self._learn = learn
         self._lock = threading.Lock()
+        self._pending = threading.Event()
         self._fired_at: float | None = None
         self._at = ""
         self._noticed = False
@@ -115,6 +116,12 @@ class Attempt:
 
     def _react(self, event: Event) -> Reaction:
         """On the watcher's thread: is this the moment?"""
+        if self._pending.is_set():
+            with self._lock:
+                mine = self._pending.is_set()
+                self._pending.clear()
+            if mine:
+                return self._send_term_now()
         kill = self._kill
         if kill is None or self._fired_at is not None:
             return GO_ON
@@ -162,12 +169,10 @@ class Attempt:
                 return HOLD
             case Kind.TERM | Kind.OVERLAP:
                 self._noticed = notices(pid, signal.SIGTERM)
-                if event is None:
-                    self._settle()
-                elif self.program.listener_kind != "killable":
-                    return Reaction(then=lambda: send_signal(pid, signal.SIGTERM))
+                if event is not None:
+                    return self._send_term_now()
                 if self._noticed:
-                    send_signal(pid, signal.SIGTERM)
+                    self._send_term()
                 return GO_ON
             case Kind.FREEZE:
                 self.held_path = event.path if event is not None else ""
@@ -175,11 +180,29 @@ class Attempt:
                 self.program.freeze()
                 return HOLD
 
-    def _settle(self) -> None:
-        """Wait until no call is on its way to us: a signal would break it off as no kernel does on its own."""
-        until = time.monotonic() + _SETTLE_SECONDS
-        while isinstance(self.watcher, Watcher) and is_calling(self.program.pid) and time.monotonic() < until:
-            time.sleep(0.0002)
+    def _send_term_now(self) -> Reaction:
+        """While we hold a call of the program: it does not notice, unless the kernel is old; then right after."""
+        pid = self.program.pid
+        if self.program.listener_kind != "killable":
+            return Reaction(then=lambda: send_signal(pid, signal.SIGTERM))
+        send_signal(pid, signal.SIGTERM)
+        return GO_ON
+
+    def _send_term(self) -> None:
+        """At any time. A call on its way to us would be broken off by a signal, as no kernel does on its own: so the
+        watcher sends it with the next call that it holds, and we do when none comes for a moment."""
+        if isinstance(self.watcher, Watcher):
+            self._pending.set()
+            until = time.monotonic() + _SETTLE_SECONDS
+            while self._pending.is_set() and time.monotonic() < until:
+                time.sleep(0.0005)
+            with self._lock:
+                if not self._pending.is_set():
+                    return
+                self._pending.clear()
+            while is_calling(self.program.pid) and time.monotonic() < until + _SETTLE_SECONDS:
+                pass
+        send_signal(self.program.pid, signal.SIGTERM)
 
     def tick(self, *, alone: bool = True) -> bool:
         """Do what is due; true once the program has ended. ``alone``: the grace is watched here, not by the trial."""
