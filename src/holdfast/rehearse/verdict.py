@@ -117,12 +117,11 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
 
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
-    clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
     if baseline.steady_opens:
-        return min(clock, attempt.opens / baseline.opens)
+        return attempt.opens / baseline.opens
     if baseline.steady_writes and baseline.write_calls:
-        return min(clock, attempt.write_calls / baseline.write_calls)
-    return clock
+        return attempt.write_calls / baseline.write_calls
+    return attempt.ran_seconds / max(baseline.seconds, 1e-9)
 
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
