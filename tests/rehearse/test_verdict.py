@@ -8,7 +8,7 @@ from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
 from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, TrialPlan
 from holdfast.rehearse.shrink import shrink
-from holdfast.rehearse.verdict import Reason, judge, reproduce
+from holdfast.rehearse.verdict import Reason, is_suspicious, judge, reproduce
 
 BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
 KILL = Kill(1, Kind.KILL, AtTime(0.7))
@@ -70,6 +70,16 @@ def test_one_family_that_was_not_written_again_is_progress() -> None:
     first = attempt(1, 7.0, 137, KILL)
     assert codes(trial(first, attempt(2, 10.0, families={key: 4, other: 9})), kept) == []
     assert codes(trial(first, attempt(2, 10.0, families={key: 10, other: 9})), kept) == ["no-progress"]
+
+
+def test_small_gains_between_kills_are_worth_a_second_look() -> None:
+    steady = BASELINE._replace(opens=10, steady_opens=True)
+    lost = trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 1.0, 75, TERM, opens=2), attempt(3, 8.0, opens=8))
+    assert codes(lost, steady) == []
+    assert is_suspicious(steady, lost)
+    kept = trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 1.0, 75, TERM, opens=2), attempt(3, 3.0, opens=3))
+    assert not is_suspicious(steady, kept)
+    assert not is_suspicious(steady, trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 9.0, opens=9)))
 
 
 def test_a_busy_program_is_judged_by_its_own_time() -> None:

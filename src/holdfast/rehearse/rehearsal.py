@@ -20,11 +20,12 @@ from holdfast.rehearse.divergence import Steps, first_divergence
 from holdfast.rehearse.facts import BaselineFact, TrialFact
 from holdfast.rehearse.plan import DEFAULT_KINDS, AtTime, Kind, Profile, TrialPlan
 from holdfast.rehearse.schedule import schedule
-from holdfast.rehearse.shrink import shrink
+from holdfast.rehearse.shrink import Run, shrink
 from holdfast.rehearse.syscalls import machine
 from holdfast.rehearse.trial import Setting, Stopped, Trial
-from holdfast.rehearse.verdict import CODES, Reason, judge
+from holdfast.rehearse.verdict import CODES, Reason, is_suspicious, judge
 
+_SECOND_LOOKS = 4
 _EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
 
 
@@ -192,6 +193,8 @@ class _Rehearsal:
             trial = Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=f"{self._token}-{label}")
             return judge(baseline.fact, trial.run())
 
+        if "no-progress" not in first:
+            first |= self._second_look(pool, facts, baseline, run_again)
         ordered = [first[code] for code in CODES if code in first]
         if ordered:
             self._progress("looking for the smallest schedule that fails")
@@ -204,6 +207,19 @@ class _Rehearsal:
             plans = {fact.plan.number: fact.plan for fact in facts}
             small["result-differs"] = self._divergence(small["result-differs"], plans, baseline)
         return [small[code] for code in CODES if code in small]
+
+    def _second_look(
+        self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run
+    ) -> dict[str, tuple[Reason, TrialFact]]:
+        """Trials in which small gains may hide that the first kill lost everything, with that kill alone."""
+        suspects = [fact for fact in facts if is_suspicious(baseline.fact, fact)][:_SECOND_LOOKS]
+        plans = [fact.plan.only(frozenset({fact.plan.kills[0].number})) for fact in suspects]
+        futures = [pool.submit(run_again, plan, f"alone-{plan.number}") for plan in plans]
+        for fact, future in zip(suspects, futures, strict=True):
+            for reason in future.result():
+                if reason.code == "no-progress":
+                    return {reason.code: (reason, fact)}
+        return {}
 
     def _divergence(self, reason: Reason, plans: Mapping[int, TrialPlan], baseline: Baseline) -> Reason:
         """Run both again with fingerprints: a program that leaves them tells the first step that differs."""

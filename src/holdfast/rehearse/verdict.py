@@ -26,6 +26,7 @@ _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that 
 _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5
+_SUSPICIOUS_SHARE = 0.8
 _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
 """Reasons that one kill alone explains: nothing to shrink."""
@@ -113,6 +114,17 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
         f"an attempt had done {longest:.0%} of the baseline's {baseline.seconds:.1f} s, "
         f"and the last one still needed {wall:.0%} of it"
     )
+
+
+def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
+    """Whether the first kill may have lost everything, and small gains between later kills have hidden it.
+
+    Only a trial with that kill alone can tell.
+    """
+    first, *later = trial.attempts
+    if not trial.finished or len(later) < 2 or baseline.opens < _COUNTED_FROM or _done_share(baseline, first) < _HALF:
+        return False
+    return sum(attempt.opens for attempt in later) >= _SUSPICIOUS_SHARE * baseline.opens
 
 
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
