@@ -38,5 +38,14 @@ COMMANDS: tuple[Command, ...] = (
     Command("simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies"),
     Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),
     Command("render", "holdfast.cli.render", "Before the cluster", "manifests, node pools and alerts for a workload"),
+    Command(
+        "check-cluster", "holdfast.cli.check_cluster", "Cluster", "what this cluster can do: Spot, flex-start, grace"
+    ),
+    Command("submit", "holdfast.cli.submit", "Cluster", "plan, render, lint, check, apply; twice changes nothing"),
+    Command("status", "holdfast.cli.status", "Cluster", "runs, attempts, interruptions, checkpoints, money"),
+    Command("explain", "holdfast.cli.explain", "Cluster", "why a workload does not run, and what to do"),
+    Command("watch", "holdfast.cli.watch", "Cluster", "live view, alerts, metrics, and a few named actions"),
+    Command("logs", "holdfast.cli.logs", "Cluster", "what the pods of a run have printed"),
+    Command("cancel", "holdfast.cli.cancel", "Cluster", "end a run's pods; its checkpoints stay"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
 )

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from holdfast.cli.commands import COMMANDS, Command
 from holdfast.errors import (
     CheckpointError,
+    ClusterError,
     HoldfastError,
+    ObjectRefusedError,
     QueueError,
     RunError,
     SinkError,
@@ -28,6 +30,8 @@ _EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (StoreError, UNREACHABLE),
     (QueueError, UNREACHABLE),
     (SinkError, UNREACHABLE),
+    (ObjectRefusedError, FINDINGS),
+    (ClusterError, UNREACHABLE),
     (CheckpointError, FINDINGS),
     (RunError, FINDINGS),
 )

@@ -85,6 +85,7 @@ VARIABLES = (
         "HOLDFAST_BILLING_API_KEY", "none", "key for the Cloud Billing Catalog API, for `holdfast prices refresh`"
     ),
     Variable("HOLDFAST_BILLING_ENDPOINT", "Google's", "another address of that API"),
+    Variable("HOLDFAST_WEBHOOK_URL", "none", "where `holdfast watch` sends alerts, in Slack's form; a secret"),
     Variable("JOB_COMPLETION_INDEX", "none", "replaces {index} in the run's URL; Kubernetes sets it for Indexed Jobs"),
     Variable("RANK", "0", "this process's rank; torchrun sets it"),
     Variable("WORLD_SIZE", "1", "how many ranks there are; torchrun sets it"),
