@@ -32,4 +32,5 @@ COMMANDS: tuple[Command, ...] = (
     Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),
     Command("render", "holdfast.cli.render", "Before the cluster", "manifests, node pools and alerts for a workload"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
+    Command("completion", "holdfast.cli.completion", "Shell", "what the Tab key needs: for bash, zsh or fish"),
 )
