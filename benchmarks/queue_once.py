@@ -63,7 +63,7 @@ def ours(queue_url: str, sink_url: str, chunk: int) -> int:
 
 def warm_up(who: str) -> None:
     """Importing is not what is measured."""
-    if who == "floor-pubsub":
+    if who in ("floor-pubsub", "streaming-pubsub"):
         import google.cloud.pubsub_v1
     elif who == "floor-postgres":
         import psycopg  # noqa: F401
@@ -85,6 +85,8 @@ def main() -> None:
         commits = queue_floor.work_postgres(place["url"], chunk)
     elif who == "floor-pubsub":
         commits = queue_floor.work_pubsub(place["project"], place["subscription"], count, place["path"])
+    elif who == "streaming-pubsub":
+        commits = queue_floor.work_pubsub_streaming(place["project"], place["subscription"], count, place["path"])
     else:
         commits = ours(place["queue"], place["sink"], chunk)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu

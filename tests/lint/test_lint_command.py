@@ -307,7 +307,7 @@ def test_explain_and_rules(folder):
     code, out, _ = holdfast("--explain", "hf104", cwd=folder)
     assert code == 0
     assert out.startswith("# HF104: disruption-counts-as-failure")
-    assert len(holdfast("--rules", cwd=folder)[1].splitlines()) == 47
+    assert len(holdfast("--rules", cwd=folder)[1].splitlines()) == 48
 
 
 SUPPRESSED = [

@@ -175,7 +175,11 @@ MUTATIONS = {
         "/spec/podFailurePolicy/rules/1/onExitCodes/values",
     ),
     "too many GPUs": (
-        lambda j: put(j, (*MAIN, "resources", "requests", "nvidia.com/gpu"), 16),
+        lambda j: put(
+            put(j, (*MAIN, "resources", "requests", "nvidia.com/gpu"), 16),
+            (*MAIN, "resources", "limits", "nvidia.com/gpu"),
+            16,
+        ),
         {"HF602"},
         "/spec/template/spec/containers/0/resources/requests/nvidia.com~1gpu",
     ),

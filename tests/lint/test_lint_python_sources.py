@@ -29,8 +29,44 @@ BAD = {
     "signal.signal(signal.SIGTERM, h)\nwhile True:\n    if stop:\n        save()\n        sys.exit(0)\n",
     "event": "import signal, sys, threading\nstop = threading.Event()\ndef h(s, f):\n    stop.set()\n"
     "signal.signal(signal.SIGTERM, h)\nif stop.is_set():\n    sys.exit(0)\n",
+    "other names of modules": "import os as o, signal as sg\ndef h(*_):\n    o._exit(0)\nsg.signal(sg.SIGTERM, h)\n",
+    "another name of exit": "import signal\nfrom sys import exit as bye_exit\ndef h(*_):\n    bye_exit(0)\n"
+    "signal.signal(signal.SIGTERM, h)\n",
+    "partial": "import functools, signal, sys\ndef h(model, s, f):\n    save(model)\n    sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, functools.partial(h, model))\n",
+    "a number": "import signal, sys\ndef h(s, f):\n    sys.exit(0)\nsignal.signal(15, h)\n",
+    "by name": "import signal, sys\ndef h(s, f):\n    sys.exit(0)\nsignal.signal(getattr(signal, 'SIGTERM'), h)\n",
+    "a tuple of signals": "import signal, sys\nSTOP = (signal.SIGINT, signal.SIGTERM)\ndef h(s, f):\n    sys.exit(0)\n"
+    "for each in STOP:\n    signal.signal(each, h)\n",
+    "a comprehension": "import signal, sys\ndef h(s, f):\n    sys.exit(0)\n"
+    "[signal.signal(s, h) for s in (signal.SIGTERM, signal.SIGHUP)]\n",
+    "a task": "import asyncio, signal, sys\nasync def shutdown():\n    sys.exit(0)\nasync def main():\n"
+    "    loop = asyncio.get_running_loop()\n"
+    "    loop.add_signal_handler(signal.SIGTERM, lambda: asyncio.create_task(shutdown()))\n",
+    "a typed constant": "import signal, sys\nEXIT_CODE: int = 0\ndef h(s, f):\n    sys.exit(EXIT_CODE)\n"
+    "signal.signal(signal.SIGTERM, h)\n",
+    "after the loop": "import signal, sys\nclass Killer:\n    kill_now = False\n    def __init__(self):\n"
+    "        signal.signal(signal.SIGTERM, self.exit_gracefully)\n    def exit_gracefully(self, *args):\n"
+    "        self.kill_now = True\nkiller = Killer()\nwhile not killer.kill_now:\n    step()\nsave()\nsys.exit(0)\n",
+    "a method of its own": "import signal, sys\nclass T:\n    def start(self):\n"
+    "        signal.signal(signal.SIGTERM, self.on)\n    def on(self, s, f):\n        self.leave()\n"
+    "    def leave(self):\n        sys.exit(0)\n",
+    "else": "import signal, sys\ndef h(s, f):\n    global stop\n    stop = True\nsignal.signal(signal.SIGTERM, h)\n"
+    "if not stop:\n    step()\nelse:\n    sys.exit(0)\n",
 }
 GOOD = {
+    "only when finished": "import signal, sys\ndef h(s, f):\n    if finished:\n        sys.exit(0)\n    sys.exit(75)\n"
+    "signal.signal(signal.SIGTERM, h)\n",
+    "not stopped": "import signal, sys\ndef h(s, f):\n    global stop\n    stop = True\n"
+    "signal.signal(signal.SIGTERM, h)\nif not stop:\n    sys.exit(0)\nsys.exit(75)\n",
+    "a method of something else": "import signal, sys\ndef train():\n    sys.exit(0)\ndef h(s, f):\n    model.train()\n"
+    "    sys.exit(75)\nsignal.signal(signal.SIGTERM, h)\n",
+    "the loop may end by itself": "import signal, sys\ndef h(s, f):\n    global stop\n    stop = True\n"
+    "signal.signal(signal.SIGTERM, h)\nwhile not stop:\n    if last:\n        break\nsys.exit(0)\n",
+    "a choice": "import signal, sys\ndef h(s, f):\n    sys.exit(0 if ok else 75)\nsignal.signal(signal.SIGTERM, h)\n",
+    "ignored": "import signal, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef main():\n    sys.exit(0)\n",
+    "an attribute called exit": "import signal\ndef h(s, f):\n    pool.exit(0)\n    raise SystemExit(143)\n"
+    "signal.signal(signal.SIGTERM, h)\n",
     "75": "import signal, sys\ndef h(s, f):\n    sys.exit(75)\nsignal.signal(signal.SIGTERM, h)\n",
     "143": "import signal, sys\ndef h(s, f):\n    sys.exit(128 + s)\nsignal.signal(signal.SIGTERM, h)\n",
     "only a flag": "import signal\ndef h(s, f):\n    global stop\n    stop = True\nsignal.signal(signal.SIGTERM, h)\n",

@@ -89,7 +89,7 @@ class Writer:
         )
         check(inventory)
         data = encode(inventory)
-        self._create(f"{folder}/inventory", ".json", data)
+        create_object(self.store, self.clock, f"{folder}/inventory", ".json", data)
         return Persisted(
             step=snapshot.step,
             attempt=attempt,
@@ -126,30 +126,31 @@ class Writer:
             known = self.known.get((len(view), chunks))
             if known is not None:
                 return Part(known, len(view), chunks), 0
-            key = self._create(f"{folder}/part-{number:05d}", ".bin", view)
+            key = create_object(self.store, self.clock, f"{folder}/part-{number:05d}", ".bin", view)
             return Part(key, len(view), chunks), len(view)
         except BaseException:
             failed.set()
             raise
 
-    def _create(self, stem: str, suffix: str, data: Buffer) -> str:
-        """Create-only, under a name nobody used: leftovers and writes of unknown outcome stay as they are."""
-        pause = FIRST_PAUSE_SECONDS
-        tries = 1
-        for fresh in range(FRESH_NAMES):
-            key = f"{stem}{suffix}" if not fresh else f"{stem}.{fresh}{suffix}"
-            try:
-                self.store.put(key, data, if_generation=ABSENT)
-                return key
-            except ConflictError:
-                continue
-            except (StoreUnavailableError, OutcomeUnknownError):
-                if tries == TRIES:
-                    raise
-            tries += 1
-            self.clock.sleep(pause)
-            pause *= 2
-        raise CheckpointError(f"there are {FRESH_NAMES} leftovers under {stem}", help="remove them by hand")
+
+def create_object(store: Store, clock: Clock, stem: str, suffix: str, data: Buffer) -> str:
+    """Create-only, under a name nobody used: leftovers and writes of unknown outcome stay as they are; the key."""
+    pause = FIRST_PAUSE_SECONDS
+    tries = 1
+    for fresh in range(FRESH_NAMES):
+        key = f"{stem}{suffix}" if not fresh else f"{stem}.{fresh}{suffix}"
+        try:
+            store.put(key, data, if_generation=ABSENT)
+            return key
+        except ConflictError:
+            continue
+        except (StoreUnavailableError, OutcomeUnknownError):
+            if tries == TRIES:
+                raise
+        tries += 1
+        clock.sleep(pause)
+        pause *= 2
+    raise CheckpointError(f"there are {FRESH_NAMES} leftovers under {stem}", help="remove them by hand")
 
 
 class _Stopped(CheckpointError):

@@ -27,6 +27,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("work", "holdfast.cli.work", "Batch", "run workers: lease, compute, record, acknowledge"),
     Command("queue", "holdfast.cli.queue", "Batch", "what is left, what died and why, another try"),
     Command("audit", "holdfast.cli.audit", "Batch", "prove that every item is accounted for"),
+    Command("doctor", "holdfast.cli.doctor", "Before the cluster", "does SIGTERM reach the program, and what follows"),
     Command("plan", "holdfast.cli.plan", "Plan", "which capacity for a workload, why, what it costs, when it ends"),
     Command("simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies"),
     Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),

@@ -6,6 +6,7 @@ import argparse
 import gc
 import os
 import sys
+from functools import cache
 
 from holdfast.cli.lint_files import gather, read, read_text, write
 from holdfast.cli.main import FINDINGS, OK
@@ -54,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("nothing to lint", help="name files or folders, or - for standard input")
     gc.disable()  # one short run that keeps all it reads: collecting costs a third of the time and frees nothing
     configuration = _configuration(args)
-    bundles = [[read(name) for name in names] for names in gather(args.paths)]
+    named = set(args.paths)
+    bundles = [[read(name, named=name in named) for name in names] for names in gather(args.paths)]
     if args.fix or args.unsafe_fixes or args.diff:
         bundles, changed = _repair(bundles, configuration, args)
         if args.diff:
@@ -148,8 +150,8 @@ def _print(report: Report, bundles: list[list[Source]], form: str) -> None:
         from holdfast.lint.formats.text import to_text
 
         texts = {source.name: source.text for sources in bundles for source in sources}
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        out = to_text(report, lambda file: texts.get(file, "").split("\n"), colour=colour)
+        colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        out = to_text(report, cache(lambda file: texts.get(file, "").split("\n")), colour=colour)
     else:
         from holdfast.lint.formats import table
 
@@ -161,8 +163,9 @@ def _print(report: Report, bundles: list[list[Source]], form: str) -> None:
             out = table.to_github(report.findings)
         else:
             out = table.to_junit(report)
-    sys.stdout.buffer.write(out.encode("utf-8", "backslashreplace"))
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed: the exit code still tells
+        sys.stdout.buffer.write(out.encode("utf-8", "backslashreplace"))
+        sys.stdout.flush()
 
 
 def _descriptions(report: Report) -> dict[str, tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -39,22 +40,41 @@ def gather(paths: Sequence[str]) -> list[list[str]]:
 
 
 def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
-    for folder, names, files in os.walk(root):
+    closed: list[str] = []  # folders that may not be listed; reading them will say so
+    for folder, names, files in os.walk(root, onerror=lambda error: closed.append(str(error.filename))):
         names[:] = sorted(name for name in names if not name.startswith(".") and name not in _SKIPPED)
         wanted = [os.path.join(folder, name) for name in sorted(files) if name.endswith(MANIFESTS + POOLS)]
+        wanted = [name for name in wanted if _is_file_or_broken(name)]
         if wanted:
             yield folder, wanted
+    for folder in closed:
+        yield folder, [folder]
 
 
-def read(name: str) -> Source:
-    """The text of a file; a file that is no text is a problem, one that may not be opened an error."""
+def _is_file_or_broken(name: str) -> bool:
+    """A plain file, or a link that leads nowhere; pipes and devices in a folder would make us wait for ever."""
+    try:
+        return stat.S_ISREG(os.stat(name).st_mode)
+    except OSError:
+        return True
+
+
+def read(name: str, *, named: bool = True) -> Source:
+    """The text of a file.
+
+    A file that is no text is a problem; one that may not be opened is one too, or an error where the user named it.
+    """
     try:
         if name == "-":
+            if sys.stdin is None:
+                raise UsageError("standard input is closed", help="pipe something into it, or name files")
             data = sys.stdin.buffer.read(Limits().characters * 4 + 1)
         else:
             with open(name, "rb") as stream:
                 data = stream.read(Limits().characters * 4 + 1)
     except OSError as error:
+        if not named:
+            return Source(name, "", f"cannot be read: {error.strerror}")
         raise UsageError(f"cannot read {name}: {error.strerror}", help="check the file and its permissions") from None
     try:
         text = data.decode("utf-8-sig")

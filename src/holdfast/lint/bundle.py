@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast.lint.objects import Item, items, mapping, text
+from holdfast.lint.objects import Item, dig, items, mapping, text
 from holdfast.lint.pools import Pool
 from holdfast.lint.profile import Capacity, Pod
 from holdfast.lint.scheduling import SPOT
@@ -56,6 +56,12 @@ class Bundle:
         """The ComputeClass of a pod, where the bundle has it."""
         return self.named("ComputeClass", pod.compute_class) if pod.compute_class else None
 
+    def spot_rows(self, pod: Pod) -> list[dict[str, Any]]:
+        """The Spot priorities of a pod's ComputeClass."""
+        found = self.compute_class(pod)
+        rows = [mapping(row) for row in items(found.spec.get("priorities"))] if found else []
+        return [row for row in rows if row.get("spot") is True]
+
     def pods_of(self, item: Item) -> list[Pod]:
         """The pods that an object makes."""
         return self._pods_of.get(id(item), [])
@@ -65,10 +71,9 @@ class Bundle:
             found = self.compute_class(pod)
             if found is None or pod.capacity is not Capacity.UNKNOWN:
                 continue
-            rows = [mapping(row) for row in items(found.spec.get("priorities"))]
-            if any(row.get("spot") is True for row in rows):
+            if self.spot_rows(pod):
                 pod.capacity = Capacity.SPOT
-            elif any(mapping(row.get("flexStart")).get("enabled") is True for row in rows):
+            elif any(dig(row, "flexStart", "enabled") is True for row in items(found.spec.get("priorities"))):
                 pod.capacity = Capacity.FLEX_START
 
     def cluster_queue(self, pod: Pod) -> Item | None:
@@ -88,15 +93,34 @@ class Bundle:
             labels = [mapping(flavor.spec.get("nodeLabels")) for flavor in flavors if flavor]
             if labels and all(entry.get(SPOT) == "true" for entry in labels):
                 pod.capacity = Capacity.SPOT
-            elif labels and len(labels) == len(names) and self._is_provisioned(queue):
+            elif labels and len(labels) == len(names) and self._provisioning_checks(queue, every_flavor=True):
                 pod.capacity = Capacity.QUEUED
 
-    def _is_provisioned(self, queue: Item) -> bool:
-        strategy = mapping(queue.spec.get("admissionChecksStrategy"))  # since v1beta2 the only place
-        names = [mapping(entry).get("name") for entry in items(strategy.get("admissionChecks"))]
-        names += items(queue.spec.get("admissionChecks"))
+    def _provisioning_checks(self, queue: Item, *, every_flavor: bool) -> list[Item]:
+        """Admission checks of a queue that ask for nodes: those for all its flavors, or also those for some."""
+        names = items(queue.spec.get("admissionChecks"))
+        groups = [mapping(group) for group in items(queue.spec.get("resourceGroups"))]
+        every = {text(mapping(flavor).get("name")) for group in groups for flavor in items(group.get("flavors"))}
+        for entry in items(dig(queue.spec, "admissionChecksStrategy", "admissionChecks")):
+            covered = {text(name) for name in items(mapping(entry).get("onFlavors"))} or every
+            if covered >= every or not every_flavor:
+                names = [*names, mapping(entry).get("name")]
         checks = [self.named("AdmissionCheck", text(name)) for name in names]
-        return any(check and "provisioning-request" in text(check.spec.get("controllerName")) for check in checks)
+        return [check for check in checks if check and "provisioning-request" in text(check.spec.get("controllerName"))]
+
+    def waits_for_all_nodes(self, pod: Pod) -> bool:
+        """Whether Kueue asks for all nodes at once; where the bundle does not have the chain, the queue is trusted."""
+        queue = self.cluster_queue(pod)
+        return bool(pod.queue) and (queue is None or bool(self._provisioning_checks(queue, every_flavor=False)))
+
+    def provisioning_config(self, pod: Pod) -> Item | None:
+        """Kueue's ProvisioningRequestConfig that a pod's queue leads to, where the bundle has the whole chain."""
+        queue = self.cluster_queue(pod)
+        for check in self._provisioning_checks(queue, every_flavor=False) if queue else []:
+            found = self.named("ProvisioningRequestConfig", text(dig(check.spec, "parameters", "name")))
+            if found:
+                return found
+        return None
 
 
 def same_namespace(left: str, right: str) -> bool:

@@ -4,35 +4,64 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from holdfast.lint import terraform
 from holdfast.lint.objects import Item, dig, items, mapping, number, text
-from holdfast.lint.pools import Pool, Taint
+from holdfast.lint.pools import AUTOMATIC, Pool, Taint
+from holdfast.lint.sources import Source
 
-_CREATE = re.compile(r"\bgcloud\s+(?:beta\s+|alpha\s+)?container\s+node-pools\s+create\s+([^;&|]*)")
-_RESOURCE = re.compile(r'resource\s+"google_container_node_pool"\s+"([^"]+)"\s*\{')
+_CREATE = re.compile(
+    r"\bgcloud\s+(?:beta\s+|alpha\s+)?container\s+(node-pools\s+create|clusters\s+(?:create-auto|create|update))\s+"
+    r"([^;&|]*)"
+)
+_ASSIGNMENT = re.compile(
+    r"(?m)^\s*(?:export\s+|readonly\s+|local\s+)?([A-Za-z_]\w*)=(\"[^\"\n$`]*\"|'[^'\n]*'|[\w./:,=-]+)"
+)
+_USE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 
 
-def pools_in_text(source: str, file: str) -> list[Pool]:
-    """Pools of a shell script or a Terraform file."""
-    return list(_terraform(source, file) if file.endswith(".tf") else _gcloud(source, file))
+def pools_in_texts(sources: Sequence[Source]) -> list[Pool]:
+    """Pools of shell scripts and Terraform files that belong together."""
+    pools: list[Pool] = []
+    values: dict[str, str] = {}
+    for source in sources:
+        if source.name.endswith(".tf"):
+            values |= terraform.values_in(source.text)
+    for source in sources:
+        is_terraform = source.name.endswith(".tf")
+        pools += terraform.pools_in(source.text, source.name, values) if is_terraform else _gcloud(source)
+    return pools
 
 
-def _gcloud(source: str, file: str) -> Iterator[Pool]:
-    joined = source.replace("\\\n", "  ")  # keeps every offset, so that lines stay countable
+def pools_in_text(text: str, file: str) -> list[Pool]:
+    """Pools of one shell script or Terraform file."""
+    return pools_in_texts([Source(file, text)])
+
+
+def _gcloud(source: Source) -> Iterator[Pool]:
+    joined = source.text.replace("\\\n", "  ")  # keeps every offset, so that lines stay countable
+    values = {name: value.strip("\"'") for name, value in _ASSIGNMENT.findall(joined)}
     for match in _CREATE.finditer(joined):
         if "#" in joined[joined.rfind("\n", 0, match.start()) + 1 : match.start()]:
             continue
-        arguments = match.group(1).split("\n")[0]
+        arguments = match.group(2).split("\n")[0]
+        arguments = _USE.sub(lambda use: values.get(use.group(1), use.group(0)), arguments)
         try:
             words = shlex.split(arguments, comments=True)
         except ValueError:
             continue
         flags = _flags(words)
-        name = flags.get("", "")
-        if name:
-            yield _pool_from_flags(name, flags, file, source.count("\n", 0, match.start()) + 1)
+        line = source.text.count("\n", 0, match.start()) + 1
+        if match.group(1).startswith("node-pools"):
+            if flags.get("", ""):
+                yield _pool_from_flags(flags[""], flags, source.name, line)
+            continue
+        if match.group(1).endswith("create"):
+            yield _pool_from_flags("default-pool", flags, source.name, line)
+        if match.group(1).endswith("create-auto") or "enable-autoprovisioning" in flags:
+            yield Pool(AUTOMATIC, file=source.name, line=line)
 
 
 def _flags(words: list[str]) -> dict[str, str]:
@@ -53,29 +82,42 @@ def _flags(words: list[str]) -> dict[str, str]:
 
 
 _SWITCHES = frozenset(
-    ("spot", "preemptible", "flex-start", "enable-queued-provisioning", "enable-autoscaling", "quiet")
-)
+    ("spot", "preemptible", "flex-start", "enable-queued-provisioning", "enable-autoscaling", "quiet",
+     "enable-autoprovisioning", "no-enable-autorepair", "no-enable-autoupgrade", "enable-image-streaming")
+)  # fmt: skip
+_FIELDS = {
+    "machine-type": "machine_type", "node-labels": "labels", "node-taints": "taints", "accelerator": "accelerator",
+}  # fmt: skip
 
 
 def _pool_from_flags(name: str, flags: dict[str, str], file: str, line: int) -> Pool:
+    unknown = {field for flag, field in _FIELDS.items() if "$" in flags.get(flag, "")}
+    if "accelerator" in unknown:
+        unknown.add("accelerator_count")
     accelerator = dict(part.partition("=")[::2] for part in flags.get("accelerator", "").split(",") if "=" in part)
     labels = [part.partition("=")[::2] for part in flags.get("node-labels", "").split(",") if "=" in part]
     count = accelerator.get("count", "1" if accelerator else "0")
     return Pool(
         name,
-        machine_type=flags.get("machine-type", ""),
+        machine_type="" if "machine_type" in unknown else flags.get("machine-type", ""),
         accelerator=accelerator.get("type", ""),
         accelerator_count=int(count) if count.isdigit() else 0,
-        spot="spot" in flags or "preemptible" in flags,
+        spot="spot" in flags,
+        preemptible="preemptible" in flags,
         flex_start="flex-start" in flags,
         queued="enable-queued-provisioning" in flags,
-        labels=tuple((key, value) for key, value in labels),
+        labels=tuple((key, value) for key, value in labels if "$" not in key + value),
         taints=tuple(taint(part) for part in flags.get("node-taints", "").split(",") if part),
         has_config_file="system-config-from-file" in flags,
         max_run_seconds=_whole(flags.get("max-run-duration", "").removesuffix("s")),
         file=file,
         line=line,
+        unknown=frozenset(unknown | ({"name"} if "$" in name else set())),
     )
+
+
+def _whole(written: str) -> int | None:
+    return int(written) if written.isascii() and written.isdigit() else None
 
 
 def taint(written: str) -> Taint:
@@ -83,69 +125,6 @@ def taint(written: str) -> Taint:
     pair, _, effect = written.rpartition(":")
     key, _, value = pair.partition("=")
     return Taint(key, value, effect)
-
-
-def _terraform(source: str, file: str) -> Iterator[Pool]:
-    for match in _RESOURCE.finditer(source):
-        body = _block(source, match.end() - 1)
-        config = _inner(body, "node_config")
-        accelerator = _inner(config, "guest_accelerator")
-        kubelet = _inner(config, "kubelet_config")
-        count = _attribute(accelerator, "count")
-        yield Pool(
-            _attribute(body, "name") or match.group(1),
-            machine_type=_attribute(config, "machine_type"),
-            accelerator=_attribute(accelerator, "type"),
-            accelerator_count=int(count) if count.isdigit() else int(bool(accelerator)),
-            spot=_attribute(config, "spot") == "true" or _attribute(config, "preemptible") == "true",
-            flex_start=_attribute(config, "flex_start") == "true",
-            queued=_attribute(_inner(body, "queued_provisioning"), "enabled") == "true",
-            labels=tuple(re.findall(r'"?([\w./-]+)"?\s*[=:]\s*"([^"]*)"', _inner(config, "labels"))),
-            taints=tuple(
-                Taint(
-                    _attribute(part, "key"),
-                    _attribute(part, "value"),
-                    _EFFECTS.get(_attribute(part, "effect"), "NoSchedule"),
-                )
-                for part in _every(config, "taint")
-            ),
-            shutdown_grace_seconds=_whole(_attribute(kubelet, "shutdown_grace_period_seconds")),
-            critical_grace_seconds=_whole(_attribute(kubelet, "shutdown_grace_period_critical_pods_seconds")),
-            max_run_seconds=_whole(_attribute(config, "max_run_duration").removesuffix("s")),
-            file=file,
-            line=source.count("\n", 0, match.start()) + 1,
-        )
-
-
-_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
-
-
-def _whole(written: str) -> int | None:
-    return int(written) if written.isdigit() else None
-
-
-def _block(source: str, opening: int) -> str:
-    depth = 0
-    for index in range(opening, len(source)):
-        depth += (source[index] == "{") - (source[index] == "}")
-        if depth == 0:
-            return source[opening + 1 : index]
-    return source[opening + 1 :]
-
-
-def _every(body: str, name: str) -> list[str]:
-    return [_block(body, match.end() - 1) for match in re.finditer(rf"(?m)^\s*{name}\s*=?\s*\[?\s*\{{", body)]
-
-
-def _inner(body: str, name: str) -> str:
-    return next(iter(_every(body, name)), "")
-
-
-def _attribute(body: str, name: str) -> str:
-    match = re.search(rf'(?m)^\s*{name}\s*=\s*(?:"([^"]*)"|([\w.]+))', body) or re.search(
-        rf'(?:^|[{{,\s]){name}\s*=\s*(?:"([^"]*)"|([\w.]+))', body
-    )
-    return (match.group(1) or match.group(2) or "") if match else ""
 
 
 def pools_in_objects(objects: list[Item]) -> list[Pool]:
@@ -172,6 +151,7 @@ def _pool_from_node(item: Item) -> Pool:
         accelerator=labels.get("cloud.google.com/gke-accelerator", ""),
         accelerator_count=int(amount) if amount.isdigit() else 0,
         spot=labels.get("cloud.google.com/gke-spot") == "true",
+        preemptible=labels.get("cloud.google.com/gke-preemptible") == "true",
         flex_start=labels.get("cloud.google.com/gke-flex-start") == "true",
         labels=tuple(labels.items()),
         taints=tuple(
@@ -190,14 +170,15 @@ def _pool_from_mapping(name: str, config: dict[str, Any], accelerator: dict[str,
         machine_type=text(config.get("machineType")),
         accelerator=text(accelerator.get("type")),
         accelerator_count=number(accelerator.get("count"), 0) or 0,
-        spot=config.get("spot") is True or config.get("preemptible") is True,
+        spot=config.get("spot") is True,
+        preemptible=config.get("preemptible") is True,
         flex_start=config.get("flexStart") is True,
         labels=tuple((key, str(value)) for key, value in mapping(config.get("labels")).items()),
         taints=tuple(
             Taint(
                 text(entry.get("key")),
                 str(entry.get("value", "")),
-                _EFFECTS.get(text(entry.get("effect")), "NoSchedule"),
+                terraform.EFFECTS.get(text(entry.get("effect")), "NoSchedule"),
             )
             for entry in map(mapping, items(config.get("taint")))
         ),

@@ -9,7 +9,7 @@ from holdfast.documents import Document, Problem, parse_documents
 from holdfast.documents.tree import pointer
 from holdfast.lint import rules as _rules  # noqa: F401 - fills the table
 from holdfast.lint.bundle import Bundle, Settings
-from holdfast.lint.declared import pools_in_objects, pools_in_text
+from holdfast.lint.declared import pools_in_objects, pools_in_texts
 from holdfast.lint.finding import ADVICE, ERROR, Finding, Hit
 from holdfast.lint.objects import Item, unpack
 from holdfast.lint.pools import Pool
@@ -38,12 +38,13 @@ def lint_bundle(sources: Sequence[Source], settings: Settings, extra_pools: Iter
         elif source.name.endswith(PYTHON):
             findings += _python(source)
         elif source.name.endswith(POOLS):
-            pools += pools_in_text(source.text, source.name)
+            pass  # read together below: Terraform files share their values
         else:
             found, problems = _manifest(source)
             objects += found
             findings += problems
         suppressions.read(source)
+    pools += pools_in_texts([source for source in sources if source.name.endswith(POOLS) and not source.problem])
     pools += pools_in_objects(objects)
     bundle = Bundle(objects, pools, settings)
     findings += _run(bundle)

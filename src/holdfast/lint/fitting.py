@@ -5,7 +5,18 @@ from __future__ import annotations
 from holdfast.lint.facts import machine
 from holdfast.lint.pools import Pool, Taint
 from holdfast.lint.profile import GPU, TPU, Pod
-from holdfast.lint.scheduling import Demand, Toleration
+from holdfast.lint.scheduling import NO_CHOICE, Demand, Toleration
+
+_DECIDED = frozenset(
+    f"cloud.google.com/{name}"
+    for name in ("gke-spot", "gke-preemptible", "gke-provisioning", "gke-flex-start", "gke-accelerator", "gke-nodepool",
+                 "machine-family", "gke-tpu-accelerator")
+)  # fmt: skip
+
+
+def is_decided_by_pool(key: str) -> bool:
+    """Whether the declaration of a pool tells if its nodes carry this label; zones and GKE's own extras it does not."""
+    return key in _DECIDED or key == "node.kubernetes.io/instance-type" or not key.startswith((*NO_CHOICE, "node."))
 
 
 def why_not(pod: Pod, pool: Pool) -> list[str]:
@@ -17,7 +28,7 @@ def why_not(pod: Pod, pool: Pool) -> list[str]:
         ):
             reasons.append(f"the taint {taint.key}={taint.value}:{taint.effect} is not tolerated")
     gpus = pod.request(GPU)
-    if gpus > pool.accelerator_count and not pod.request(TPU):
+    if gpus > pool.accelerator_count and not pod.request(TPU) and "accelerator_count" not in pool.unknown:
         reasons.append(f"{gpus:g} GPUs are requested, its nodes have {pool.accelerator_count}")
     known = machine(pool.machine_type)
     if known is not None and pod.request("cpu") > known.cpu:
@@ -30,8 +41,10 @@ def _labels(pod: Pod, pool: Pool) -> list[str]:
     reasons = []
     for demand in pod.demands:
         value = labels.get(demand.key)
-        if value is None and demand.key.startswith("topology.kubernetes.io/"):
-            continue  # pools do not say where their nodes are; the cluster does
+        if not is_decided_by_pool(demand.key) or demand.key in pool.unknown_labels:
+            continue
+        if value is None and "labels" in pool.unknown and demand.key not in _DECIDED:
+            continue
         if not _meets(demand, value):
             wanted = " or ".join(str(item) for item in demand.values) or "present"
             found = f"is {value}" if value is not None else "is not there"
@@ -49,7 +62,7 @@ def _meets(demand: Demand, value: str | None) -> bool:
 
 
 def _taints(pod: Pod, pool: Pool) -> list[Taint]:
-    taints = list(pool.taints)
+    taints = [] if "taints" in pool.unknown else list(pool.taints)
     if pool.accelerator_count and not pod.request(GPU) and pool.accelerator.startswith("nvidia-"):
         taints.append(Taint("nvidia.com/gpu", "present", "NoSchedule"))  # requests bring their toleration along
     if pool.queued:

@@ -32,7 +32,8 @@ def number(value: Any, default: int | None = None) -> int | None:
 def is_placeholder(value: Any) -> bool:
     """Text that a template engine or ``envsubst`` will replace: nothing can be said about it."""
     if not isinstance(value, str):
-        return False
+        # `image: {name}`, for str.format: to YAML a mapping of one key and no value
+        return isinstance(value, dict) and len(value) == 1 and None in value.values()
     if any(mark in value for mark in ("${", "$(", "{{", "<", "%(")) or value[:1] in ("$", "@") or "/$" in value:
         return True
     return (len(value) > 2 and value.isupper() and ("_" in value or len(value) > 5)) or "replaced-by" in value

@@ -5,6 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.documents.tree import Path
+from holdfast.lint.facts import machine
+
+# The name of a pool that stands for auto-provisioning: whatever is needed is made.
+AUTOMATIC = "<auto-provisioning>"
+
+_LABELS_OF = {
+    "name": ("cloud.google.com/gke-nodepool",),
+    "machine_type": ("node.kubernetes.io/instance-type", "cloud.google.com/machine-family",
+                     "cloud.google.com/gke-tpu-accelerator"),
+    "accelerator": ("cloud.google.com/gke-accelerator",),
+    "spot": ("cloud.google.com/gke-spot", "cloud.google.com/gke-provisioning"),
+    "preemptible": ("cloud.google.com/gke-preemptible", "cloud.google.com/gke-provisioning"),
+    "flex_start": ("cloud.google.com/gke-flex-start", "cloud.google.com/gke-provisioning"),
+}  # fmt: skip
 
 
 class Taint(NamedTuple):
@@ -23,6 +37,7 @@ class Pool(NamedTuple):
     accelerator: str = ""
     accelerator_count: int = 0
     spot: bool = False
+    preemptible: bool = False
     flex_start: bool = False
     queued: bool = False
     labels: tuple[tuple[str, str], ...] = ()
@@ -34,6 +49,7 @@ class Pool(NamedTuple):
     file: str = ""
     line: int = 1
     path: Path = ()
+    unknown: frozenset[str] = frozenset()  # fields whose value is an expression that we cannot work out
 
     @property
     def grace_seconds(self) -> int | None:
@@ -45,11 +61,18 @@ class Pool(NamedTuple):
         return self.shutdown_grace_seconds - min(15, self.shutdown_grace_seconds)
 
     @property
+    def unknown_labels(self) -> frozenset[str]:
+        """GKE's labels of which nothing can be said."""
+        return frozenset(label for field in self.unknown for label in _LABELS_OF.get(field, ()))
+
+    @property
     def node_labels(self) -> dict[str, str]:
         """Labels of the nodes, those that GKE adds included."""
         labels = {"cloud.google.com/gke-nodepool": self.name, **dict(self.labels)}
         if self.spot:
             labels |= {"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"}
+        elif self.preemptible:
+            labels |= {"cloud.google.com/gke-preemptible": "true", "cloud.google.com/gke-provisioning": "preemptible"}
         elif self.flex_start:
             labels |= {"cloud.google.com/gke-flex-start": "true", "cloud.google.com/gke-provisioning": "flex-start"}
         else:
@@ -59,4 +82,7 @@ class Pool(NamedTuple):
         if self.machine_type:
             labels["node.kubernetes.io/instance-type"] = self.machine_type
             labels["cloud.google.com/machine-family"] = self.machine_type.partition("-")[0]
+        found = machine(self.machine_type)
+        if found and found.accelerator.startswith("tpu"):
+            labels["cloud.google.com/gke-tpu-accelerator"] = found.accelerator
         return labels

@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.documents.tree import Path
 from holdfast.lint import scheduling as keys
 from holdfast.lint.containers import Container, containers
-from holdfast.lint.objects import items, mapping, text
+from holdfast.lint.objects import dig, mapping, text
 from holdfast.lint.scheduling import Demand, Toleration, demands, tolerations
-from holdfast.lint.workloads import GANGS, JOB_LIKE, Template
+from holdfast.lint.workloads import GANGS, JOB_LIKE, Template, job_metadata_path, total_pods
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PROVREQ_PREFIX = "provreq.kueue.x-k8s.io/"
@@ -25,8 +25,10 @@ TPU = "google.com/tpu"
 _LAUNCHERS = re.compile(
     r"\b(torchrun|mpirun|mpiexec|torch\.distributed\.(run|launch)|deepspeed|horovodrun)\b|accelerate launch"
 )
-_RANKS = frozenset(("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "COORDINATOR_ADDRESS", "NNODES"))
-_TRAINS = re.compile(r"train|fine-?tun", re.IGNORECASE)
+_RANKS = frozenset(("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "COORDINATOR_ADDRESS", "NNODES",
+                    "GLOBAL_RANK", "LOCAL_RANK", "JAX_COORDINATOR_ADDRESS", "PET_NNODES"))  # fmt: skip
+_TRAINS = re.compile(r"(?<!s)train|fine-?tun", re.IGNORECASE)  # a constraint is no training
+_SPOT_CLASSES = frozenset(("autopilot-spot",))  # ComputeClasses that GKE brings along
 
 
 class Capacity(StrEnum):
@@ -44,7 +46,8 @@ class Pod:
 
     __slots__ = (
         "annotations", "capacity", "compute_class", "containers", "demands", "init_containers", "item", "labels",
-        "path", "queue", "spec", "spec_path", "template", "tolerations",
+        "owner_annotations", "owner_labels", "owner_path", "path", "queue", "spec", "spec_path", "template",
+        "tolerations",
     )  # fmt: skip
 
     def __init__(self, template: Template) -> None:
@@ -60,7 +63,11 @@ class Pod:
         self.tolerations: list[Toleration] = tolerations(self.spec, self.spec_path)
         self.containers: list[Container] = containers(self.spec, self.spec_path)
         self.init_containers: list[Container] = containers(self.spec, self.spec_path, "initContainers")
-        self.queue = text(self.item.labels.get(QUEUE_LABEL))
+        self.owner_path: Path = job_metadata_path(self.item)
+        owner = mapping(dig(self.item.value, *self.owner_path))
+        self.owner_labels = mapping(owner.get("labels"))
+        self.owner_annotations = mapping(owner.get("annotations"))
+        self.queue = text(self.owner_labels.get(QUEUE_LABEL))
         classes = self.wanted(keys.COMPUTE_CLASS)
         self.compute_class = text(classes[0]) if classes else ""
         self.capacity = _capacity(self)
@@ -133,10 +140,11 @@ class Pod:
         job = self.template.job
         if self.says_uncoupled:
             return ""
-        if self.kind in GANGS:
-            return f"{self.kind} pods run together" if (self.template.pods or 2) > 1 or self._siblings() else ""
+        if self.kind in GANGS or (self.kind == "Job" and job is None):  # without a JobSpec it is Volcano's Job
+            total = self.template.hosts if self.kind == "LeaderWorkerSet" else total_pods(self.item)
+            return f"{self.kind} pods run together" if total is None or total > 1 else ""
         count = self.template.pods
-        if self.kind == "Job" and job is not None and count is not None and count > 1:
+        if self.kind in ("Job", "CronJob") and job is not None and count is not None and count > 1:
             if self.rank_hint:
                 return f"{count} pods with {self.rank_hint}"
             if job.spec.get("completionMode") == "Indexed":
@@ -149,9 +157,6 @@ class Pod:
     def says_uncoupled(self) -> bool:
         """Says itself that none of its pods waits for another, whatever it looks like."""
         return self.labels.get(COUPLED) == "false"
-
-    def _siblings(self) -> bool:
-        return len(items(self.item.spec.get("replicatedJobs"))) > 1 or self.kind != "JobSet"
 
     @property
     def trains(self) -> bool:
@@ -177,7 +182,7 @@ def _capacity(pod: Pod) -> Capacity:
         return Capacity.SPOT
     if pod.selects(keys.PROVISIONING, "spot") or pod.selects(keys.PROVISIONING, "preemptible"):
         return Capacity.SPOT
-    if any(_is_custom_spot(found) for found in pod.demands):
+    if pod.compute_class in _SPOT_CLASSES or any(_is_custom_spot(found) for found in pod.demands):
         return Capacity.SPOT
     spotlike = any(toleration.is_spotlike for toleration in pod.tolerations)
     if spotlike and not _picks_elsewhere(pod):
@@ -202,7 +207,7 @@ def _is_queued(pod: Pod) -> bool:
         return True
     if any(key in pod.annotations for key in (*CONSUME, *CONSUME_OLD)):
         return True
-    every = (*pod.item.annotations, *pod.annotations)
+    every = (*pod.owner_annotations, *pod.item.annotations, *pod.annotations)
     return any(isinstance(key, str) and key.startswith(PROVREQ_PREFIX) for key in every)
 
 

@@ -22,6 +22,11 @@ COMPUTE_CLASS = "cloud.google.com/compute-class"
 RUN_LIMIT = "cloud.google.com/gke-max-run-duration-seconds"
 PROVISIONING_REQUEST = "autoscaling.gke.io/provisioning-request"
 
+# Labels that say where a pod runs or on what, but not on which kind of machine.
+NO_CHOICE = (
+    "cloud.google.com/", "kubernetes.io/", "topology.kubernetes.io/", "topology.gke.io/", "beta.kubernetes.io/",
+    "failure-domain.beta.kubernetes.io/",
+)  # fmt: skip
 _SPOT_WORDS = re.compile(r"spot|preempt", re.IGNORECASE)
 
 
@@ -85,6 +90,15 @@ def prefers(spec: dict[str, Any], *keys: str) -> bool:
             if text(mapping(expression).get("key")) in keys and mapping(expression).get("operator") in ("In", "Exists"):
                 return True
     return False
+
+
+def preferred_keys(spec: dict[str, Any], path: Path) -> Iterator[tuple[str, Path]]:
+    """Labels that preferred (soft) node affinity names, and where."""
+    where = ("affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
+    for index, entry in enumerate(items(dig(spec, *where))):
+        for number, expression in enumerate(items(dig(entry, "preference", "matchExpressions"))):
+            here = (*path, *where, index, "preference", "matchExpressions", number)
+            yield text(mapping(expression).get("key")), here
 
 
 class Toleration(NamedTuple):

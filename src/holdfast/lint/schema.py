@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from holdfast.documents.tree import Path
 from holdfast.lint import crds
 from holdfast.lint.objects import is_placeholder
+from holdfast.lint.quantity import quantity
 from holdfast.lint.spelling import closest, field_like
 
 
@@ -23,9 +24,37 @@ class Fault(NamedTuple):
 
     path: Path
     message: str
-    kind: str  # unknown, type, missing, version
+    kind: str  # unknown, type, missing, version, value
     suggestion: str | None = None
     is_certain: bool = True
+
+
+_EFFECTS = "=NoSchedule|PreferNoSchedule|NoExecute"
+# Values that the API server checks although the published schemas do not list them (Kubernetes 1.36, read 2026-08).
+_VALUES: dict[str, dict[str, str]] = {
+    "core.v1.Toleration": {"effect": _EFFECTS, "operator": "=Exists|Equal|Lt|Gt"},
+    "core.v1.Taint": {"effect": _EFFECTS},
+    "core.v1.Container": {
+        "imagePullPolicy": "=Always|Never|IfNotPresent", "terminationMessagePolicy": "=File|FallbackToLogsOnError",
+    },
+    "core.v1.PodSpec": {
+        "dnsPolicy": "=ClusterFirst|ClusterFirstWithHostNet|Default|None",
+        "preemptionPolicy": "=Never|PreemptLowerPriority",
+    },
+    "core.v1.NodeSelectorRequirement": {"operator": "=In|NotIn|Exists|DoesNotExist|Gt|Lt"},
+    "core.v1.PersistentVolumeClaimSpec": {
+        "accessModes": "[]=ReadWriteOnce|ReadOnlyMany|ReadWriteMany|ReadWriteOncePod",
+        "volumeMode": "=Block|Filesystem",
+    },
+    "core.v1.ServiceSpec": {"type": "=ClusterIP|NodePort|LoadBalancer|ExternalName"},
+    "meta.v1.LabelSelectorRequirement": {"operator": "=In|NotIn|Exists|DoesNotExist"},
+    "batch.v1.PodFailurePolicyRule": {"action": "=Ignore|FailJob|FailIndex|Count"},
+    "batch.v1.PodFailurePolicyOnExitCodesRequirement": {"operator": "=In|NotIn"},
+    "batch.v1.CronJobSpec": {"concurrencyPolicy": "=Allow|Forbid|Replace"},
+    "policy.v1.PodDisruptionBudgetSpec": {"unhealthyPodEvictionPolicy": "=IfHealthyBudget|AlwaysAllow"},
+    "storage.v1.StorageClass": {"volumeBindingMode": "=Immediate|WaitForFirstConsumer"},
+    "scheduling.v1.PriorityClass": {"preemptionPolicy": "=Never|PreemptLowerPriority"},
+}  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -34,6 +63,10 @@ def _table() -> dict[str, Any]:
     with open(os.path.join(os.path.dirname(__file__), "schemas", "kubernetes.json"), encoding="utf-8") as stream:
         table: dict[str, Any] = json.load(stream)
     table["types"].update(crds.TYPES)
+    for name, values in _VALUES.items():
+        fields = table["types"][name]["fields"]
+        for field, kind in values.items():
+            fields[field] = kind if isinstance(fields[field], str) else [kind, *fields[field][1:]]
     return table
 
 
@@ -124,8 +157,24 @@ def _walk(value: Any, kind: str, path: Path, index: int, *, strict: bool) -> Ite
                 yield from _walk(element, inner, (*path, key), index, strict=strict)
         elif not is_placeholder(value):
             yield _wrong(path, "a mapping", value)
+    elif kind[0] == "=":
+        yield from _one_of(value, kind[1:].split("|"), path)
     elif not _is_scalar(value, kind):
         yield _wrong(path, _ENGLISH[kind], value)
+    elif kind == "quantity" and isinstance(value, str) and quantity(value) is None and not is_placeholder(value):
+        yield Fault(path, f'{value} is no quantity: write a number with a unit such as 500m, 16Gi or "2"', "type")
+
+
+def _one_of(value: Any, allowed: list[str], path: Path) -> Iterator[Fault]:
+    if is_placeholder(value) or value == "":
+        return
+    if not isinstance(value, str):
+        yield _wrong(path, "text", value)
+    elif value not in allowed:
+        near = closest(value, allowed, 3)
+        hint = f"; did you mean {near}?" if near else ""
+        listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}" if len(allowed) > 1 else allowed[0]
+        yield Fault(path, f"{path[-1]} must be {listed}, not {value}{hint}", "value", near)
 
 
 _ENGLISH = {
@@ -136,7 +185,7 @@ _ENGLISH = {
 
 def _is_scalar(value: Any, kind: str) -> bool:
     if kind == "string":
-        return isinstance(value, str)
+        return isinstance(value, str) or is_placeholder(value)
     if is_placeholder(value):
         return True
     if kind == "object":

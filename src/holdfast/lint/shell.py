@@ -29,9 +29,11 @@ install ldd file md5sum sha256sum diff logger tty stty clear npm for case select
 setcap update-ca-certificates
 """
 _SHORT = frozenset(_SHORT_NAMES.split())
+# The program that matters, where a script runs several.
+_TRAINS = re.compile(r"(?<!s)train|fine-?tun|torchrun|mpirun|accelerate launch|deepspeed", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_TERM = re.compile(r"\b(?:SIG)?TERM\b|(?<![\w-])15(?!\w)")
-_TRAP = re.compile(r"""\btrap\s+(?:--\s+)?("(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)\s+([A-Z0-9 ]+)""")
+_TERM = re.compile(r"\b(?:SIG)?TERM\b|(?<![\w-])15(?!\w)", re.IGNORECASE)
+_TRAP = re.compile(r"""\btrap\s+(?:--\s+)?("(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)\s+([A-Za-z0-9 ]+)""")
 
 
 class Script(NamedTuple):
@@ -66,7 +68,7 @@ def inline_script(words: list[str]) -> Script | None:
     for index in range(start + 1, len(words) - 1):
         if _TAKES_COMMAND.match(words[index]):
             return Script(_base(words[start]), words[index + 1], index + 1)
-        if not words[index].startswith(("-", "+")) and words[index - 1] not in ("-o", "+o", "-eo", "-euo", "-ex"):
+        if not words[index].startswith(("-", "+")) and not re.fullmatch(r"[-+][a-z]*o", words[index - 1]):
             return None
     return None
 
@@ -83,7 +85,7 @@ def swallowed_program(script: Script) -> Step | None:
     programs = [step for step in steps if _is_program(step.text)]
     if not programs:
         return None
-    main = programs[-1]
+    main = next((step for step in reversed(programs) if _TRAINS.search(step.text)), programs[-1])
     if first_words(main.text)[:1] == ["exec"] and not main.piped:
         return None
     if script.shell in ("bash", "zsh", "ksh"):

@@ -38,6 +38,17 @@ class Template(NamedTuple):
         return (*self.path, "spec")
 
 
+def job_metadata_path(item: Item) -> Path:
+    """Where the metadata stands that Kueue reads: on the object, or on the Jobs that a CronJob makes."""
+    return ("spec", "jobTemplate", "metadata") if item.kind == "CronJob" else ("metadata",)
+
+
+def total_pods(item: Item) -> int | None:
+    """Pods of all templates together; ``None`` where nobody can say."""
+    counts = [template.pods for template in templates(item)]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
 _REPLICATED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 _OPERATOR_SPECS = ("mpiReplicaSpecs", "pytorchReplicaSpecs", "tfReplicaSpecs", "jaxReplicaSpecs", "xgbReplicaSpecs")
 _ROLES = {"Launcher": "launcher", "Master": "worker", "Chief": "worker"}
@@ -93,6 +104,9 @@ def _template(
 def _job(item: Item, path: Path, replicas: int | None) -> Iterator[Template]:
     spec = mapping(dig(item.value, *path))
     parallelism = number(spec.get("parallelism", 1))
+    completions = number(spec.get("completions"))
+    if parallelism is not None and completions is not None:
+        parallelism = min(parallelism, completions)  # never more pods than there is left to complete
     count = None if parallelism is None or replicas is None else parallelism * replicas
     yield from _template(item, (*path, "template"), count=count, hosts=parallelism, job=Job(spec, path))
 

@@ -124,6 +124,13 @@ class Settings(NamedTuple):
                 window = min(window, cap)
         return window
 
+    @property
+    def tells_more(self) -> bool:
+        """Whether ``holdfast exec`` is told of notices beyond signals; being on GCE alone does not count."""
+        told = (self.lease_ends_at, self.lease_file, self.notice_file)
+        metadata = self.metadata == "on" or (self.metadata == "auto" and self.metadata_host is not None)
+        return metadata or any(one is not None for one in told)
+
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """All variables at once; the first unusable one is named."""

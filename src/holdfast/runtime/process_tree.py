@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import time
+from collections.abc import Iterator
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -19,6 +23,11 @@ def become_subreaper() -> None:
 
 def descendants() -> list[int]:
     """Everything below this process, zombies left out."""
+    return below(os.getpid())
+
+
+def below(pid: int) -> list[int]:
+    """Everything below a process, zombies left out."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -29,11 +38,11 @@ def descendants() -> list[int]:
                 continue
             if fields[0] not in (b"Z", b"X"):
                 parents.setdefault(int(fields[1]), []).append(int(name))
-    found, open_list = [], [os.getpid()]
+    found, open_list = [], [pid]
     while open_list:
-        below = parents.get(open_list.pop(), [])
-        found += below
-        open_list += below
+        children = parents.get(open_list.pop(), [])
+        found += children
+        open_list += children
     return found
 
 
@@ -49,3 +58,36 @@ def send_signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+@contextlib.contextmanager
+def standing_still(seconds: float = 0.2) -> Iterator[None]:
+    """Stop everything below this process for the length of the block; what was stopped before stays so.
+
+    Processes that are born meanwhile are caught by looking again; one that cannot be stopped in time is let be.
+    """
+    stopped: set[int] = set()
+    until = time.monotonic() + seconds
+    try:
+        while time.monotonic() < until:
+            running = [pid for pid in descendants() if state_of(pid) not in "TtZX"]
+            if not running:
+                break
+            for pid in running:
+                if pid not in stopped:
+                    send_signal(pid, signal.SIGSTOP)
+                    stopped.add(pid)
+            time.sleep(0.001)
+        yield
+    finally:
+        for pid in stopped:
+            send_signal(pid, signal.SIGCONT)
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process is doing; X when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except OSError:
+        return "X"

@@ -13,12 +13,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.model.exits import FAILED, FINISHED, Outcome
 from holdfast.runtime.environment import Settings
 from holdfast.runtime.outcome import Report, publish
 from holdfast.runtime.process_tree import become_subreaper, descendants, send_signal, signal_tree
+
+if TYPE_CHECKING:
+    from holdfast.runtime.sync import Sync
+    from holdfast.runtime.told_notices import ToldNotices
 
 _NOTICES = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
@@ -32,9 +36,16 @@ class Supervised:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.status: int | None = None
+        self.ended_at = float("inf")
         self.notice_at: float | None = None
+        self.leave_at = float("inf")
+        """When everything has to be done, the last copy included."""
         self.notice_signal = ""
+        self.cause: str | None = None
+        """Why, where a notice says more than a signal does."""
         self.killed = False
+        self.kept_back = 0.0
+        """Seconds of the window that the last copy will need."""
         self.outcomes: list[dict[str, Any]] = []
 
     @property
@@ -50,12 +61,22 @@ class Supervisor:
     """Runs one command to its end."""
 
     def __init__(
-        self, command: Sequence[str], settings: Settings, *, is_done: Callable[[float], bool] | None = None
+        self,
+        command: Sequence[str],
+        settings: Settings,
+        *,
+        is_done: Callable[[float], bool] | None = None,
+        sync: Sync | None = None,
     ) -> None:
-        """``is_done`` is asked, with the seconds it may take, when an interrupted program says that it is finished."""
+        """``is_done`` is asked, with the seconds it may take, when an interrupted program says that it is finished.
+
+        ``sync`` are the directories that are kept in a store while the program runs.
+        """
         self._command = list(command)
         self._settings = settings
         self._is_done = is_done
+        self._sync = sync
+        self._told: ToldNotices | None = None
         self._signals = {*_NOTICES, *_PASSED_ON, signal.SIGCHLD}
         if settings.extra_signal is not None:
             self._signals.add(signal.Signals(settings.extra_signal))
@@ -66,7 +87,13 @@ class Supervisor:
         wished = self._settings.outcome_dir
         directory = _make_directory() if wished is None else _use_directory(wished)
         try:
-            return self._run(directory)
+            if self._settings.tells_more:
+                from holdfast.runtime.told_notices import ToldNotices
+
+                self._told = ToldNotices(self._settings)
+                self._told.start()
+            stopped = None if self._sync is None else self._sync.begin(self._signals - {signal.SIGCHLD})
+            return self._run(directory) if stopped is None else stopped
         finally:
             if wished is None and directory is not None:
                 _empty(directory)
@@ -87,8 +114,12 @@ class Supervisor:
             _complain(f"cannot start {self._command[0]!r}: {error.strerror}")
             return 127 if isinstance(error, FileNotFoundError) else 126
         child = Supervised(pid)
+        if self._sync is not None:
+            self._sync.start()
         self._watch(child)
         self._end_leftovers(child)
+        if self._sync is not None:
+            self._last_copy(child, self._sync)
         child.outcomes = _read_outcomes(directory) if directory is not None else []
         return self._conclude(child)
 
@@ -107,7 +138,28 @@ class Supervisor:
             info = signal.sigtimedwait(self._signals, min(left, 3600.0))
             if info is not None:
                 self._handle(child, info)
+            if child.notice_at is None:
+                self._look_for_notice(child)
             self._reap(child)
+
+    def _look_for_notice(self, child: Supervised) -> None:
+        """What no signal told us: the child gets a SIGTERM for it."""
+        told = None if self._told is None else self._told.notice
+        if told is not None and self._told is not None:
+            self._give_notice(child, told.detail, str(told.cause), self._told.deadline)
+        elif self._sync is not None and self._sync.is_superseded:
+            self._give_notice(child, "SIGTERM", "superseded")
+        else:
+            return
+        send_signal(child.pid, signal.SIGTERM)
+
+    def _give_notice(
+        self, child: Supervised, name: str, cause: str | None = None, leave_at: float | None = None
+    ) -> None:
+        child.notice_at, child.notice_signal, child.cause = time.monotonic(), name, cause
+        child.leave_at = self._window() if leave_at is None else leave_at
+        if self._sync is not None:
+            child.kept_back = self._sync.kept_back(self._settings.window_seconds)
 
     def _handle(self, child: Supervised, info: signal.struct_siginfo) -> None:
         number = signal.Signals(info.si_signo)
@@ -116,7 +168,8 @@ class Supervisor:
         first = child.notice_at is None
         if number in _NOTICES or number == self._settings.extra_signal:
             if first:
-                child.notice_at, child.notice_signal = time.monotonic(), number.name
+                self._give_notice(child, number.name)
+            child.leave_at = min(child.leave_at, self._window())
             if number == signal.SIGTERM and not first:
                 return  # one notice, however often it is sent
         from_terminal = number == signal.SIGINT and info.si_code > 0
@@ -124,10 +177,13 @@ class Supervisor:
             send_signal(child.pid, number)
 
     def _deadline(self, child: Supervised) -> float:
-        if child.notice_at is None:
-            return float("inf")
+        """When the program has to be gone."""
+        return child.leave_at - child.kept_back
+
+    def _window(self) -> float:
+        """The end of the window of a signal that comes now."""
         window = self._settings.window_seconds - _RESERVE * self._settings.margin_seconds
-        return child.notice_at + max(0.0, window)
+        return time.monotonic() + max(0.0, window)
 
     def _window_end(self, child: Supervised) -> float:
         """Half of what is kept back is for dying, the rest for the report."""
@@ -142,8 +198,10 @@ class Supervisor:
                 return
             if pid == 0:
                 return
+            if os.WIFSIGNALED(status) and self._sync is not None:
+                self._sync.mourn()
             if pid == child.pid:
-                child.status = status
+                child.status, child.ended_at = status, time.monotonic()
 
     # -- when it has ended
 
@@ -170,6 +228,21 @@ class Supervisor:
             signal.sigtimedwait([signal.SIGCHLD], 0.02)
             self._reap(child)
 
+    def _last_copy(self, child: Supervised, sync: Sync) -> None:
+        """What the program left in its directories; a notice may still come while that takes its time."""
+        sync.finish()
+        started = time.monotonic()
+        while not sync.is_done:
+            until = child.leave_at
+            if child.notice_at is None:
+                until = started + sync.patience_seconds
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            info = signal.sigtimedwait(self._signals, min(left, 3600.0))
+            if info is not None and child.notice_at is None and info.si_signo in _NOTICES:
+                self._give_notice(child, signal.Signals(info.si_signo).name)
+
     def _conclude(self, child: Supervised) -> int:
         failed = [item for item in child.outcomes if item.get("outcome") == Outcome.FAILED]
         stopped = [item for item in child.outcomes if item.get("outcome") == Outcome.INTERRUPTED]
@@ -182,7 +255,9 @@ class Supervisor:
             cause = str(stopped[0].get("cause") or "unknown")
         elif child.notice_at is not None and not self._finished(child):
             outcome, code = Outcome.INTERRUPTED, self._settings.interrupted_code
-            cause = "cancellation" if child.notice_signal == "SIGINT" else "unknown"
+            cause = child.cause or ("cancellation" if child.notice_signal == "SIGINT" else "unknown")
+        elif child.code == FINISHED and self._sync is not None and not self._sync.is_safe:
+            outcome, code, detail = self._sync.verdict(self._settings)
         else:
             outcome = Outcome.FINISHED if child.code == FINISHED else Outcome.FAILED
             code = child.code
@@ -194,20 +269,29 @@ class Supervisor:
             cause=cause,
             detail=(f"killed at the deadline; {detail}" if child.killed else detail)[:300],
             seconds_used=round(used, 3),
-            seconds_allowed=None if child.notice_at is None else self._settings.window_seconds,
-            **_from_rank((stopped or failed or [{}])[0]),
+            seconds_allowed=None if child.notice_at is None else self._allowed(child),
+            **({"saved": "" if self._sync is None else self._sync.saved} | _from_rank((stopped or failed or [{}])[0])),
         )
+        if self._sync is not None:
+            self._sync.close_books(outcome, cause, child.leave_at - time.monotonic())
         quiet = child.notice_at is None and outcome is Outcome.FINISHED
         publish(report, self._settings._replace(outcome_dir=None), quiet=quiet)
         return code
+
+    def _allowed(self, child: Supervised) -> float:
+        if child.notice_at is None or child.cause in (None, "superseded"):
+            return self._settings.window_seconds
+        return round(child.leave_at - child.notice_at, 3)
 
     def _finished(self, child: Supervised) -> bool:
         """An interrupted program that says 0 is believed only when something vouches for it."""
         if child.code != FINISHED:
             return False
+        if child.notice_at is not None and child.notice_at > child.ended_at:
+            return True  # it had finished when the notice came: only its last copy was still under way
         if any(item.get("outcome") == Outcome.FINISHED for item in child.outcomes):
             return True
-        left = self._deadline(child) - time.monotonic()
+        left = child.leave_at - time.monotonic()
         return self._is_done is not None and self._is_done(max(0.0, left))
 
 

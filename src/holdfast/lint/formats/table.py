@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from holdfast.lint.finding import Finding, Severity
 from holdfast.version import __version__
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}
 
 
@@ -109,7 +111,7 @@ def to_junit(report: Report) -> str:
     from xml.sax.saxutils import quoteattr
 
     def attribute(text: str) -> str:
-        return quoteattr("".join(c for c in text if c >= " " or c in "\t\n"))
+        return quoteattr(_NO_XML.sub("", text))
 
     failing = [finding for finding in report.findings if finding.severity is not Severity.ADVICE]
     count = max(1, len(failing))

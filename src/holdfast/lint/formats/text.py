@@ -26,11 +26,10 @@ def _finding(finding: Finding, lines: list[str], *, colour: bool) -> str:
     severity = _paint(finding.severity.value, _COLOURS[finding.severity], colour=colour)
     text = f"{where}: {severity} {finding.rule} {finding.name}: {finding.message}\n"
     if 0 < finding.line <= len(lines):
-        source = _printable(lines[finding.line - 1])
-        start = min(finding.column, len(source) + 1) - 1
-        if len(source) > 140:
-            cut = max(0, start - 40)
-            source, start = source[cut : cut + 140], start - cut
+        line = lines[finding.line - 1]
+        start = min(finding.column, len(line) + 1) - 1
+        cut = max(0, start - 40) if len(line) > 140 else 0
+        source, start = _printable(line[cut : cut + 140]), start - cut
         gutter = f"{finding.line:>5} | "
         text += f"{gutter}{source}\n{' ' * (len(gutter) + start)}{_paint('^', '31', colour=colour)}\n"
     notes = [note for note in (finding.object, _FIXES.get(finding.fixable, "")) if note]

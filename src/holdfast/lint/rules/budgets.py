@@ -12,7 +12,7 @@ from holdfast.lint.profile import Pod
 from holdfast.lint.rule import OBJECT, rule
 from holdfast.lint.workloads import JOB_LIKE
 
-_NO_SCALE = JOB_LIKE | {"Pod", "RayCluster"}
+_NO_SCALE = (JOB_LIKE - {"PyTorchJob"}) | {"Pod", "RayCluster"}  # PyTorchJob has a scale subresource
 
 
 def _pod_labels(pod: Pod) -> dict[str, Any]:
@@ -25,8 +25,9 @@ def _pod_labels(pod: Pod) -> dict[str, Any]:
         labels["jobset.sigs.k8s.io/jobset-name"] = name
     elif pod.kind == "LeaderWorkerSet":
         labels["leaderworkerset.sigs.k8s.io/name"] = name
-    elif pod.kind == "RayCluster":
-        labels |= {"ray.io/cluster": name, "ray.io/node-type": "head" if pod.template.role == "head" else "worker"}
+    elif pod.kind in ("RayCluster", "RayJob", "RayService") and pod.template.role != "submitter":
+        labels |= {"ray.io/is-ray-node": "yes", "ray.io/node-type": "head" if pod.template.role == "head" else "worker"}
+        labels["ray.io/cluster"] = name
     elif pod.kind in ("MPIJob", "PyTorchJob", "TFJob"):
         labels["training.kubeflow.org/job-name"] = name
     return labels
@@ -107,22 +108,29 @@ def pdb_blocks_drain(item: Item, bundle: Bundle) -> Iterator[Hit]:
             ("spec", "minAvailable"), "minAvailable: 100% blocks every drain and upgrade: leave room for one", WARNING
         )
         return
-    needed = number(least)
     pods = _covered(item, bundle)
-    if needed is None or needed < 1 or not pods:
-        return
+    if not pods or (_percentage(least) and any(pod.kind in _NO_SCALE for pod in pods)):
+        return  # a percentage over pods without a scale is another fault
     counts = [_replicas(pod, bundle) for pod in pods]
     if None in counts:
         return
     total = sum(count for count in counts if count is not None)
-    if needed >= total:
+    needed = _needed(least, total)
+    if needed is not None and needed >= max(total, 1):
         yield Hit(
             ("spec", "minAvailable"),
-            f"minAvailable {needed} over {total} pod{'s' * (total != 1)} ({pods[0].item.title}): no voluntary "
+            f"minAvailable {least} over {total} pod{'s' * (total != 1)} ({pods[0].item.title}): no voluntary "
             "eviction ever "
             "succeeds, so drains and upgrades hang",
             WARNING,
         )
+
+
+def _needed(least: Any, total: int) -> int | None:
+    """Pods that must stay; percentages are rounded up, as the controller does."""
+    if _percentage(least) and least[:-1].isascii() and least[:-1].isdigit():
+        return -(-int(least[:-1][:3]) * total // 100)
+    return number(least)
 
 
 def _replicas(pod: Pod, bundle: Bundle) -> int | None:

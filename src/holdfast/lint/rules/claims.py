@@ -29,17 +29,19 @@ def claims(pod: Pod) -> Iterator[tuple[str, Path, dict[str, Any]]]:
 @rule("HF403", "rwo-claim-shared", POD)
 def rwo_claim_shared(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """More than one pod on a claim that attaches to one node."""
-    count = pod.template.pods
-    if count is None or count < 2:
-        return
     for name, path, _ in claims(pod):
+        sharers = [other for other in bundle.pods_of(pod.item) if name in {found for found, _, _ in claims(other)}]
+        counts = [2 if other.kind == "DaemonSet" else other.template.pods for other in sharers]
+        count = sum(number or 0 for number in counts)
+        if None in counts or count < 2:
+            continue
         claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace)
+        who = "the" if pod.kind == "DaemonSet" else str(count)
         modes = set(items(claim.spec.get("accessModes"))) if claim else set()
         if modes and modes <= _ONE_NODE:
             yield Hit(
                 path,
-                f"{count} pods share claim {name}, which is {', '.join(sorted(modes))}: the second node cannot "
-                "attach it; "
+                f"{who} pods share claim {name}, which is {', '.join(sorted(modes))}: the second node cannot attach; "
                 "use ReadWriteMany (Filestore, gcsfuse) or ReadOnlyMany",
                 ERROR,
             )
@@ -80,9 +82,7 @@ def zonal_claim_pins_zone(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """A zonal disk that is bound before the pod is placed ties interruptible work to one zone."""
     if not pod.is_interruptible:
         return
-    for name, path, _ in claims(pod):
-        claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace)
-        class_name = text(claim.spec.get("storageClassName")) if claim else ""
+    for class_name, path in _classes(pod, bundle):
         if class_name == "standard" and not bundle.named("StorageClass", "standard"):
             yield Hit(path, _PINNED.format("standard (GKE's first class)"), ADVICE)
         storage_class = bundle.named("StorageClass", class_name) if class_name else None
@@ -90,6 +90,19 @@ def zonal_claim_pins_zone(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
             continue
         if storage_class.value.get("volumeBindingMode", "Immediate") == "Immediate":
             yield Hit(path, _PINNED.format(class_name), ADVICE)
+
+
+def _classes(pod: Pod, bundle: Bundle) -> Iterator[tuple[str, Path]]:
+    """StorageClass and place of each claim: named, made by a StatefulSet, or made with the pod."""
+    for name, path, _ in claims(pod):
+        claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace)
+        if claim:
+            yield text(claim.spec.get("storageClassName")), path
+    for index, entry in enumerate(items(pod.item.spec.get("volumeClaimTemplates"))):
+        yield text(dig(entry, "spec", "storageClassName")), ("spec", "volumeClaimTemplates", index)
+    for index, volume in enumerate(items(pod.spec.get("volumes"))):
+        name = text(dig(volume, "ephemeral", "volumeClaimTemplate", "spec", "storageClassName"))
+        yield name, (*pod.spec_path, "volumes", index)
 
 
 def _is_zonal(storage_class: Item) -> bool:

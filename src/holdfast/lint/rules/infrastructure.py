@@ -11,15 +11,16 @@ from holdfast.lint.objects import Item, dig, number
 from holdfast.lint.profile import Capacity, Pod
 from holdfast.lint.rule import OBJECT, POD, rule
 
-_SYSTEM_NAMESPACES = frozenset(
-    ("kube-system", "kueue-system", "jobset-system", "cert-manager", "istio-system", "gmp-system", "gke-managed-system",
-     "lws-system", "kuberay-operator", "monitoring", "ingress-nginx", "argocd", "argo", "keda", "volcano-system")
-)  # fmt: skip
+_SYSTEM_NAMESPACE = re.compile(
+    r"kube-.*|gke-.*|.*-system|.*-operator|cert-manager|monitoring|observability|ingress-nginx|argocd|argo|keda|kubeflow"
+)
 _INFRASTRUCTURE = re.compile(
     r"(?:^|[-_])(?:controller-manager|operator|coredns|kube-dns|ingress(?:-nginx)?(?:-controller)?|prometheus|grafana|"
-    r"alertmanager|cert-manager|webhook|argocd|etcd|kueue|jobset-controller|scheduler|autoscaler|metrics-server|"
+    r"alertmanager|cert-manager|webhook|argocd|etcd|kueue|jobset-controller|scheduler|autoscaler|metrics-server|controller|"
+    r"kube-state-metrics|external-dns|istiod|gatekeeper|airflow|mongodb|elasticsearch|cassandra|nats|temporal|keycloak|"
     r"postgres(?:ql)?|mysql|redis|rabbitmq|kafka|zookeeper|vault|consul|minio|mlflow)(?:[-_]|$)"
 )
+_NAMED_COORDINATOR = re.compile(r"(?:^|-)(?:ray-?head|coordinator|job-?manager)(?:-|$)")
 _COORDINATORS = {"head": "a Ray head", "launcher": "an MPI launcher", "leader": "an LWS leader"}
 
 
@@ -31,12 +32,14 @@ def infra_or_coordinator_on_spot(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     role = "leader" if pod.kind == "LeaderWorkerSet" and not _has_leader_template(pod) else pod.template.role
     path = _capacity_path(pod)
     if pod.kind in ("Deployment", "StatefulSet"):
-        in_system = pod.item.namespace in _SYSTEM_NAMESPACES
+        in_system = _SYSTEM_NAMESPACE.fullmatch(pod.item.namespace) is not None
         if in_system or _INFRASTRUCTURE.search(pod.item.name):
             what = f"namespace {pod.item.namespace}" if in_system else f"{pod.item.name} is infrastructure"
             yield Hit(
                 path, f"{what}: pin it to on-demand nodes (nodeAffinity: cloud.google.com/gke-spot DoesNotExist)", ERROR
             )
+        elif pod.is_spot and _NAMED_COORDINATOR.search(pod.item.name):
+            yield Hit(path, f"{pod.item.name} on Spot takes everything with it: pin it to on-demand nodes", WARNING)
     elif role in _COORDINATORS and pod.is_spot:
         yield Hit(
             path,
@@ -81,9 +84,8 @@ def critical_priority_for_batch(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     name = pod.spec.get("priorityClassName")
     if name not in ("system-cluster-critical", "system-node-critical"):
         return
-    if pod.is_job_like or pod.kind in ("Pod", "RayCluster", "LeaderWorkerSet") or pod.template.job is not None:
-        if pod.kind == "Pod" and pod.item.namespace == "kube-system":
-            return
+    runs_once = pod.kind == "Pod" and pod.spec.get("restartPolicy") in ("Never", "OnFailure")
+    if pod.is_job_like or pod.kind == "RayCluster" or pod.template.job is not None or runs_once:
         yield Hit(
             (*pod.spec_path, "priorityClassName"),
             f"{name} preempts system pods and is shut down in the second slot, with them: give batch work a "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from holdfast.lint.bundle import Bundle
 from holdfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
-from holdfast.lint.objects import is_placeholder, text
+from holdfast.lint.objects import is_placeholder, mapping, text
 from holdfast.lint.profile import Pod
 from holdfast.lint.rule import POD, rule
 
@@ -27,7 +27,9 @@ def requests_missing(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         )
         if not accelerated and not (pod.queue and container is pod.containers[0]):
             continue
-        missing = [name for name in ("cpu", "memory") if not container.mentions(name)]
+        whole = mapping(pod.spec.get("resources"))  # of the pod, Kubernetes 1.34
+        given = {**mapping(whole.get("limits")), **mapping(whole.get("requests"))}
+        missing = [name for name in ("cpu", "memory") if not container.mentions(name) and name not in given]
         if missing:
             path = (*container.path, "resources") if "resources" in container.value else container.path
             yield Hit(

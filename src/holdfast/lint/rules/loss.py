@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.documents.tree import Path
-from holdfast.lint.bundle import Bundle
+from holdfast.lint.bundle import Bundle, same_namespace
 from holdfast.lint.containers import Container
 from holdfast.lint.facts import LONGEST_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
 from holdfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
 from holdfast.lint.objects import Item, dig, items, mapping, number, text
 from holdfast.lint.profile import Capacity, Pod
 from holdfast.lint.rule import OBJECT, POD, rule
-from holdfast.lint.scheduling import NODE_POOL
+from holdfast.lint.scheduling import FLEX_START, NODE_POOL
 from holdfast.lint.shell import Script, exits_zero_on_term, inline_script, swallowed_program
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def grace_outside_budget(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 def _budget(pod: Pod, bundle: Bundle) -> int:
     found = bundle.compute_class(pod)
     if found is not None:
-        return _class_budget(found)
+        graces = [_class_grace(row, found) for row in bundle.spot_rows(pod)]
+        return min((SPOT_GRACE_SECONDS if grace is None else grace for grace in graces), default=SPOT_GRACE_SECONDS)
     wanted = pod.wanted(NODE_POOL)
     by_name: dict[str, int | None] = {}  # the same pool may stand in a script and in Terraform
     for pool in bundle.pools:
@@ -67,16 +68,18 @@ def _budget(pod: Pod, bundle: Bundle) -> int:
     return min(declared) if declared and len(declared) == len(by_name) else SPOT_GRACE_SECONDS
 
 
-def _class_budget(found: Item) -> int:
-    """What the Spot priorities of a ComputeClass set their nodes to, the least of them."""
-    budgets = []
-    for row in items(found.spec.get("priorities")):
-        if mapping(row).get("spot") is True:
-            total = number(dig(row, "nodeSystemConfig", "kubeletConfig", "shutdownGracePeriodSeconds"))
-            critical = number(dig(row, "nodeSystemConfig", "kubeletConfig", "shutdownGracePeriodCriticalPodsSeconds"))
-            share = 15 if critical is None else critical
-            budgets.append(SPOT_GRACE_SECONDS if total is None else max(0, total - share))
-    return min(budgets, default=SPOT_GRACE_SECONDS)
+def _class_grace(row: dict[str, Any], compute_class: Item) -> int | None:
+    """What a priority of a ComputeClass gives a normal pod, where it or the defaults say so."""
+    for source in (row, mapping(compute_class.spec.get("priorityDefaults"))):
+        settings = mapping(dig(source, "nodeSystemConfig", "kubeletConfig"))
+        total = number(settings.get("shutdownGracePeriodSeconds"))
+        if total is not None:
+            return max(0, total - (number(settings.get("shutdownGracePeriodCriticalPodsSeconds"), 15) or 0))
+    return None
+
+
+_SLEEP = re.compile(r"\bsleep[\s(]+([0-9]{1,6})(?:\.[0-9]+)?([smh]?)\b")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def _pre_stop_seconds(container: Container) -> int | None:
@@ -85,7 +88,7 @@ def _pre_stop_seconds(container: Container) -> int | None:
     if seconds is not None:
         return seconds
     command = " ".join(str(word) for word in items(dig(hook, "exec", "command")))
-    waits = [int(found) for found in re.findall(r"\bsleep\s+([0-9]{1,6})\b", command)]
+    waits = [int(amount) * _UNITS[unit] for amount, unit in _SLEEP.findall(command)]
     return sum(waits) if waits else None
 
 
@@ -128,11 +131,20 @@ def _exec_fix(container: Container, script: Script, command: str) -> Fix | None:
     return Fix((Edit("set", path[:-1], fixed, key=path[-1]),), safe=False)
 
 
+# Their pods are always restarted, whatever the exit code.
+_RESTARTED = frozenset(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"))
+
+
+def _mounts_config_map(pod: Pod, item: Item) -> bool:
+    names = (dig(volume, "configMap", "name") for volume in items(pod.spec.get("volumes")))
+    return same_namespace(pod.item.namespace, item.namespace) and item.name in names
+
+
 @rule("HF103", "exit-zero-on-sigterm", POD)
 def exit_zero_on_sigterm(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """A TERM trap that ends in exit 0: the Job counts as finished."""
-    if pod.kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"):
-        return  # always restarted, whatever the code
+    if pod.kind in _RESTARTED:
+        return
     for container in pod.containers:
         script = inline_script(container.words)
         if script is None:
@@ -170,8 +182,8 @@ def _with_75(script: str) -> str:
 
 
 def zero_exits(source: str) -> list[ZeroExit] | None:
-    """As in ``pysource``, which is loaded (with ``ast``) only when there is Python that mentions SIGTERM."""
-    if "SIGTERM" not in source:
+    """As in ``pysource``, which is loaded (with ``ast``) only when there is Python that handles signals."""
+    if "signal" not in source:
         return []
     from holdfast.lint import pysource
 
@@ -186,12 +198,14 @@ def _inline_python_exits(script: str) -> bool:
 
 
 @rule("HF103", "exit-zero-on-sigterm", OBJECT, "ConfigMap")
-def exit_zero_in_config_map(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def exit_zero_in_config_map(item: Item, bundle: Bundle) -> Iterator[Hit]:
     """The same fault in a script that a ConfigMap carries."""
-    for name, content in mapping(item.value.get("data")).items():
-        body = text(content)
-        if "TERM" not in body:
-            continue
+    bodies = {name: text(content) for name, content in mapping(item.value.get("data")).items()}
+    bodies = {name: body for name, body in bodies.items() if "TERM" in body or "signal" in body}
+    users = [pod for pod in bundle.pods if _mounts_config_map(pod, item)] if bodies else []
+    if users and all(pod.kind in _RESTARTED for pod in users):
+        return
+    for name, body in bodies.items():
         path: Path = ("data", name)
         if name.endswith(".py") or "import signal" in body:
             for exit_call in zero_exits(body) or []:
@@ -207,10 +221,12 @@ def bare_pod_on_interruptible(item: Item, bundle: Bundle) -> Iterator[Hit]:
     if items(item.metadata.get("ownerReferences")):
         return
     for pod in bundle.pods_of(item):
-        if pod.capacity in (Capacity.SPOT, Capacity.FLEX_START):
+        selected = pod.selects(FLEX_START) is not None  # queued as well, perhaps
+        if selected or pod.capacity in (Capacity.SPOT, Capacity.FLEX_START):
+            what = Capacity.FLEX_START if selected else pod.capacity
             yield Hit(
                 ("kind",),
-                f"nothing recreates a bare Pod when its {pod.capacity} node goes away: wrap it in a Job",
+                f"nothing recreates a bare Pod when its {what} node goes away: wrap it in a Job",
                 ERROR,
             )
 

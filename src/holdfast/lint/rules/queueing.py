@@ -27,7 +27,8 @@ def deadline_counts_queue_time(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     job = pod.template.job
     if job is None or pod.capacity not in _WAITED_FOR or "activeDeadlineSeconds" not in job.spec:
         return
-    suspended = job.spec.get("suspend") is True or pod.item.spec.get("suspend") is True
+    # A CronJob's own suspend pauses the schedule; the Jobs that it makes are not suspended.
+    suspended = job.spec.get("suspend") is True or (pod.kind != "CronJob" and pod.item.spec.get("suspend") is True)
     if pod.queue or suspended:
         return
     yield Hit(
@@ -59,6 +60,9 @@ def max_run_duration(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     if pod.capacity in _WAITED_FOR and not given and pod.kind != "PodTemplate" and pod.template.role == "worker":
         if any(key in pod.annotations for key in (*CONSUME, *CONSUME_OLD)) or bundle.compute_class(pod):
             return  # the ProvisioningRequest or the class says how long
+        config = bundle.provisioning_config(pod)
+        if config is not None and "maxRunDurationSeconds" in mapping(config.spec.get("parameters")):
+            return
         if pod.demand(NODE_POOL) or _pools_say(pod, bundle):
             return  # the pool does
         yield Hit(
@@ -75,8 +79,8 @@ def _pools_say(pod: Pod, bundle: Bundle) -> bool:
 
 
 def _limits_of_pod(pod: Pod) -> Iterator[tuple[Path, Any]]:
-    if RUN_DURATION in pod.item.annotations:
-        yield ("metadata", "annotations", RUN_DURATION), pod.item.annotations[RUN_DURATION]
+    if RUN_DURATION in pod.owner_annotations:
+        yield (*pod.owner_path, "annotations", RUN_DURATION), pod.owner_annotations[RUN_DURATION]
     if RUN_DURATION in pod.annotations:
         yield (*pod.path, "metadata", "annotations", RUN_DURATION), pod.annotations[RUN_DURATION]
     demand = pod.demand(RUN_LIMIT)
@@ -100,14 +104,14 @@ def _judge(path: Path, value: Any, *, as_text: bool = True) -> Iterator[Hit]:
         yield Hit(path, f"{digits} s is outside the {low} to {high} s that GKE accepts", ERROR)
 
 
-@rule("HF302", "max-run-duration", OBJECT, "ProvisioningRequest", "ComputeClass")
+@rule("HF302", "max-run-duration", OBJECT, "ProvisioningRequest", "ProvisioningRequestConfig", "ComputeClass")
 def max_run_duration_of_objects(item: Item, _bundle: Bundle) -> Iterator[Hit]:
-    """The same limit in a ProvisioningRequest or a ComputeClass."""
-    if item.kind == "ProvisioningRequest":
+    """The same limit in a ProvisioningRequest, in Kueue's configuration of them, or a ComputeClass."""
+    if item.kind != "ComputeClass":
         parameters = mapping(item.spec.get("parameters"))
         if "maxRunDurationSeconds" in parameters:
             yield from _judge(("spec", "parameters", "maxRunDurationSeconds"), parameters["maxRunDurationSeconds"])
-        elif "queued" in text(item.spec.get("provisioningClassName")):
+        elif item.kind == "ProvisioningRequest" and "queued" in text(item.spec.get("provisioningClassName")):
             yield Hit(("spec",), "no maxRunDurationSeconds: the nodes are booked for 7 days", ADVICE)
         return
     for index, row in enumerate(items(item.spec.get("priorities"))):
@@ -122,11 +126,9 @@ def max_run_duration_of_objects(item: Item, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("HF303", "gang-without-atomic-capacity", POD)
-def gang_without_atomic_capacity(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def gang_without_atomic_capacity(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """Pods that must run together on capacity that comes one node at a time."""
-    if pod.capacity is not Capacity.FLEX_START or (pod.queue and pod.item.spec.get("suspend") is True):
-        return
-    if pod.template.role != "worker" or pod.queue:
+    if pod.capacity is not Capacity.FLEX_START or pod.template.role != "worker" or bundle.waits_for_all_nodes(pod):
         return
     coupling = pod.coupling
     if coupling:
@@ -181,10 +183,10 @@ def old_provisioning_request(item: Item, bundle: Bundle) -> Iterator[Hit]:
     for pod_set in items(item.spec.get("podSets")):
         name = text(dig(pod_set, "podTemplateRef", "name"))
         template = bundle.named("PodTemplate", name, item.namespace) if name else None
-        if template is not None and _WARDEN not in template.annotations:
+        if template is not None and _WARDEN not in template.labels and _WARDEN not in template.annotations:
             yield Hit(
                 ("metadata",),
-                f'the PodTemplate of a ProvisioningRequest needs the annotation {_WARDEN}: "true", else its defaults '
+                f'the PodTemplate of a ProvisioningRequest needs the label {_WARDEN}: "true", else its defaults '
                 "differ from those of the real pods",
                 ADVICE,
                 item=template,

@@ -98,7 +98,7 @@ def no_retry_budget(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     if job is None or not pod.is_interruptible or ignores_disruption(job) or set_restarts(pod):
         return
     for field in ("backoffLimit", "backoffLimitPerIndex"):
-        if job.spec.get(field) == 0 and not (field == "backoffLimit" and "backoffLimitPerIndex" in job.spec):
+        if number(job.spec.get(field)) == 0:
             yield Hit(
                 (*job.path, field),
                 f"{field} is 0 and interruptions are not ignored: the first one fails the Job for good",
@@ -139,3 +139,20 @@ def _matches_code(entry: dict[str, Any], code: int) -> bool:
     if condition.get("operator") == "In":
         return code in values
     return condition.get("operator") == "NotIn" and code not in values
+
+
+@rule("HF108", "work-queue-loses-pods", POD)
+def work_queue_loses_pods(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+    """Workers without a number of completions: after the first success no pod is replaced."""
+    job = pod.template.job
+    if job is None or pod.kind not in ("Job", "CronJob") or not pod.is_interruptible or "completions" in job.spec:
+        return
+    parallelism = number(job.spec.get("parallelism"), 1) or 1
+    if parallelism > 1 and job.spec.get("completionMode") != "Indexed":
+        yield Hit(
+            (*job.path, "parallelism"),
+            f"{parallelism} workers and no completions: once one of them has ended with 0, interrupted ones are never "
+            f"replaced and the Job is Complete without their work; set completions: {parallelism}",
+            WARNING,
+            Fix((Edit("set", job.path, parallelism, key="completions"),), safe=False),
+        )

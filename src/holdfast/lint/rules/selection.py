@@ -18,9 +18,9 @@ from holdfast.lint.facts import (
     is_known_key,
 )
 from holdfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit, Severity
-from holdfast.lint.objects import Item, is_placeholder, items, mapping
+from holdfast.lint.objects import Item, dig, is_placeholder, items, mapping
 from holdfast.lint.profile import GPU, Capacity, Pod
-from holdfast.lint.rule import OBJECT, POD, rule
+from holdfast.lint.rule import BUNDLE, OBJECT, POD, rule
 from holdfast.lint.spelling import closest, distance
 
 _WRONG_DOMAINS = ("gke.io", "cloud.gke.io", "google.com", "gke.google.com")
@@ -51,6 +51,7 @@ def _keys(pod: Pod) -> Iterator[tuple[str, Path]]:
         yield demand.key, demand.path
     for toleration in pod.tolerations:
         yield toleration.key, toleration.path
+    yield from keys.preferred_keys(pod.spec, pod.spec_path)
 
 
 def _judge_key(key: str, path: Path) -> Hit | None:
@@ -107,7 +108,9 @@ def bad_gke_value(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             yield from _judge_value(demand.key, value, path, forbids=demand.forbids)
     for toleration in pod.tolerations:
         if toleration.key.startswith(_DOMAINS) and toleration.value is not None:
-            yield from _judge_value(toleration.key, toleration.value, (*toleration.path, "value"), forbids=True)
+            only_true = toleration.key in TRUE_ONLY_KEYS and toleration.operator == "Equal"
+            path = (*toleration.path, "value")
+            yield from _judge_value(toleration.key, toleration.value, path, forbids=not only_true)
 
 
 def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator[Hit]:
@@ -150,6 +153,16 @@ def bad_gke_value_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
     for key, value in mapping(item.spec.get("nodeLabels")).items():
         if key.startswith(_DOMAINS):
             yield from _judge_value(key, value, ("spec", "nodeLabels", key), forbids=False)
+
+
+@rule("HF502", "bad-gke-value", OBJECT, "ComputeClass")
+def bad_gke_value_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """The same for the accelerators of a ComputeClass."""
+    for index, row in enumerate(items(item.spec.get("priorities"))):
+        for field, key in (("gpu", keys.ACCELERATOR), ("tpu", keys.TPU_ACCELERATOR)):
+            value = dig(row, field, "type")
+            if isinstance(value, str):
+                yield from _judge_value(key, value, ("spec", "priorities", index, field, "type"), forbids=False)
 
 
 @rule("HF503", "tolerates-without-selecting", POD)
@@ -208,6 +221,8 @@ def selects_without_tolerating(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 def _tolerates_spot(toleration: keys.Toleration) -> bool:
+    if toleration.effect not in ("", "NoSchedule"):
+        return False
     if toleration.is_for_everything:
         return True
     return toleration.key == keys.SPOT and (toleration.operator == "Exists" or str(toleration.value).lower() == "true")
@@ -229,8 +244,9 @@ def provisioning_model_conflict(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     if spot and pod.selects(keys.QUEUED):
         yield Hit(spot.path, "queued provisioning never hands out Spot nodes: keep one", ERROR)
     reserved = pod.demand("cloud.google.com/reservation-name") or pod.selects(_RESERVATION_AFFINITY, "specific")
-    if flex and reserved:
-        yield Hit(flex.path, "flex-start does not use reservations: drop one of the two", ERROR)
+    wants_flex = flex or (model if model and model.values == ("flex-start",) else None)
+    if wants_flex and reserved:
+        yield Hit(wants_flex.path, "flex-start does not use reservations: drop one of the two", ERROR)
     tolerated = next((entry for entry in pod.tolerations if entry.key == keys.FLEX_START), None)
     chosen = flex or (model and "flex-start" in model.values) or pod.compute_class or pod.demand(keys.NODE_POOL)
     if tolerated and not chosen and not pod.queue and pod.kind != "DaemonSet":
@@ -255,6 +271,15 @@ def provisioning_model_conflict_in_class(item: Item, _bundle: Bundle) -> Iterato
             yield Hit(
                 (*path, "reservations"), "flexStart does not use reservations: give each a priority of its own", ERROR
             )
+
+
+@rule("HF505", "provisioning-model-conflict", BUNDLE)
+def provisioning_model_conflict_in_pools(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
+    """A declared pool of two provisioning models."""
+    for pool in bundle.pools:
+        if (pool.spot or pool.preemptible) and (pool.flex_start or pool.queued):
+            other = "flex-start" if pool.flex_start else "queued provisioning"
+            yield Hit((), f"a pool is Spot or {other}, not both: the pool cannot be made", ERROR, item=pool)
 
 
 @rule("HF506", "irrelevant-toleration", POD)
@@ -322,6 +347,6 @@ def _has_gpu_choice(pod: Pod) -> bool:
             "cloud.google.com/machine-family",
         ):
             return True
-        if not demand.key.startswith("cloud.google.com/") and not demand.key.startswith("kubernetes.io/"):
+        if not demand.key.startswith(keys.NO_CHOICE):
             return True  # a custom or instance-type label names the machines
     return False

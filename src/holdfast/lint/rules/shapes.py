@@ -8,10 +8,11 @@ from typing import Any
 
 from holdfast.lint import scheduling as keys
 from holdfast.lint.bundle import Bundle
-from holdfast.lint.facts import cpus_by_gpu_count, machine, most_chips_per_host
+from holdfast.lint.facts import accelerator_machines, cpus_by_gpu_count, machine, most_chips_per_host
 from holdfast.lint.finding import ERROR, Hit
-from holdfast.lint.fitting import why_not
+from holdfast.lint.fitting import is_decided_by_pool, why_not
 from holdfast.lint.objects import Item, is_placeholder, items, mapping, number, text
+from holdfast.lint.pools import AUTOMATIC
 from holdfast.lint.profile import GPU, TPU, Pod
 from holdfast.lint.rule import BUNDLE, OBJECT, POD, rule
 
@@ -23,11 +24,16 @@ def no_pool_fits(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """None of the declared pools can take the pod."""
     if not bundle.pools or pod.kind in ("DaemonSet", "PodTemplate") or pod.compute_class:
         return
-    particular = pod.accelerators > 0 or any(demand.key.startswith("cloud.google.com/") for demand in pod.demands)
+    particular = pod.accelerators > 0 or any(is_decided_by_pool(demand.key) for demand in pod.demands)
     if not particular and not bundle.settings.pools_are_complete:
         return
-    reasons = [(pool.name, why_not(pod, pool)) for pool in bundle.pools]
+    made_on_demand = any(pool.name == AUTOMATIC for pool in bundle.pools)
+    declared = [pool for pool in bundle.pools if pool.name != AUTOMATIC]
+    reasons = [(pool.name, why_not(pod, pool)) for pool in declared]
     if any(not reason for _, reason in reasons):
+        return
+    if made_on_demand:
+        yield from _no_pool_is_made(pod)
         return
     nearest, mismatches = min(reasons, key=lambda entry: len(entry[1]))
     yield Hit(
@@ -37,12 +43,37 @@ def no_pool_fits(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     )
 
 
+def _no_pool_is_made(pod: Pod) -> Iterator[Hit]:
+    """Auto-provisioning makes pools for what GKE knows; a label of one's own it only knows with its toleration."""
+    tolerated = {toleration.key for toleration in pod.tolerations}
+    for demand in pod.demands:
+        if demand.forbids or demand.key in tolerated or "/instance-type" in demand.key:
+            continue
+        if not demand.key.startswith((*keys.NO_CHOICE, "node.kubernetes.io/", "autoscaling.gke.io/")):
+            yield Hit(
+                demand.path,
+                f"no declared pool carries {demand.key}, and auto-provisioning makes one only for a pod that also "
+                "tolerates it",
+                ERROR,
+            )
+
+
 @rule("HF602", "impossible-shape", POD)
 def impossible_shape(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     """More GPUs, or more CPUs per GPU, than any machine of that type has."""
     wanted = pod.wanted(keys.ACCELERATOR)
     count = pod.request(GPU)
-    if len(wanted) != 1 or count <= 0 or any(pod.demand(key) for key in _SHARING):
+    if count <= 0 or any(pod.demand(key) for key in _SHARING):
+        return
+    named = pod.wanted("node.kubernetes.io/instance-type")
+    found = machine(text(named[0])) if len(named) == 1 else None
+    if found and (count > found.number or pod.request("cpu") > found.cpu):
+        asked = f"{count:g} GPUs and {pod.request('cpu'):g} CPUs"
+        has = f"{found.name} has {found.number} {found.accelerator} and {found.cpu} CPUs"
+        path = (*next(entry for entry in pod.containers if entry.request(GPU)).path, "resources")
+        yield Hit(path, f"{asked} in one pod: {has}", ERROR)
+        return
+    if len(wanted) != 1:
         return
     sizes = cpus_by_gpu_count(text(wanted[0]))
     if not sizes:
@@ -82,8 +113,18 @@ def impossible_shape_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
             yield Hit(path, f"{found.name} comes with {found.accelerator}, not {kind}", ERROR)
         elif found and gpu and count is not None and found.number != count:
             yield Hit(path, f"{found.name} has {found.number} {found.accelerator}, not {count}", ERROR)
+        elif (families := _families(kind)) and text(row.get("machineFamily")) not in ("", *families):
+            family = row["machineFamily"]
+            yield Hit(path, f"no machine of the family {family} has {kind}: {' and '.join(families)} do", ERROR)
         elif count is not None and (sizes := cpus_by_gpu_count(kind)) and count not in sizes:
             yield Hit(path, f"no machine has {count} {kind}: there are {', '.join(map(str, sorted(sizes)))}", ERROR)
+
+
+def _families(gpu: str) -> list[str]:
+    """Machine families that come with that GPU; none where it is unknown or attached to others."""
+    return sorted(
+        {known.name.partition("-")[0] for known in accelerator_machines().values() if known.accelerator == gpu}
+    )
 
 
 @rule("HF602", "impossible-shape", BUNDLE)
@@ -91,7 +132,7 @@ def impossible_pool(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
     """A declared pool whose machine type does not have that many GPUs."""
     for pool in bundle.pools:
         found = machine(pool.machine_type)
-        if found is None or not pool.accelerator or is_placeholder(pool.accelerator):
+        if found is None or not pool.accelerator or pool.unknown & {"accelerator", "accelerator_count"}:
             continue
         if pool.accelerator.startswith("nvidia-") and found.accelerator != pool.accelerator:
             message = f"{found.name} comes with {found.accelerator}, not {pool.accelerator}: the pool cannot be made"
@@ -157,4 +198,4 @@ def _slice(pod: Pod, path: tuple[Any, ...], chips: float, topology: tuple[str, i
 
 
 def _custom_choice(pod: Pod) -> bool:
-    return any(not demand.key.startswith(("cloud.google.com/", "kubernetes.io/")) for demand in pod.demands)
+    return any(not demand.key.startswith(keys.NO_CHOICE) for demand in pod.demands)

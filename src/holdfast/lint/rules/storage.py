@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.documents.tree import Path
-from holdfast.lint.bundle import Bundle
+from holdfast.lint.bundle import Bundle, same_namespace
 from holdfast.lint.containers import Container
 from holdfast.lint.finding import ERROR, Edit, Fix, Hit
-from holdfast.lint.objects import dig, items, mapping, text
+from holdfast.lint.objects import Item, dig, items, mapping, text
 from holdfast.lint.profile import Pod
 from holdfast.lint.rule import POD, rule
 
@@ -19,13 +19,18 @@ GCSFUSE = "gcsfuse.csi.storage.gke.io"
 GCSFUSE_ANNOTATION = "gke-gcsfuse/volumes"
 
 _NAMES = re.compile(
-    r"(?:^|_)(?:CHECKPOINTS?|CKPTS?)(?:_(?:DIR|DIRECTORY|PATH|FOLDER|ROOT|LOCATION|URI|URL|OUTPUT))+$"
+    r"(?:^|_)(?:CHECKPOINTS?|CKPTS?)(?:_[A-Z]+)*_?(?:DIR|DIRECTORY|PATH|FOLDER|ROOT|LOCATION|URI|URL|OUTPUT|STORE)$"
+    r"|(?:^|_)(?:DIR|DIRECTORY|PATH|FOLDER)_(?:CHECKPOINTS?|CKPTS?)$"
     r"|(?:^|_)(?:OUTPUT|SAVE|RESULTS?|SNAPSHOTS?)_?(?:DIR|DIRECTORY|FOLDER|PATH)$|^(?:DEFAULT_ROOT_DIR|OUTPUT_MODEL_DIR)$",
     re.IGNORECASE,
 )
-_FLAG = re.compile(r"""(?:^|[\s"'])--?([A-Za-z][\w.-]*)(?:=|\s+)["']?(/[^\s"'\\;|&)]*)""")
-_OVERRIDE = re.compile(r"""(?:^|[\s"'+])([A-Za-z_][\w.]*)=["']?(/[^\s"'\\;|&)]*)""")
-_READS = re.compile(r"tokenizer|config|from|load|init|pretrained|input|resume|restore", re.IGNORECASE)
+_FLAG = re.compile(r"""(?:^|[\s"'])--?([A-Za-z][\w.-]*)(?:=|\s+)["']?(?:file://)?(/[^\s"'\\;|&)]*)""")
+_OVERRIDE = re.compile(r"""(?:^|[\s"'+])([A-Za-z_][\w.]*)=["']?(?:file://)?(/[^\s"'\\;|&)]*)""")
+_READS = re.compile(
+    r"(?:^|_)(?:tokenizer|config|from|load|init|initial|pretrained|input|resume|restore)(?:_|$)",
+    re.IGNORECASE,
+)
+_WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.]")
 
 
 class Target(NamedTuple):
@@ -37,7 +42,26 @@ class Target(NamedTuple):
     container: Container
 
 
-def checkpoint_targets(pod: Pod) -> Iterator[Target]:
+def _is_written(name: str) -> bool:
+    name = _WORD_ENDS.sub("_", name) if not name.isupper() else name
+    return _NAMES.search(name) is not None and not _READS.search(name)
+
+
+def _values(container: Container, pod: Pod, bundle: Bundle) -> Iterator[tuple[str, str, Path]]:
+    """Environment of a container, what comes from ConfigMaps of the bundle included."""
+    for index, entry in enumerate(items(container.value.get("envFrom"))):
+        found = bundle.named("ConfigMap", text(dig(entry, "configMapRef", "name")), pod.item.namespace)
+        for name, value in mapping(found.value.get("data")).items() if found else ():
+            yield text(mapping(entry).get("prefix")) + name, text(value), (*container.path, "envFrom", index)
+    for name, (value, path) in container.environment.items():
+        reference = mapping(dig(pod.item.value, *path, "valueFrom", "configMapKeyRef"))
+        found = bundle.named("ConfigMap", text(reference.get("name")), pod.item.namespace) if reference else None
+        if found:
+            value = mapping(found.value.get("data")).get(text(reference.get("key")))
+        yield name, text(value), path
+
+
+def checkpoint_targets(pod: Pod, bundle: Bundle) -> Iterator[Target]:
     """Absolute paths that the environment or a flag names as checkpoint or output directory."""
     if pod.kind in (
         "Deployment",
@@ -51,9 +75,9 @@ def checkpoint_targets(pod: Pod) -> Iterator[Target]:
         return  # these serve; what looks like a checkpoint is a model they read
     for container in pod.containers:
         seen: set[str] = set()
-        for name, (value, path) in container.environment.items():
-            directory = text(value)
-            if directory.startswith("/") and _NAMES.search(name) and not _READS.search(name):
+        for name, value, path in _values(container, pod, bundle):
+            directory = value.removeprefix("file://")
+            if directory.startswith("/") and _is_written(name):
                 seen.add(directory)
                 yield Target(directory, name, path, container)
         for field, words in (("command", container.command), ("args", container.args)):
@@ -69,8 +93,7 @@ def _flags(words: list[str]) -> Iterator[tuple[int, str, str]]:
         text_here = f"{word} {following}" if word.startswith("--") and "=" not in word and following else word
         for pattern in (_FLAG, _OVERRIDE):
             for match in pattern.finditer(text_here):
-                name = match.group(1).replace("-", "_").replace(".", "_")
-                if _NAMES.search(name) and not _READS.search(name):
+                if _is_written(match.group(1)):
                     yield index, match.group(2), match.group(1)
 
 
@@ -93,9 +116,9 @@ def volume_at(target: Target, pod: Pod) -> tuple[str, dict[str, object]] | None:
 
 
 @rule("HF401", "checkpoint-path-unmounted", POD)
-def checkpoint_path_unmounted(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def checkpoint_path_unmounted(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """Checkpoints go to the container's own file system."""
-    for target in checkpoint_targets(pod):
+    for target in checkpoint_targets(pod, bundle):
         if _is_variable(target.directory) or volume_at(target, pod) is not None:
             continue
         yield Hit(
@@ -111,13 +134,15 @@ def _is_variable(directory: str) -> bool:
     return directory.startswith(("/$", "/{{", "/<")) or directory == "/"
 
 
-_EPHEMERAL = {"emptyDir": "an emptyDir", "hostPath": "a hostPath", "ephemeral": "an ephemeral volume"}
+_EPHEMERAL = {
+    "emptyDir": "an emptyDir", "hostPath": "a hostPath", "ephemeral": "an ephemeral volume", "local": "a local disk",
+}  # fmt: skip
 
 
 @rule("HF402", "checkpoint-on-ephemeral", POD)
-def checkpoint_on_ephemeral(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def checkpoint_on_ephemeral(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     """Checkpoints go to a volume that goes away with the pod or the node."""
-    for target in checkpoint_targets(pod):
+    for target in checkpoint_targets(pod, bundle):
         if target.directory.startswith("/dev/shm"):
             continue
         found = volume_at(target, pod)
@@ -125,6 +150,8 @@ def checkpoint_on_ephemeral(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             continue
         name, volume = found
         kind = next((kind for kind in _EPHEMERAL if kind in volume), None)
+        if kind is None and _is_local_disk(volume, pod, bundle):
+            kind = "local"
         if kind is not None and not _is_network_path(volume):
             yield Hit(
                 target.path,
@@ -133,6 +160,26 @@ def checkpoint_on_ephemeral(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
                 "PVC, gcsfuse or gs://",
                 ERROR,
             )
+
+
+def volume_of_claim(volume: dict[str, object], pod: Pod, bundle: Bundle) -> Item | None:
+    """The PersistentVolume behind a claim, where the bundle says which: by its name, or by the volume's claimRef."""
+    name = text(dig(volume, "persistentVolumeClaim", "claimName"))
+    claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace) if name else None
+    if claim is None:
+        return None
+    if claim.spec.get("volumeName"):
+        return bundle.named("PersistentVolume", text(claim.spec["volumeName"]))
+    for found in bundle.of_kind("PersistentVolume"):
+        reference = mapping(found.spec.get("claimRef"))
+        if reference.get("name") == name and same_namespace(text(reference.get("namespace")), claim.namespace):
+            return found
+    return None
+
+
+def _is_local_disk(volume: dict[str, object], pod: Pod, bundle: Bundle) -> bool:
+    found = volume_of_claim(volume, pod, bundle)
+    return found is not None and ("local" in found.spec or "hostPath" in found.spec)
 
 
 def _is_network_path(volume: dict[str, object]) -> bool:
@@ -163,9 +210,7 @@ def gcsfuse_annotation(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 def _claims_gcsfuse(volume: dict[str, object], pod: Pod, bundle: Bundle) -> bool:
-    name = text(dig(volume, "persistentVolumeClaim", "claimName"))
-    claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace) if name else None
-    bound = bundle.named("PersistentVolume", text(claim.spec.get("volumeName"))) if claim else None
+    bound = volume_of_claim(volume, pod, bundle)
     return bound is not None and dig(bound.spec, "csi", "driver") == GCSFUSE
 
 

@@ -6,19 +6,21 @@ from collections.abc import Iterator
 
 from holdfast.documents.tree import Path
 from holdfast.lint.bundle import Bundle
+from holdfast.lint.containers import Container
 from holdfast.lint.finding import ADVICE, ERROR, Edit, Fix, Hit
-from holdfast.lint.objects import Item, dig, is_placeholder, items, mapping, text
+from holdfast.lint.objects import Item, dig, is_placeholder, items, mapping, number, text
 from holdfast.lint.profile import Pod
+from holdfast.lint.quantity import quantity
 from holdfast.lint.rule import OBJECT, POD, rule
 from holdfast.lint.rules.retries import failure_rules
 from holdfast.lint.schema import Fault, kind_names, knows, validate
+from holdfast.lint.workloads import Job
 
 # Values that the API server checks although the published schemas do not list them (Kubernetes 1.36, read 2026-08).
 _ENUMS: dict[str, frozenset[str]] = {
     "restartPolicy": frozenset(("Always", "OnFailure", "Never")),
     "completionMode": frozenset(("Indexed", "NonIndexed")),
     "podReplacementPolicy": frozenset(("Failed", "TerminatingOrFailed")),
-    "concurrencyPolicy": frozenset(("Allow", "Forbid", "Replace")),
 }
 
 
@@ -53,6 +55,8 @@ def _fix(fault: Fault, item: Item) -> Fix | None:
         if fault.suggestion and fault.suggestion not in parent:
             return Fix((Edit("rename", fault.path, fault.suggestion),), safe=False)
         return Fix((Edit("remove", fault.path),), safe=False)
+    if fault.kind == "value" and fault.suggestion and fault.path:
+        return Fix((Edit("set", fault.path[:-1], fault.suggestion, key=fault.path[-1]),), safe=False)
     if fault.kind == "type" and "must be text" in fault.message:
         value = dig(item.value, *fault.path)
         if isinstance(value, bool | int):
@@ -69,8 +73,10 @@ def refused_combinations(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     path: Path = (*pod.spec_path, "restartPolicy")
     if isinstance(restart, str) and restart not in _ENUMS["restartPolicy"] and not is_placeholder(restart):
         yield Hit(path, f"restartPolicy must be Always, OnFailure or Never, not {restart}", ERROR)
+    yield from _refused_of_pod(pod)
     if job is None:
         return
+    yield from _negative(job)
     if pod.kind in ("Job", "CronJob") and restart in (None, "Always") and not pod.is_partial:
         fix = Fix((Edit("set", pod.spec_path, "Never", key="restartPolicy"),), safe=False)
         yield Hit(
@@ -93,6 +99,68 @@ def refused_combinations(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         if codes.get("operator") == "In" and 0 in items(codes.get("values")):
             where = (*job.path, "podFailurePolicy", "rules", index, "onExitCodes", "values")
             yield Hit(where, "0 is not allowed in onExitCodes with the operator In", ERROR)
+
+
+def _refused_of_pod(pod: Pod) -> Iterator[Hit]:
+    for toleration in pod.tolerations:
+        if toleration.operator == "Exists" and toleration.value not in (None, ""):
+            yield Hit(
+                (*toleration.path, "value"),
+                "a toleration with the operator Exists must not have a value",
+                ERROR,
+                Fix((Edit("remove", (*toleration.path, "value")),), safe=True),
+            )
+    for container in (*pod.containers, *pod.init_containers):
+        for name in container.requests:
+            # Extended resources cannot be overcommitted: the limit is required, and equal.
+            if isinstance(name, str) and name.startswith(("nvidia.com/", "google.com/tpu", "amd.com/")):
+                asked, most = quantity(container.requests[name]), quantity(container.limits.get(name))
+                if name not in container.limits or (asked is not None and most is not None and asked != most):
+                    yield Hit(
+                        (*container.path, "resources", "requests", name),
+                        f"a request for {name} needs the same value under limits: the API refuses the pod",
+                        ERROR,
+                        _equal_limit(container, name),
+                    )
+
+
+def _equal_limit(container: Container, name: str) -> Fix:
+    value, path = container.requests[name], (*container.path, "resources")
+    if isinstance(mapping(container.value.get("resources")).get("limits"), dict):
+        return Fix((Edit("set", (*path, "limits"), value, key=name),), safe=False)
+    return Fix((Edit("set", path, {name: value}, key="limits"),), safe=False)
+
+
+def _negative(job: Job) -> Iterator[Hit]:
+    for field in ("parallelism", "completions", "backoffLimit", "backoffLimitPerIndex", "activeDeadlineSeconds"):
+        value = number(job.spec.get(field))
+        if value is not None and value < (field == "activeDeadlineSeconds"):
+            yield Hit((*job.path, field), f"{field} must not be {value}", ERROR)
+
+
+@rule("HF601", "invalid-object", OBJECT, "PodDisruptionBudget")
+def one_of_two_limits(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """A budget has a minimum or a maximum, not both."""
+    if item.spec.get("minAvailable") is not None and item.spec.get("maxUnavailable") is not None:
+        yield Hit(("spec", "maxUnavailable"), "minAvailable and maxUnavailable exclude each other: keep one", ERROR)
+
+
+@rule("HF601", "invalid-object", OBJECT, "ComputeClass")
+def refused_priorities(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """Fields of a ComputeClass priority that its definition refuses together."""
+    for index, row in enumerate(items(item.spec.get("priorities"))):
+        row = mapping(row)
+        path: Path = ("spec", "priorities", index)
+        if "nodepools" in row and len(row) > 1:
+            yield Hit((*path, "nodepools"), "nodepools stands alone in a priority: drop the other fields", ERROR)
+        if "machineFamily" in row and "machineType" in row:
+            yield Hit((*path, "machineFamily"), "machineFamily and machineType in one priority: keep one", ERROR)
+        if "machineType" in row and ("minCores" in row or "minMemoryGb" in row):
+            yield Hit((*path, "machineType"), "machineType leaves no room for minCores or minMemoryGb", ERROR)
+        flexible = mapping(row.get("flexStart")).get("enabled") is True
+        if "capacityCheckWaitTimeSeconds" in row and not flexible and "tpu" not in row:
+            where = (*path, "capacityCheckWaitTimeSeconds")
+            yield Hit(where, "capacityCheckWaitTimeSeconds goes with flexStart or multi-host TPUs only", ERROR)
 
 
 @rule("HF601", "invalid-object", OBJECT, "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")

@@ -1,0 +1,70 @@
+"""A container's command by its text alone: enough for the forms that lose signals, without running anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.doctor.verdict import CODES, CURES, EXIT_ZERO, IGNORED, NOT_DELIVERED, OVERRUN
+from holdfast.documents import load_documents
+from holdfast.errors import UsageError
+from holdfast.lint.containers import containers
+from holdfast.lint.objects import unpack
+from holdfast.lint.shell import exits_zero_on_term, inline_script, swallowed_program
+from holdfast.lint.workloads import templates
+
+LARGEST_BYTES = 10 << 20
+
+
+def judge(words: list[str]) -> dict[str, Any]:
+    """What the form of a command will do to SIGTERM; what the program itself does nobody can read here."""
+    found: set[str] = set()
+    said = f"{words[0]} is PID 1 itself and gets the signal: whether it handles it only a run can tell"
+    script = inline_script(words)
+    if script is not None:
+        step = swallowed_program(script)
+        if step is not None:
+            found |= {NOT_DELIVERED, OVERRUN}
+            said = f"{script.shell} stays PID 1 and keeps the SIGTERM for itself: `{step.text[:80]}` never hears of it"
+        elif exits_zero_on_term(script.text) is not None:
+            found.add(EXIT_ZERO)
+            said = f"the trap of {script.shell} leaves with 0: the Job would be Complete"
+        else:
+            said = f"the last command of {script.shell} gets the signal"
+        if "trap '' TERM" in script.text or 'trap "" TERM' in script.text:
+            found = (found - {NOT_DELIVERED}) | {IGNORED, OVERRUN}
+            said = f"{script.shell} ignores SIGTERM, and so does everything it starts"
+    codes = [code for code in CODES if code in found]
+    return {
+        "received": [],
+        "exit_code": None,
+        "ended_by": "sigkill" if OVERRUN in found else "exit",
+        "seconds": None,
+        "job_verdict": "complete" if EXIT_ZERO in found else "resumes",
+        "problems": codes,
+        "cures": {code: CURES[code] for code in codes},
+        "by_text": said,
+        "ended_before_signal": False,
+        "command": words,
+    }
+
+
+def commands_in(path: str) -> Iterator[tuple[str, list[str]]]:
+    """Every container that says what it runs, with a name for it."""
+    try:
+        if path == "-":
+            text = sys.stdin.read(LARGEST_BYTES + 1)
+        else:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(LARGEST_BYTES + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({error})") from None
+    if len(text) > LARGEST_BYTES:
+        raise UsageError(f"{path} is longer than any manifest")
+    for document in load_documents(text, path):
+        for item in unpack(path, document):
+            for template in templates(item):
+                for container in containers(template.spec, template.spec_path):
+                    if container.words:
+                        yield f"{item.title}/{container.name}", container.words

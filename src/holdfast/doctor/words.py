@@ -1,0 +1,54 @@
+"""The doctor's report for a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_VERDICTS = {
+    "resumes": "the Job replaces the pod and the work goes on (with the rendered podFailurePolicy)",
+    "complete": "the Job is Complete: whatever was left to do never runs",
+    "failed": "the Job counts a failure against backoffLimit",
+}
+
+
+def tell(result: dict[str, Any]) -> str:
+    """What happened, what it means, what to do."""
+    if "containers" in result:
+        parts = [f"{row['container']}\n{_one(row)}" for row in result["containers"]]
+        return "\n\n".join(parts)
+    return _one(result)
+
+
+def _one(result: dict[str, Any]) -> str:
+    lines = [] if "by_text" not in result else [f"by its text: {result['by_text']}"]
+    if result["exit_code"] is not None:
+        lines += _seen(result)
+    lines.append(f"Kubernetes: {_VERDICTS[result['job_verdict']]}")
+    if not result["problems"]:
+        lines.append("no problem found")
+    for code in result["problems"]:
+        lines += [f"problem: {code}", f"  {result['cures'][code]}"]
+    return "\n".join(lines)
+
+
+def _seen(result: dict[str, Any]) -> list[str]:
+    lines = []
+    if not result["pid_namespace"]:
+        lines.append(
+            f"not as PID 1 of a namespace ({result['why_no_namespace']}): PID 1's rules were kept from outside"
+        )
+    if not result["traced"]:
+        lines.append(f"not traced ({result['why_not_traced']}): who else received the signal is not known for certain")
+    if result["ended_before_signal"]:
+        lines.append(f"it ended by itself with {result['exit_code']} before the signal; --after sends it sooner")
+        return lines
+    lines.append(f"SIGTERM to PID 1, {result['sent_after_seconds']:.1f} s after the start")
+    for row in result["processes"]:
+        heard = row["received_after_seconds"]
+        ended = row["ended_after_seconds"]
+        how = "never received it" if heard is None else f"received it after {heard:.2f} s, {row['sigterm']}"
+        end = "killed at the end" if ended is None else f"ended after {ended:.2f} s"
+        lines.append(f"  {row['pid']:>6}  {row['cmd'][:60]:<60}  {how}; {end}")
+    how = "needed SIGKILL" if result["ended_by"] == "sigkill" else "left"
+    lines.append(f"{how} after {result['seconds']:.2f} s, exit code {result['exit_code']}")
+    return lines

@@ -1,0 +1,207 @@
+"""The process between us and a program that is treated like a container: started by its path, never imported.
+
+It makes the program PID 1 of a fresh PID namespace where the kernel allows it, and otherwise the leader of a session
+whose orphans come to this process. Either way nothing of the program outlives it: it ends everything when the program
+has ended, and when its own starter is gone. It needs the standard library alone and runs as ``python -I -S``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
+_NEWTIME, _NEWNS, _NEWUTS, _NEWUSER, _NEWPID = 0x80, 0x20000, 0x4000000, 0x10000000, 0x20000000
+_MS_NOSUID_NODEV_NOEXEC, _MS_REC_PRIVATE = 0xE, 0x44000
+_SECCOMP_CALL = {"x86_64": 317, "aarch64": 277}
+_SECCOMP_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 8, 32
+_LEFT_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored by the interpreter; a program expects their defaults
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Refused(Exception):
+    """The kernel does not give what was asked for."""
+
+
+def main() -> int:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(channel.fileno(), False)
+    asked = json.loads(_read_line(channel))
+    if asked["namespace"]:
+        try:
+            _unshare(asked)
+        except Refused as error:
+            _say(channel, refused=str(error))
+            return 0
+    else:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ready_read, ready_write = os.pipe()
+    go_read, go_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(go_write)
+        _become(channel, asked, ready_write, go_read)
+    os.close(ready_write)
+    os.close(go_read)
+    if not os.read(ready_read, 1):
+        _say(channel, refused="a /proc of its own cannot be mounted")
+        return 0
+    _say(channel, started=pid)
+    os.close(go_write)  # the program starts after its number is on the way
+    return _keep(channel, pid, namespace=asked["namespace"])
+
+
+# -- the namespace
+
+
+def _unshare(asked: dict[str, Any]) -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    wanted = _NEWPID | _NEWNS | _NEWUTS | (_NEWTIME if asked.get("monotonic_jump") else 0)
+    if _libc.unshare(wanted) != 0:
+        if _libc.unshare(wanted | _NEWUSER) != 0:
+            raise Refused(f"unshare: {os.strerror(ctypes.get_errno())}")
+        try:
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{uid} {uid} 1")
+            _write("/proc/self/gid_map", f"{gid} {gid} 1")
+        except OSError as error:
+            raise Refused(f"user namespace: {error.strerror}") from error
+    if asked.get("monotonic_jump"):
+        try:
+            _write("/proc/self/timens_offsets", f"monotonic {int(asked['monotonic_jump'])} 0")
+        except OSError as error:
+            raise Refused(f"time namespace: {error.strerror}") from error
+    name = str(asked.get("hostname") or "").encode()
+    if name:
+        _libc.sethostname(name, len(name))
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _own_proc() -> bool:
+    if _libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None) != 0:
+        return False
+    return bool(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID_NODEV_NOEXEC, None) == 0)
+
+
+# -- the program
+
+
+def _become(channel: socket.socket, asked: dict[str, Any], ready_write: int, go_read: int) -> None:
+    """In the child: turn into the program, or say why not; never returns."""
+    try:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.setsid()
+        if asked["namespace"] and not _own_proc():
+            return
+        os.write(ready_write, b"1")
+        os.read(go_read, 1)
+        if asked.get("filter"):
+            _hand_over_listener(channel, bytes.fromhex(asked["filter"]))
+        for number in _LEFT_BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.execvp(asked["command"][0], asked["command"])
+    except OSError as error:
+        _say(channel, error=error.errno or 0)
+    finally:
+        os._exit(127)
+
+
+def _hand_over_listener(channel: socket.socket, program: bytes) -> None:
+    """Install the filter and give its listener away; without one the program is simply not watched that way."""
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+    number = _SECCOMP_CALL.get(os.uname().machine)
+    if number is None:
+        return
+    text = ctypes.create_string_buffer(program, len(program))
+    filter_ = Program(len(program) // 8, ctypes.cast(text, ctypes.c_void_p))
+    for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
+        for privileges in (False, True):
+            if privileges:
+                _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            listener = _libc.syscall(number, _SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(filter_))
+            if listener >= 0:
+                socket.send_fds(channel, [b'{"listener":true}\n'], [listener])
+                os.close(listener)
+                return
+
+
+# -- until it ends
+
+
+def _keep(channel: socket.socket, pid: int, *, namespace: bool) -> int:
+    ended = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if ended in ready:
+            break
+        if channel.fileno() in ready and not channel.recv(4096):  # our starter is gone: nobody will ask any more
+            os.kill(pid, signal.SIGKILL)
+            break
+    _, status = os.waitpid(pid, 0)
+    if not namespace:
+        _end_orphans()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        _say(channel, ended=os.waitstatus_to_exitcode(status), cpu_seconds=used.ru_utime + used.ru_stime)
+    except OSError:
+        pass
+    return 0
+
+
+def _end_orphans() -> None:
+    """A container's other processes end with its first one."""
+    while True:
+        for pid in _children():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def _read_line(channel: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n"):
+        more = channel.recv(65536)
+        if not more:
+            sys.exit(1)
+        data += more
+    return data
+
+
+def _say(channel: socket.socket, **words: Any) -> None:
+    channel.sendall(json.dumps(words).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

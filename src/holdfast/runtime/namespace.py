@@ -1,0 +1,247 @@
+"""Start a program the way a container does: as PID 1 of its own PID namespace, with nothing of it outliving it.
+
+Where the kernel gives no namespace (a container without the right, a hardened host), the program leads a session of its
+own, and the two things that make PID 1 special are kept from outside: a signal that it neither handles nor waits for
+does not reach it, and everything below it ends with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+from holdfast.errors import UsageError
+from holdfast.runtime.process_tree import below, send_signal
+
+_KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
+_START_SECONDS = 30.0
+_SIGTIMEDWAIT = {"x86_64": "128", "aarch64": "137"}
+
+Stream = int | IO[bytes] | None
+
+
+class Options(NamedTuple):
+    """What may be asked beyond the command; nothing of it is promised without a namespace but the filter."""
+
+    namespace: bool = True
+    hostname: str = ""
+    monotonic_jump_seconds: int = 0
+    seccomp_filter: bytes = b""
+
+
+class Started:
+    """A running program and everything below it; used by one thread at a time."""
+
+    def __init__(self, keeper: subprocess.Popen[bytes], channel: socket.socket, *, why_not: str | None) -> None:
+        self._keeper = keeper
+        self._channel = channel
+        self._heard = b""
+        self._code: int | None = None
+        self.pid = 0
+        self.why_not = why_not
+        self.listener: int | None = None
+        self.cpu_seconds = 0.0
+        self.start_error: int | None = None
+
+    @property
+    def namespace(self) -> bool:
+        """Whether the program is PID 1 of a namespace; ``why_not`` says what was missing."""
+        return self.why_not is None
+
+    def signal(self, number: int) -> bool:
+        """Signal the first process, as the kubelet does; false where PID 1 would never notice it."""
+        if self.poll() is not None or not notices(self.pid, number):
+            return False
+        send_signal(self.pid, number)
+        return True
+
+    def freeze(self) -> None:
+        """Stop every process where it stands."""
+        stopped: set[int] = set()
+        while fresh := set(self.tree()) - stopped:  # what was forked while we were stopping its parent
+            for pid in fresh:
+                send_signal(pid, signal.SIGSTOP)
+            stopped |= fresh
+
+    def thaw(self) -> None:
+        """Let every process go on."""
+        for pid in self.tree():
+            send_signal(pid, signal.SIGCONT)
+
+    def kill_all(self) -> None:
+        """End everything without warning, as when the machine is gone."""
+        if self.poll() is None:
+            if not self.namespace:
+                for pid in self.tree():
+                    send_signal(pid, signal.SIGKILL)
+            send_signal(self.pid, signal.SIGKILL)
+
+    def tree(self) -> list[int]:
+        """The host's numbers of every process of the program, the first one first."""
+        return [] if self.poll() is not None else [self.pid, *below(self.pid)]
+
+    def poll(self) -> int | None:
+        """The exit code (negative: the signal that ended it), or None while it runs."""
+        return self.wait(0.0)
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Wait for the end; None when the time is over first."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while self._code is None:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not select.select([self._channel], [], [], left)[0]:
+                return None
+            self._hear()
+        return self._code
+
+    def close(self) -> None:
+        """End whatever is left and give everything back."""
+        self.kill_all()
+        self._channel.close()  # the keeper takes this as the order to end
+        self._keeper.wait()
+        if self.listener is not None:
+            os.close(self.listener)
+            self.listener = None
+
+    def _hear(self) -> str | None:
+        """Take in one message of the keeper; returns why there is no namespace, if that is what it said."""
+        data, descriptors, _, _ = socket.recv_fds(self._channel, 65536, 1)
+        if descriptors:
+            self.listener = descriptors[0]
+        self._heard += data
+        refused = None
+        while b"\n" in self._heard:
+            line, _, self._heard = self._heard.partition(b"\n")
+            said = json.loads(line)
+            self.pid = said.get("started", self.pid)
+            self._code = said.get("ended", self._code)
+            self.cpu_seconds = said.get("cpu_seconds", self.cpu_seconds)
+            self.start_error = said.get("error", self.start_error)
+            refused = said.get("refused", refused)
+        if not data and self._code is None:
+            self._code = -signal.SIGKILL  # somebody ended the keeper, and the kernel the program with it
+        return refused
+
+
+def start(
+    command: Sequence[str],
+    *,
+    cwd: str | os.PathLike[str],
+    env: Mapping[str, str],
+    stdin: Stream = subprocess.DEVNULL,
+    stdout: Stream = None,
+    stderr: Stream = None,
+    options: Options | None = None,
+) -> Started:
+    """Start a program; a namespace that cannot be had is no error, one that was not asked for is not tried.
+
+    A command that cannot be executed ends at once with 127, and ``start_error`` says why.
+    """
+    wish = options or Options()
+    streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+    why_not: str | None = None if wish.namespace else "not asked for"
+    while True:
+        asked = {
+            "command": list(command),
+            "namespace": why_not is None,
+            "hostname": wish.hostname,
+            "monotonic_jump": wish.monotonic_jump_seconds,
+            "filter": wish.seccomp_filter.hex(),
+        }
+        started = _launch(asked, cwd, env, streams, why_not)
+        refused = _first_word(started)
+        if refused is None:
+            return started
+        started.close()
+        why_not = refused
+
+
+def _launch(
+    asked: dict[str, Any],
+    cwd: str | os.PathLike[str],
+    env: Mapping[str, str],
+    streams: Mapping[str, Any],
+    why_not: str | None,
+) -> Started:
+    ours, theirs = socket.socketpair()
+    try:
+        keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", _KEEPER, str(theirs.fileno())],
+            cwd=cwd,
+            env=dict(env),
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # a Ctrl-C in the terminal is ours to handle
+            **streams,
+        )
+    except OSError as error:
+        ours.close()
+        where = f"in {os.fspath(cwd)} " if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR) else ""
+        raise UsageError(f"no process can be started {where}({error.strerror})") from error
+    finally:
+        theirs.close()
+    ours.sendall(json.dumps(asked).encode() + b"\n")
+    return Started(keeper, ours, why_not=why_not)
+
+
+def _first_word(started: Started) -> str | None:
+    """Until the program has its number; returns why it could not have a namespace."""
+    until = time.monotonic() + _START_SECONDS
+    while not started.pid and started._code is None:
+        if not select.select([started._channel], [], [], max(0.0, until - time.monotonic()))[0]:
+            started.close()
+            raise UsageError("the program's keeper did not start within 30 s", help="is the machine out of processes?")
+        refused = started._hear()
+        if refused is not None:
+            return refused
+    return None
+
+
+def notices(pid: int, number: int) -> bool:
+    """Whether PID 1 would notice this signal from outside: SIGKILL and SIGSTOP always, others handled or waited for."""
+    return number in (signal.SIGKILL, signal.SIGSTOP) or disposition(pid, number) in ("handler", "blocked")
+
+
+def disposition(pid: int, number: int) -> str:
+    """What a process does about a signal now: ``handler``, ``blocked`` (it may wait for it), ``ignored``, ``default``.
+
+    A process that is gone says ``gone``.
+    """
+    masks: dict[str, int] = {}
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith(("SigBlk:", "SigIgn:", "SigCgt:")):
+                    masks[line[:6]] = int(line[7:], 16)
+    except OSError:
+        return "gone"
+    bit = 1 << (number - 1)
+    for name, meaning in (("SigCgt", "handler"), ("SigBlk", "blocked"), ("SigIgn", "ignored")):
+        if masks.get(name, 0) & bit:
+            return meaning
+    return "blocked" if _is_waiting(pid) else "default"
+
+
+def _is_waiting(pid: int) -> bool:
+    """Whether a thread sits in sigtimedwait: for that long the kernel shows what it waits for as not blocked."""
+    number = _SIGTIMEDWAIT.get(os.uname().machine)
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
+                if file.read(20).split(" ", 1)[0] == number:
+                    return True
+        except OSError:
+            continue
+    return False

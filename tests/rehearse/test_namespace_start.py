@@ -1,0 +1,146 @@
+"""A program is started like a container's first process, and nothing of it outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.namespace import Options, Started, disposition, start
+from holdfast.runtime.process_tree import below
+
+WITH_OR_WITHOUT = pytest.mark.parametrize("namespace", [True, False], ids=["namespace", "session"])
+
+HANDLES = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (print("told", flush=True), sys.exit(75)))
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[object]:
+    open_ones: list[Started] = []
+
+    def go(*command: str, **options: object) -> Started:
+        with (tmp_path / "out").open("ab") as out:
+            one = start(command, cwd=tmp_path, env=os.environ, stdout=out, stderr=out, options=Options(**options))
+        open_ones.append(one)
+        return one
+
+    yield go
+    for one in open_ones:
+        one.close()
+
+
+def until(condition: object, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+@WITH_OR_WITHOUT
+def test_a_handled_signal_arrives_and_the_code_comes_back(begin, tmp_path: Path, namespace: bool) -> None:
+    one = begin(sys.executable, "-c", HANDLES, namespace=namespace)
+    until(lambda: disposition(one.pid, signal.SIGTERM) == "handler" and (tmp_path / "out").read_text())
+    if one.namespace:
+        assert (tmp_path / "out").read_text().split()[0] == "1"
+    assert one.signal(signal.SIGTERM)
+    assert one.wait(20.0) == 75
+    assert "told" in (tmp_path / "out").read_text()
+
+
+@WITH_OR_WITHOUT
+def test_a_signal_without_a_handler_does_not_reach_pid_1(begin, namespace: bool) -> None:
+    one = begin("sleep", "60", namespace=namespace)
+    assert not one.signal(signal.SIGTERM)
+    assert one.wait(0.3) is None
+    one.kill_all()
+    assert one.wait(20.0) == -signal.SIGKILL
+
+
+@WITH_OR_WITHOUT
+def test_what_was_left_in_the_background_ends_with_the_first_process(begin, namespace: bool) -> None:
+    one = begin("bash", "-c", "sleep 61 & (setsid sleep 62 &) ; sleep 0.3", namespace=namespace)
+    until(lambda: len(below(one.pid)) >= 2 or one.poll() is not None)
+    tree = one.tree()
+    assert one.wait(20.0) == 0
+    until(lambda: not any(alive(pid) for pid in tree))
+
+
+@WITH_OR_WITHOUT
+def test_frozen_processes_stand_still_until_thawed(begin, tmp_path: Path, namespace: bool) -> None:
+    text = "i=0; while :; do i=$((i+1)); echo $i > count; sleep 0.01; done"
+    one = begin("bash", "-c", text, namespace=namespace)
+    count = tmp_path / "count"
+    until(lambda: count.exists() and count.read_text() > "1")
+    one.freeze()
+    time.sleep(0.1)
+    before = count.read_text()
+    time.sleep(0.2)
+    assert count.read_text() == before
+    one.thaw()
+    until(lambda: count.read_text() not in ("", before))
+
+
+@WITH_OR_WITHOUT
+def test_everything_ends_when_the_starter_is_killed(tmp_path: Path, namespace: bool) -> None:
+    program = f"""
+import os, time
+from holdfast.runtime.namespace import Options, start
+one = start(["bash", "-c", "sleep 63 & sleep 64"], cwd=".", env=os.environ, options=Options(namespace={namespace}))
+while len(one.tree()) < 3: time.sleep(0.01)
+print(*one.tree(), flush=True)
+time.sleep(60)
+"""
+    starter = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert starter.stdout is not None
+    tree = [int(word) for word in starter.stdout.readline().split()]
+    assert len(tree) == 3
+    starter.kill()
+    starter.wait()
+    until(lambda: not any(alive(pid) for pid in tree))
+
+
+def test_a_command_that_is_not_there_says_so(begin) -> None:
+    one = begin("/no/such/program")
+    assert one.wait(20.0) == 127
+    assert one.start_error == 2
+
+
+def test_the_host_name_is_the_pods(begin, tmp_path: Path) -> None:
+    one = begin(sys.executable, "-c", "import socket; print(socket.gethostname())", hostname="trainer-2")
+    if not one.namespace:
+        pytest.skip(f"no namespace: {one.why_not}")
+    assert one.wait(20.0) == 0
+    assert (tmp_path / "out").read_text().strip() == "trainer-2"
+
+
+def test_an_ordinary_user_gets_a_namespace_or_a_reason(as_nobody) -> None:
+    program = """
+import os, sys
+from holdfast.runtime.namespace import start
+one = start(["sh", "-c", "echo $$ > mine; id -u > who"], cwd=".", env=os.environ)
+print(one.wait(20), one.namespace, one.why_not)
+"""
+    ended = as_nobody("-c", program)
+    assert ended.stdout.startswith("0 "), ended
+    assert (as_nobody.folder / "who").read_text().strip() == "65534"
+    if " True None" in ended.stdout:
+        assert (as_nobody.folder / "mine").read_text().strip() == "1"
