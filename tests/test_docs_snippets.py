@@ -115,16 +115,28 @@ def run_snippet(language: str, text: str, where: str, folder: Path, tools: Path)
     assert done.returncode == 0, f"{where} left with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
 
 
-def commands_in(text: str) -> list[str]:
-    """Lines of fenced blocks that call holdfast, continued lines joined, without what follows a pipe or a comment."""
+def commands_in(text: str) -> list[list[str]]:
+    """The words behind ``holdfast`` on every line of a fenced block that calls it, up to a pipe, redirection or remark."""
     found = []
     for snippet in BLOCK.finditer(text):
-        joined = snippet["text"].replace("\\\n", " ")
-        for line in joined.splitlines():
-            for part in re.split(r"\s[|&]+\s|\s#\s|\s{3,}", line.strip()):
-                if re.match(r"(\w+=\S+ )*holdfast [a-z]", part):
-                    found.append(part)
+        for line in re.sub(r"\\\n\s*", " ", snippet["text"]).splitlines():
+            lexer = shlex.shlex(re.sub(r"(\S)\s{2,}\S.*$", r"\1", line.strip()), posix=True, punctuation_chars="|&;<>()")
+            lexer.whitespace_split = True
+            try:
+                words = list(lexer)
+            except ValueError:
+                continue  # prose, or a quotation over several lines: bash -n has read it where it is bash
+            while "holdfast" in words:
+                words = words[words.index("holdfast") + 1 :]
+                end = next((at for at, word in enumerate(words) if set(word) <= set("|&;<>()")), len(words))
+                if words[:1] and re.fullmatch("[a-z-]+", words[0]) and is_command_line(line):
+                    found.append(words[:end])
     return found
+
+
+def is_command_line(line: str) -> bool:
+    """A line that is typed, not a sentence about holdfast."""
+    return re.match(r"\s*(\$ )?(\w+=\S+ )*(holdfast |source |code=|generate |helm )", line) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -132,11 +144,9 @@ def test_commands_that_are_shown_can_be_typed(page: Path) -> None:
     from holdfast.cli.main import build_parser
 
     known = {command.name: command for command in COMMANDS}
-    for line in commands_in(page.read_text()):
-        words = shlex.split(line)
-        words = words[words.index("holdfast") + 1 :]
-        assert words[0] in {*known, "help"}, f"{name_of(page)}: {line}"
-        if "..." in words or "…" in line or words[0] == "help":
+    for words in commands_in(page.read_text()):
+        assert words[0] in {*known, "help"}, f"{name_of(page)}: {words}"
+        if "..." in words or "…" in "".join(words) or words[0] == "help":
             continue
         parser = build_parser(known[words[0]])
         __import__(known[words[0]].module, fromlist=["configure"]).configure(parser)
@@ -145,7 +155,7 @@ def test_commands_that_are_shown_can_be_typed(page: Path) -> None:
         try:
             parser.parse_args(words[1:])
         except SystemExit as left:
-            assert left.code == 0, f"{name_of(page)}: {line}"  # noqa: PT017
+            assert left.code == 0, f"{name_of(page)}: {words}"  # noqa: PT017
 
 
 def test_a_broken_snippet_is_found(tmp_path: Path, tools: Path) -> None:
@@ -155,6 +165,10 @@ def test_a_broken_snippet_is_found(tmp_path: Path, tools: Path) -> None:
         run_snippet("bash", "holdfast plan --no-such-option\ntrue", "here", tmp_path, tools)
     with pytest.raises(SyntaxError):
         check_syntax(Snippet("python", "for", 1, None, ""), "here")
+    assert commands_in("```bash\nA=b holdfast doctor -- sh -c 'a | b' | cat\nholdfast is a word\n```\n") == [
+        ["doctor", "--", "sh", "-c", "a | b"],
+        ["is", "a", "word"],
+    ]
     page = tmp_path / "page.md"
     page.write_text("<!-- no-run: why -->\n```bash\necho\n```\n\n```python\npass\n```\n")
     assert [(item.language, item.key) for item in snippets(page)] == [("bash", "no-run"), ("python", None)]
