@@ -4,7 +4,7 @@ PYTEST_ARGS ?= -n auto --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help venv test test-long test-cluster lint types contracts check format demo bench clean faults
+.PHONY: help venv test test-long test-cluster lint types contracts check format demo bench clean faults docs dist
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,5 +52,15 @@ format: venv  ## rewrite in house style
 demo: venv  ## the whole story on this machine, in under a minute
 	$(BIN)/holdfast demo
 
+docs: venv  ## the site, into site/
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo open site/index.html
+
+dist: venv  ## wheel and sdist, into dist/: the same bytes for the same commit
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1767225600) $(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python tools/check_dist.py dist
+	cd dist && sha256sum *
+
 clean:  ## remove what make made
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -82,7 +82,10 @@ def test_a_killed_training_program_goes_on(tmp_path, capsys):
 
 def test_the_batch_project_runs(tmp_path, capsys):
     init("batch", tmp_path / "p", capsys)
-    queue, sink = f"sqlite:///{tmp_path}/w.db", f"sqlite:///{tmp_path}/r.db?table=results"
+    queue, sink = "sqlite://./work.db", "sqlite://./results.db?table=results"
+    for url in (queue, sink):
+        assert url in (tmp_path / "p" / "tasks.py").read_text()
+        assert url in (tmp_path / "p" / "holdfast.yaml").read_text()
     done = holdfast(tmp_path / "p", "enqueue", "--queue", queue, "items.jsonl", "--json")
     assert json.loads(done.stdout)["added"] == 100, done.stderr
     worked = holdfast(tmp_path / "p", "work", "tasks:count", "--queue", queue, "--sink", sink)
@@ -90,6 +93,7 @@ def test_the_batch_project_runs(tmp_path, capsys):
     audit = holdfast(tmp_path / "p", "audit", "--queue", queue, "--sink", sink, "--json")
     assert audit.returncode == 0, audit.stderr
     assert json.loads(audit.stdout)["recorded"] == 100
+    assert {"work.db", "results.db"} <= {path.name for path in (tmp_path / "p").iterdir()}
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):

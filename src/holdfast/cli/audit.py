@@ -14,6 +14,11 @@ from holdfast.sink.open import open_sink
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of ``holdfast audit``."""
+    parser.epilog = """\
+example:
+  holdfast audit --queue 'sqlite://./work.db?queue=images' --sink 'sqlite://./work.db?table=labels'
+
+Exit 0 when every enqueued key is recorded or in the dead-letter, 1 with the list of the others."""
     add_queue_option(parser)
     parser.add_argument("--sink", metavar="URL", required=True)
     parser.add_argument("--limit", type=int, default=10_000, metavar="N", help="list at most N keys (default: 10000)")

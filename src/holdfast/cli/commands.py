@@ -52,4 +52,5 @@ COMMANDS: tuple[Command, ...] = (
     Command("logs", "holdfast.cli.logs", "Cluster", "what the pods of a run have printed"),
     Command("cancel", "holdfast.cli.cancel", "Cluster", "end a run's pods; its checkpoints stay"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
+    Command("completion", "holdfast.cli.completion", "Shell", "what the Tab key needs: for bash, zsh or fish"),
 )

@@ -20,6 +20,11 @@ _PROGRESS_SECONDS = 0.5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of ``holdfast enqueue``."""
+    parser.epilog = """\
+examples:
+  holdfast enqueue --queue 'sqlite://./work.db?queue=images' --key image_id images.jsonl
+  holdfast enqueue --queue 'postgresql://host/db?queue=files' gs://bucket/incoming     one item per object
+  generate | holdfast enqueue --queue 'pubsub://project/subscription?topic=topic' --sink gs://bucket/results -"""
     parser.add_argument(
         "source", nargs="?", default="-", metavar="FILE|DIR|URL|-", help="JSON lines by default; - is stdin"
     )

@@ -68,9 +68,9 @@ print(f"done: {model['slope']:.6f} x + {model['offset']:.6f}")
 _BATCH = '''\
 """Counts letters, one item at a time; kill workers whenever you like.
 
-    holdfast enqueue --queue sqlite:///work.db items.jsonl
-    holdfast work tasks:count --queue sqlite:///work.db --sink 'sqlite:///results.db?table=results'
-    holdfast audit --queue sqlite:///work.db --sink 'sqlite:///results.db?table=results'
+    holdfast enqueue --queue sqlite://./work.db items.jsonl
+    holdfast work tasks:count --queue sqlite://./work.db --sink 'sqlite://./results.db?table=results'
+    holdfast audit --queue sqlite://./work.db --sink 'sqlite://./results.db?table=results'
 """
 
 import holdfast
@@ -84,6 +84,10 @@ def count(item):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
+    parser.epilog = """\
+examples:
+  holdfast init train my-run        a loop, and holdfast.yaml to plan with
+  holdfast init batch my-batch      a task, a hundred items, and holdfast.yaml"""
     parser.add_argument("kind", choices=("train", "batch"))
     parser.add_argument("directory", metavar="DIR", help="made if it is not there; nothing in it is overwritten")
     add_output(parser)
@@ -107,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"directory": str(target), "files": list(files)}))
         return 0
     print(f"wrote {', '.join(files)} to {target}")
-    first = "python train.py" if args.kind == "train" else "holdfast enqueue --queue sqlite:///work.db items.jsonl"
+    first = "python train.py" if args.kind == "train" else "holdfast enqueue --queue sqlite://./work.db items.jsonl"
     print(f"next: cd {target} && {first}")
     print("      holdfast plan -f holdfast.yaml")
     print("      holdfast render -f holdfast.yaml -d deploy")
@@ -135,7 +139,7 @@ def _files(kind: str, name: str) -> dict[str, str]:
     work = "  items: 1000000\n  seconds_per_item: 0.1"
     state = (
         "\nqueue: pubsub://PROJECT/SUBSCRIPTION?topic=TOPIC\nsink: gs://BUCKET/results\n"
-        "# Here on this machine: sqlite:///work.db and sqlite:///results.db?table=results\n"
+        "# Here on this machine: sqlite://./work.db and sqlite://./results.db?table=results\n"
     )
     command = 'holdfast, work, "tasks:count"'
     spec = _SPEC.format(

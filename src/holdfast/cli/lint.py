@@ -184,7 +184,7 @@ def _print(report: Report, bundles: list[list[Source]], form: str) -> None:
         from holdfast.lint.formats.text import to_text
 
         texts = {source.name: source.text for sources in bundles for source in sources}
-        colour = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         out = to_text(report, cache(lambda file: texts.get(file, "").split("\n")), colour=colour)
     else:
         from holdfast.lint.formats import table

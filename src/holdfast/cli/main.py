@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from holdfast.cli.commands import COMMANDS, Command
 from holdfast.errors import (
@@ -41,9 +42,12 @@ Keep AI work alive on capacity that will be taken away.
 
 Start here:
 {start}
+
 """
 _START = (
     ("holdfast demo", "the whole story on this machine, in under a minute"),
+    ("holdfast init train my-run", "a project that runs as it is, to kill and to start again"),
+    ("holdfast rehearse -- python train.py", "take the machine away from your own program, here, and compare"),
     ("holdfast exec -- python train.py", "any program, with exit codes that Kubernetes understands"),
     ("holdfast lint k8s/", "what Spot and flex-start would do to these manifests"),
 )
@@ -114,9 +118,16 @@ def _dispatch(argv: list[str]) -> int:
     return result
 
 
+class _Parser(argparse.ArgumentParser):
+    """A mistake is one sentence, as everywhere, with what to type next."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"holdfast: {message}; {self.prog} --help shows options and examples\n")
+
+
 def build_parser(command: Command) -> argparse.ArgumentParser:
     """A parser with the manners that all commands share."""
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=f"holdfast {command.name}",
         description=command.summary[0].upper() + command.summary[1:] + ".",
         allow_abbrev=False,

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of ``holdfast work``."""
     parser.epilog = """\
 example:
-  holdfast work jobs:infer --queue sqlite:////data/work.db?queue=images --sink sqlite:////data/work.db?table=labels
+  holdfast work jobs:infer --queue 'sqlite:////data/work.db?queue=images' --sink 'sqlite:////data/work.db?table=labels'
 
 Leaves with 0 when the queue is drained, 75 when interrupted (start it again), 1 when it failed."""
     parser.add_argument("task", metavar="MODULE:TASK", help="a function marked with @holdfast.task")

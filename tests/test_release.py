@@ -1,0 +1,113 @@
+"""The release: built twice it is the same bytes, it holds what it should, and it works where nothing else is installed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EPOCH = "1767225600"
+
+
+def check_dist() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_dist", ROOT / "tools" / "check_dist.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(command: list[str], folder: Path, **variables: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def build(folder: Path) -> Path:
+    """Build from a copy, so that whatever else lies in the checkout cannot slip in or be touched."""
+    tree = folder / "tree"
+    tree.mkdir(parents=True)
+    for name in ("README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", ".gitignore"):
+        shutil.copy(ROOT / name, tree / name)
+    shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    (tree / "tests").mkdir()
+    (tree / "tests" / "test_stray.py").write_text("")
+    out = folder / "dist"
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(tree)]
+    run(command, folder, SOURCE_DATE_EPOCH=EPOCH)
+    return out
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not os.environ.get("CI"):
+        pytest.importorskip("build")
+        pytest.importorskip("hatchling")
+    return build(tmp_path_factory.mktemp("first"))
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def test_built_twice_it_is_the_same(dist: Path, tmp_path: Path) -> None:
+    first = hashes(dist)
+    assert len(first) == 2
+    assert hashes(build(tmp_path)) == first
+
+
+def test_it_holds_what_it_should(dist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checks = check_dist()
+    assert checks.main([str(dist)]) == 0, capsys.readouterr().err
+    files = checks.read_wheel(next(dist.glob("*.whl")))
+    for data in ("py.typed", "catalogue/prices.json", "lint/schemas/kubernetes.json", "replay/regimes.json"):
+        assert f"holdfast/{data}" in files
+    assert any(name.endswith("/licenses/LICENSE") for name in files)
+
+
+def test_the_check_finds_what_is_wrong(dist: Path, tmp_path: Path) -> None:
+    checks = check_dist()
+    files = checks.read_wheel(next(dist.glob("*.whl")))
+    lacking = {name: data for name, data in files.items() if name != "holdfast/py.typed"}
+    assert checks.check_wheel(lacking) == ["the wheel lacks holdfast/py.typed"]
+    assert checks.check_wheel({**files, "tests/test_x.py": b""}) == ["the wheel holds tests/test_x.py"]
+    told = checks.check_wheel({**files, "holdfast/version.py": str(checks.ROOT).encode()})
+    assert [sentence.split(" ")[0] for sentence in told] == ["holdfast/version.py", "holdfast/version.py"]
+    assert checks.main([str(tmp_path)]) == 1
+
+
+def test_installed_alone_it_works(dist: Path, tmp_path: Path) -> None:
+    """No extras, not even the two dependencies of the command line: the library and exec need none."""
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=False)
+    site = next((place / "lib").glob("python*/site-packages"))
+    wheel = next(dist.glob("*.whl"))
+    installer = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet"]
+    run([*installer, "--no-deps", "--no-index", str(wheel)], tmp_path)
+    assert not (site / "yaml").exists()
+    python, holdfast = str(place / "bin" / "python"), str(place / "bin" / "holdfast")
+    quiet = {"HOLDFAST_METADATA": "off"}
+    program = (
+        "import holdfast\n"
+        "with holdfast.run('file:///' + __import__('os').getcwd() + '/run', total_steps=3) as run:\n"
+        "    for step in run.steps(): print(step)\n"
+    )
+    assert run([python, "-c", program], tmp_path, **quiet).split() == ["0", "1", "2"]
+    version = run([python, "-c", "import holdfast; print(holdfast.__version__)"], tmp_path).strip()
+    assert run([holdfast, "--version"], tmp_path) == f"holdfast {version}\n"
+    assert "Start here:" in run([holdfast], tmp_path)
+    assert run([holdfast, "exec", "--", "echo", "held"], tmp_path, **quiet) == "held\n"
+    assert "whole" in run([holdfast, "checkpoints", "verify", f"file://{tmp_path}/run"], tmp_path)
+    run([holdfast, "init", "batch", "p"], tmp_path)
+    assert "100 items added" in run([holdfast, "enqueue", "--queue", "sqlite://./work.db", "items.jsonl"], tmp_path / "p")
