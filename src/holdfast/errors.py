@@ -27,8 +27,15 @@
         ├── QueueError                work queue                                       (CLI exit 3)
         │   ├── LeaseLostError        the lease went to somebody else
         │   └── QueueUnavailableError unreachable or locked for now: worth trying again
-        └── SinkError                 where results go                                 (CLI exit 3)
-            └── SinkUnavailableError  unreachable or locked for now: worth trying again
+        ├── SinkError                 where results go                                 (CLI exit 3)
+        │   └── SinkUnavailableError  unreachable or locked for now: worth trying again
+        └── ClusterError              the Kubernetes API server                        (CLI exit 3)
+            ├── ClusterConfigError    no usable kubeconfig, context or in-cluster account
+            ├── ClusterUnreachableError  no connection, no answer in time, or it kept failing
+            ├── ClusterAccessError    credentials are missing or expired, or do not allow this
+            ├── ObjectMissingError    no such object, or no such kind (a CRD is not installed)
+            ├── ObjectConflictError   somebody else owns a field, or the object has changed
+            └── ObjectRefusedError    the server refuses what was sent                 (CLI exit 1)
 
     SystemExit
     └── Interrupted                   the machine goes away; code 75, resume me
@@ -163,6 +170,34 @@ class SinkError(HoldfastError):
 
 class SinkUnavailableError(SinkError):
     """The sink cannot be reached, or is locked by somebody else, for now; trying again may help."""
+
+
+class ClusterError(HoldfastError):
+    """The Kubernetes API server did not do what was asked."""
+
+
+class ClusterConfigError(ClusterError):
+    """There is no usable kubeconfig, context or in-cluster account."""
+
+
+class ClusterUnreachableError(ClusterError):
+    """No connection, no answer in time, or it kept failing after retries."""
+
+
+class ClusterAccessError(ClusterError):
+    """Credentials are missing or expired, or do not allow this."""
+
+
+class ObjectMissingError(ClusterError):
+    """There is no such object, or the server knows no such kind."""
+
+
+class ObjectConflictError(ClusterError):
+    """Somebody else owns a field, the object has changed meanwhile, or it exists already."""
+
+
+class ObjectRefusedError(ClusterError):
+    """The server refuses what was sent: an unknown field, a wrong value, a policy or a quota."""
 
 
 class Interrupted(SystemExit):

@@ -89,7 +89,9 @@ def test_one_map_from_errors_to_exit_codes() -> None:
         code = exit_code(kind("x"))
         if issubclass(kind, errors.UsageError):
             assert code == 2, kind
-        elif issubclass(kind, errors.StoreError | errors.QueueError | errors.SinkError):
+        elif issubclass(kind, errors.ObjectRefusedError):
+            assert code == 1, kind
+        elif issubclass(kind, errors.StoreError | errors.QueueError | errors.SinkError | errors.ClusterError):
             assert code == 3, kind
         else:
             assert code == 1, kind

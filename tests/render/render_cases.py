@@ -102,6 +102,7 @@ CASES: dict[str, Case] = {
     "train-spot-s3": Case(on(TRAIN.replace("gs://bucket", "s3://bucket"), "spot")),
     "train-flex": Case(on(TRAIN, "flex-start")),
     "train-flex-autopilot": Case(on(TRAIN, "flex-start", AUTOPILOT)),
+    "train-spot-tpu-autopilot": Case(on(TRAIN.replace("h100, count: 8", "tpu-v6e, count: 4"), "spot", AUTOPILOT)),
     "train-queued-gang": Case(on(GANG, "flex-start")),
     "train-queued-gang-autopilot": Case(on(GANG, "flex-start", AUTOPILOT)),
     "train-on-demand-disk": Case(
@@ -202,8 +203,9 @@ def as_golden(name: str) -> str:
 
 
 if __name__ == "__main__":
+    texts = {name: as_golden(name) for name in CASES}
     for old in GOLDEN.glob("*.txt"):
         old.unlink()
-    for name in CASES:
-        (GOLDEN / f"{name}.txt").write_text(as_golden(name), encoding="utf-8")
-    print(f"wrote {len(CASES)} golden files", file=sys.stderr)
+    for name, text in texts.items():
+        (GOLDEN / f"{name}.txt").write_text(text, encoding="utf-8")
+    print(f"wrote {len(texts)} golden files", file=sys.stderr)

@@ -231,8 +231,8 @@ def test_requests_fit_the_machine_with_room_for_the_system(name):
     asked, machine = container(bundle)["resources"]["requests"], bundle.outline.machine
     assert 1 <= int(asked["cpu"]) < machine.vcpus
     assert 1 <= int(asked["memory"].removesuffix("Gi")) < machine.memory_gib
-    assert asked["nvidia.com/gpu"] == str(machine.count)
-    assert container(bundle)["resources"]["limits"] == {"nvidia.com/gpu": asked["nvidia.com/gpu"]}
+    assert asked[bundle.outline.resource] == str(machine.count)
+    assert container(bundle)["resources"]["limits"] == {bundle.outline.resource: str(machine.count)}
 
 
 def test_requests_of_every_machine_in_the_catalogue():
@@ -243,10 +243,18 @@ def test_requests_of_every_machine_in_the_catalogue():
         assert 0.6 * machine.memory_gib <= memory_request_gib(machine) <= 0.94 * machine.memory_gib, machine
 
 
-def test_tpus_are_refused_in_one_sentence():
+def test_one_tpu_host_is_a_slice_and_several_are_refused():
     text = TRAIN.replace("{type: h100, count: 8}", "{type: tpu-v6e, count: 8}")
-    with pytest.raises(UsageError, match="TPUs can be planned and simulated, but not rendered"):
-        rendered(on(text, "spot"))
+    bundle = rendered(on(text, "spot"))
+    selector = template(bundle)["spec"]["nodeSelector"]
+    assert selector["cloud.google.com/gke-tpu-accelerator"] == "tpu-v6e-slice"
+    assert selector["cloud.google.com/gke-tpu-topology"] == "2x4"
+    assert container(bundle)["resources"]["limits"] == {"google.com/tpu": "8"}
+    assert "--machine-type=ct6e-standard-8t" in bundle.files["pools.sh"]
+    assert "--accelerator" not in bundle.files["pools.sh"]  # the machine type says it all
+    assert "guest_accelerator" not in bundle.files["pools.tf"]
+    with pytest.raises(UsageError, match="one slice with a topology of its own"):
+        rendered(on(text, "spot", "nodes: 2\n"))
 
 
 def test_a_snapshot_that_leaves_no_room_is_said():

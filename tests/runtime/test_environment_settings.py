@@ -32,6 +32,7 @@ BAD: dict[str, list[str]] = {
     "JOB_COMPLETION_INDEX": ["-1", "a", "../../etc", "1.5", "²"],
     "RANK": ["-1", "one"],
     "WORLD_SIZE": ["0", "-2", "two"],
+    "HOLDFAST_METRICS_PORT": ["x", "-1", "65536", "1.5"],
 }
 FREE_TEXT = {
     "HOLDFAST_LEASE_FILE",
@@ -40,6 +41,7 @@ FREE_TEXT = {
     "HOLDFAST_OUTCOME_FILE",
     "HOLDFAST_TERMINATION_LOG",
     "HOLDFAST_MACHINE",
+    "HOLDFAST_METRICS_ADDRESS",
     "HOLDFAST_BILLING_API_KEY",
     "HOLDFAST_BILLING_ENDPOINT",
     "HOLDFAST_CATALOGUE",

@@ -71,6 +71,8 @@ class AttemptRow:
     useful_seconds: float = 0.0
     lost_seconds: float = 0.0
     save_seconds: float = 0.0
+    safe_seconds: float | None = None
+    """Of an interruption that was saved: from the notice until the state was durable, the commit itself still to do."""
     machine: str = ""
     zone: str = ""
     capacity: str = ""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import dataclass
 from typing import Any
 
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Head, decode
+from holdfast.checkpoint.account import account
+from holdfast.checkpoint.head import HEAD_KEY, decode
 from holdfast.cli.main import add_output
 from holdfast.cli.simulate import amount, read_text
-from holdfast.clock import from_rfc3339
 from holdfast.errors import KeyMissingError, UsageError
 from holdfast.stores.open import open_store
 
@@ -30,29 +29,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--usd-per-hour", type=amount, metavar="USD", help="for attempts that did not know their price")
     parser.add_argument("--plan", metavar="FILE", help="output of `holdfast plan --json`, to hold the estimate against")
     add_output(parser)
-
-
-@dataclass(slots=True)
-class Line:
-    """Money and time of one attempt, or of all."""
-
-    attempts: int = 0
-    useful_seconds: float = 0.0
-    lost_seconds: float = 0.0
-    save_seconds: float = 0.0
-    other_seconds: float = 0.0
-    """Start-up, restore, and whatever nobody measured."""
-    usd: float = 0.0
-    unpriced_seconds: float = 0.0
-
-    @property
-    def paid_seconds(self) -> float:
-        return self.useful_seconds + self.lost_seconds + self.save_seconds + self.other_seconds
-
-    def add(self, other: Line) -> None:
-        for name in ("attempts", "useful_seconds", "lost_seconds", "save_seconds", "other_seconds", "usd"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.unpriced_seconds += other.unpriced_seconds
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,82 +50,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(result)
     return 0
-
-
-def account(head: Head, usd_per_hour: float | None) -> dict[str, Any]:
-    """The bill as JSON."""
-    total = _folded(head, usd_per_hour)
-    rows = []
-    for row in head.attempts:
-        line = _line(row, usd_per_hour)
-        total.add(line)
-        rows.append(
-            {
-                "attempt": row.attempt,
-                "outcome": row.outcome.value if row.outcome else None,
-                "cause": row.cause,
-                "capacity": row.capacity or None,
-                "zone": row.zone or None,
-                "paid_seconds": line.paid_seconds,
-                "useful_seconds": line.useful_seconds,
-                "lost_seconds": line.lost_seconds,
-                "usd": line.usd if not line.unpriced_seconds else None,
-            }
-        )
-    steps = head.newest.step + 1 if head.newest else 0
-    known = total.usd if not total.unpriced_seconds else None
-    return {
-        "run": head.run,
-        "finished": head.finished,
-        "steps": steps,
-        "attempts": total.attempts,
-        "usd": known,
-        "usd_priced": total.usd,
-        "unpriced_seconds": total.unpriced_seconds,
-        "usd_per_step": known / steps if known is not None and steps else None,
-        "paid_seconds": total.paid_seconds,
-        "useful_seconds": total.useful_seconds,
-        "lost_seconds": total.lost_seconds,
-        "save_seconds": total.save_seconds,
-        "other_seconds": total.other_seconds,
-        "goodput": total.useful_seconds / total.paid_seconds if total.paid_seconds else None,
-        "rows": rows,
-    }
-
-
-def _line(row: AttemptRow, usd_per_hour: float | None) -> Line:
-    counted = row.useful_seconds + row.lost_seconds + row.save_seconds
-    wall = counted
-    if row.ended_at is not None:
-        try:
-            wall = max(counted, from_rfc3339(row.ended_at) - from_rfc3339(row.started_at))
-        except ValueError:
-            pass  # an unreadable instant: what was counted is what we know
-    line = Line(1, row.useful_seconds, row.lost_seconds, row.save_seconds, wall - counted)
-    price = row.usd_per_hour if row.usd_per_hour is not None else usd_per_hour
-    if price is None:
-        line.unpriced_seconds = wall
-    else:
-        line.usd = wall / 3600 * price
-    return line
-
-
-def _folded(head: Head, usd_per_hour: float | None) -> Line:
-    """Attempts so old that only their sums are kept."""
-    sums = head.folded
-    line = Line(
-        int(sums.get("attempts", 0)),
-        sums.get("useful_seconds", 0.0),
-        sums.get("lost_seconds", 0.0),
-        sums.get("save_seconds", 0.0),
-        usd=sums.get("usd", 0.0),
-    )
-    if line.attempts and "usd" not in sums:
-        if usd_per_hour is None:
-            line.unpriced_seconds = line.paid_seconds
-        else:
-            line.usd = line.paid_seconds / 3600 * usd_per_hour
-    return line
 
 
 def _estimate(name: str, result: dict[str, Any]) -> dict[str, Any]:

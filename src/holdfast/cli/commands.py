@@ -23,6 +23,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
     Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
     Command("bill", "holdfast.cli.bill", "Runs", "what a run has cost, per useful step"),
+    Command("dashboard", "holdfast.cli.dashboard", "Runs", "runs, checkpoints, queues and money in a browser"),
+    Command(
+        "metrics", "holdfast.cli.metrics", "Runs", "what Prometheus can scrape; a Grafana dashboard and alert rules"
+    ),
     Command("enqueue", "holdfast.cli.enqueue", "Batch", "put items into a queue, once per key"),
     Command("work", "holdfast.cli.work", "Batch", "run workers: lease, compute, record, acknowledge"),
     Command("queue", "holdfast.cli.queue", "Batch", "what is left, what died and why, another try"),
@@ -32,6 +36,15 @@ COMMANDS: tuple[Command, ...] = (
     Command("simulate", "holdfast.cli.simulate", "Plan", "replay recorded capacity through policies"),
     Command("prices", "holdfast.cli.prices", "Plan", "what machines cost; refresh the catalogue"),
     Command("render", "holdfast.cli.render", "Before the cluster", "manifests, node pools and alerts for a workload"),
+    Command(
+        "check-cluster", "holdfast.cli.check_cluster", "Cluster", "what this cluster can do: Spot, flex-start, grace"
+    ),
+    Command("submit", "holdfast.cli.submit", "Cluster", "plan, render, lint, check, apply; twice changes nothing"),
+    Command("status", "holdfast.cli.status", "Cluster", "runs, attempts, interruptions, checkpoints, money"),
+    Command("explain", "holdfast.cli.explain", "Cluster", "why a workload does not run, and what to do"),
+    Command("watch", "holdfast.cli.watch", "Cluster", "live view, alerts, metrics, and a few named actions"),
+    Command("logs", "holdfast.cli.logs", "Cluster", "what the pods of a run have printed"),
+    Command("cancel", "holdfast.cli.cancel", "Cluster", "end a run's pods; its checkpoints stay"),
     Command("lint", "holdfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
     Command("completion", "holdfast.cli.completion", "Shell", "what the Tab key needs: for bash, zsh or fish"),
 )

@@ -8,6 +8,7 @@ import os
 import sys
 from functools import cache
 
+from holdfast.cli.cluster_options import add_cluster
 from holdfast.cli.lint_files import gather, read, read_text, write
 from holdfast.cli.main import FINDINGS, OK
 from holdfast.errors import UsageError
@@ -22,6 +23,8 @@ examples:
   holdfast lint job.yaml pdb.yaml pools.tf     these belong together
   helm template . | holdfast lint -            rendered by another tool
   holdfast lint --fix --diff k8s/              show what would be fixed
+  holdfast lint --cluster -n ml                what is in the cluster now
+  holdfast lint --cluster job.yaml             this file, as if applied there
   holdfast lint --explain HF104                what, why, example, use instead
 
 exit codes: 0 no errors, 1 errors (with --strict: warnings too), 2 a missing path, a bad option or configuration
@@ -43,6 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fix", action="store_true", help="apply the safe fixes")
     parser.add_argument("--unsafe-fixes", action="store_true", help="apply the others too (implies --fix)")
     parser.add_argument("--diff", action="store_true", help="show what would be fixed, change nothing")
+    parser.add_argument(
+        "--cluster", action="store_true", help="judge against the live objects; without PATH judge those"
+    )
+    add_cluster(parser, all_namespaces=True)
     parser.add_argument("--explain", metavar="CODE", help="print the page of a rule")
     parser.add_argument("--rules", action="store_true", help="list the rules")
 
@@ -51,10 +58,12 @@ def run(args: argparse.Namespace) -> int:
     """Lint, and report in the form that was asked for."""
     if args.explain or args.rules:
         return _explain(args)
-    if not args.paths:
+    if not args.paths and not args.cluster:
         raise UsageError("nothing to lint", help="name files or folders, or - for standard input")
     gc.disable()  # one short run that keeps all it reads: collecting costs a third of the time and frees nothing
     configuration = _configuration(args)
+    if args.cluster:
+        return _against_cluster(args, configuration)
     named = set(args.paths)
     bundles = [[read(name, named=name in named) for name in names] for names in gather(args.paths)]
     if args.fix or args.unsafe_fixes or args.diff:
@@ -69,6 +78,31 @@ def run(args: argparse.Namespace) -> int:
 
         text = read_text(args.baseline, "baseline")
         report = report._replace(findings=remaining(text, args.baseline, report.findings))
+    _print(report, bundles, args.format)
+    failing = (Severity.ERROR, Severity.WARNING) if args.strict else (Severity.ERROR,)
+    return FINDINGS if any(finding.severity in failing for finding in report.findings) else OK
+
+
+def _against_cluster(args: argparse.Namespace, configuration: Configuration) -> int:
+    """Files as if applied now: live objects fill the bundle, and only the files' own findings are told."""
+    from holdfast.cli.lint_cluster import read_live, written
+
+    if args.fix or args.unsafe_fixes or args.diff or args.baseline or args.write_baseline:
+        raise UsageError("--cluster only looks", help="leave out --fix, --diff and baselines")
+    live = read_live(args)
+    configuration = configuration._replace(
+        settings=configuration.settings._replace(is_cluster_snapshot=live.is_complete)
+    )
+    named = set(args.paths)
+    files = [[read(name, named=name in named) for name in names] for names in gather(args.paths)] if named else []
+    if files:
+        bundles = [[*sources, *live.sources(without=written(sources))] for sources in files]
+    else:
+        bundles = [live.sources()]
+    report = _lint(bundles, configuration)
+    if files:
+        own = {source.name for sources in files for source in sources}
+        report = report._replace(findings=[finding for finding in report.findings if finding.file in own])
     _print(report, bundles, args.format)
     failing = (Severity.ERROR, Severity.WARNING) if args.strict else (Severity.ERROR,)
     return FINDINGS if any(finding.severity in failing for finding in report.findings) else OK

@@ -13,7 +13,9 @@ from typing import NoReturn
 from holdfast.cli.commands import COMMANDS, Command
 from holdfast.errors import (
     CheckpointError,
+    ClusterError,
     HoldfastError,
+    ObjectRefusedError,
     QueueError,
     RunError,
     SinkError,
@@ -29,6 +31,8 @@ _EXIT_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (StoreError, UNREACHABLE),
     (QueueError, UNREACHABLE),
     (SinkError, UNREACHABLE),
+    (ObjectRefusedError, FINDINGS),
+    (ClusterError, UNREACHABLE),
     (CheckpointError, FINDINGS),
     (RunError, FINDINGS),
 )

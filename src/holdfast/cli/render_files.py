@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from dataclasses import dataclass
 
 from holdfast.errors import UsageError
 from holdfast.render.bundle import MARKER
 
 _LOOK_BYTES = 1000
+_TEMPORARY = ".holdfast-"
+_FRESH_SECONDS = 600.0
 FOLDERS = ("", "alerts", "node-config", "patches")
 """Where generated files lie; nothing else is looked into."""
 
@@ -53,8 +56,18 @@ def _inside(directory: str) -> list[str]:
     for folder in FOLDERS:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in sorted(os.listdir(os.path.join(directory, folder))):
-                names.append(os.path.join(folder, name) if folder else name)
+                inside = os.path.join(folder, name) if folder else name
+                if not (name.startswith(_TEMPORARY) and _is_fresh(os.path.join(directory, inside))):
+                    names.append(inside)
     return names
+
+
+def _is_fresh(path: str) -> bool:
+    """Perhaps another writer's, at work right now; an old one was left by a writer that was killed."""
+    try:
+        return time.time() - os.lstat(path).st_mtime < _FRESH_SECONDS
+    except OSError:
+        return True
 
 
 def _is_generated(path: str) -> bool:
@@ -86,7 +99,8 @@ def write(directory: str, files: dict[str, str], difference: Difference, *, forc
         for name in (*difference.missing, *difference.changed, *difference.foreign):
             _replace(os.path.join(directory, name), files[name])
         for name in difference.extra:
-            os.unlink(os.path.join(directory, name))
+            with contextlib.suppress(FileNotFoundError):  # another writer was quicker
+                os.unlink(os.path.join(directory, name))
             with contextlib.suppress(OSError):  # an empty folder goes with its last file
                 os.rmdir(os.path.dirname(os.path.join(directory, name)))
     except OSError as error:
@@ -97,7 +111,7 @@ def write(directory: str, files: dict[str, str], difference: Difference, *, forc
 def _replace(path: str, text: str) -> None:
     """In one step: a reader sees the old file or the new one."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".holdfast-")
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=_TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(text.encode())

@@ -80,6 +80,7 @@ def _supervise(options: PoolOptions, output: str) -> int:
                 from holdfast.cli.work_view import attach
 
                 attach(pool, options)
+            pool.publish()
             code = pool.run()
             if guard.notice is not None:  # one more SIGTERM on the last metres must not hide the code
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -70,6 +70,28 @@ _TPU_MACHINES = {
     "tpu7x": "tpu7x-standard-1t:1:56:248 tpu7x-standard-4t:4:224:992 tpu7x-ultranet-4t:4:224:992",
 }
 
+# A host that is a slice by itself: machine type -> topology.
+TPU_TOPOLOGIES = {
+    "ct3-hightpu-4t": "2x2",
+    "ct4l-hightpu-4t": "2x2",
+    "ct4p-hightpu-4t": "2x2x1",
+    "ct5l-hightpu-1t": "1x1",
+    "ct5l-hightpu-4t": "2x2",
+    "ct5l-hightpu-8t": "2x4",
+    "ct5lp-hightpu-1t": "1x1",
+    "ct5lp-hightpu-4t": "2x2",
+    "ct5lp-hightpu-8t": "2x4",
+    "ct5p-hightpu-4t": "2x2x1",
+    "ct6e-standard-1t": "1x1",
+    "ct6e-standard-4t": "2x2",
+    "ct6e-standard-8t": "2x4",
+    "tpu7-standard-1t": "1x1x1",
+    "tpu7-standard-4t": "2x2x1",
+    "tpu7x-standard-1t": "1x1x1",
+    "tpu7x-standard-4t": "2x2x1",
+    "tpu7x-ultranet-4t": "2x2x1",
+}
+
 GPU_TYPES = frozenset((*_GPU_MACHINES, *_ATTACHED_GPUS))
 TPU_TYPES = frozenset(_TPU_MACHINES)
 # Spellings that GKE documents for the same hardware, beside the names in the table.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.documents.tree import Path
-from holdfast.lint.facts import machine
+from holdfast.lint.facts import TPU_TOPOLOGIES, machine
 
 # The name of a pool that stands for auto-provisioning: whatever is needed is made.
 AUTOMATIC = "<auto-provisioning>"
@@ -79,6 +79,8 @@ class Pool(NamedTuple):
             labels.setdefault("cloud.google.com/gke-provisioning", "standard")
         if self.accelerator.startswith("nvidia-"):
             labels["cloud.google.com/gke-accelerator"] = self.accelerator
+        if self.machine_type in TPU_TOPOLOGIES:
+            labels["cloud.google.com/gke-tpu-topology"] = TPU_TOPOLOGIES[self.machine_type]
         if self.machine_type:
             labels["node.kubernetes.io/instance-type"] = self.machine_type
             labels["cloud.google.com/machine-family"] = self.machine_type.partition("-")[0]

@@ -181,6 +181,8 @@ def advise(outline: Outline) -> list[str]:
         )
     if spec.kind == Kind.TRAIN and spec.checkpoint_url and interval_steps(outline) is None:
         advice.append("CHECKPOINT_INTERVAL is not set: give work as steps and seconds_per_step, and it will be")
+    if outline.class_rows and spec.pools:
+        advice.append("cluster.pools is not used: a ComputeClass makes its own pools")
     if outline.capacity == Capacity.QUEUED:
         hours = outline.lease_seconds / 3600
         advice.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.catalogue.catalogue import TPU_TOPOLOGIES
 from holdfast.render.outline import Outline
 from holdfast.render.variables import lease_lead_seconds
 
@@ -24,10 +25,12 @@ def compute_class(outline: Outline) -> dict[str, Any]:
 
 
 def _priority(outline: Outline, row: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "machineType": outline.machine.name,
-        "gpu": {"type": outline.gpu, "count": outline.machine.count, "driverVersion": "latest"},
-    }
+    kind, count = outline.accelerator, outline.machine.count
+    found: dict[str, Any] = {"machineType": outline.machine.name}
+    if outline.is_tpu:
+        found["tpu"] = {"type": kind, "count": count, "topology": TPU_TOPOLOGIES[outline.machine.name]}
+    else:
+        found["gpu"] = {"type": kind, "count": count, "driverVersion": "latest"}
     if outline.spec.zones:
         found["location"] = {"zones": list(outline.spec.zones)}
     if row == "flexStart":

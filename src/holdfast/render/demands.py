@@ -19,10 +19,10 @@ _HYPERDISK_ONLY = ("a3-ultragpu", "a4-", "g4-")
 def check_demands(outline: Outline) -> None:
     """Refuse what would be accepted by the cluster and then lose work or wait for ever."""
     check_names(outline.spec)
-    if outline.spec.accelerator.startswith("tpu-"):
+    if outline.is_tpu and outline.is_gang:
         raise UsageError(
-            "TPUs can be planned and simulated, but not rendered: their pools have topologies that are not written yet",
-            help="choose a GPU, or write the manifests by hand",
+            "several TPU hosts that train together are one slice with a topology of its own, which is not rendered",
+            help="use one host (nodes: 1), choose a GPU, or write the manifests by hand",
         )
     if outline.spec.kind == Kind.TRAIN and outline.form == Form.JOBSET:
         check_pod_name(outline.spec)

@@ -1,6 +1,6 @@
 """Kueue's chain for queued flex-start: all nodes of a gang or none.
 
-``v1beta2``, served since Kueue 0.15; 0.20 no longer serves ``v1beta1`` (its release notes, read 2026-11).
+``v1beta2``: Kueue 0.20 no longer serves ``v1beta1`` (its release notes, read 2026-11).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.render.outline import Capacity, Outline
-from holdfast.render.resources import GPU, cpu_request, memory_request_gib, requests
+from holdfast.render.resources import cpu_request, memory_request_gib, requests
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -44,10 +44,7 @@ def resource_flavor(outline: Outline) -> dict[str, Any]:
         outline,
         "ResourceFlavor",
         {
-            "nodeLabels": {
-                "cloud.google.com/gke-accelerator": outline.gpu,
-                "cloud.google.com/gke-flex-start": "true",
-            }
+            "nodeLabels": {**outline.accelerator_labels, "cloud.google.com/gke-flex-start": "true"},
         },
     )
 
@@ -59,7 +56,7 @@ def provisioning_config(outline: Outline) -> dict[str, Any]:
         "ProvisioningRequestConfig",
         {
             "provisioningClassName": "queued-provisioning.gke.io",
-            "managedResources": [GPU],
+            "managedResources": [outline.resource],
             "retryStrategy": {"backoffLimitCount": RETRIES, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800},
             "podSetUpdates": {
                 "nodeSelector": [
@@ -96,7 +93,7 @@ def cluster_queue(outline: Outline) -> dict[str, Any]:
         "cpu": str(cpu_request(machine) * nodes),
         "memory": f"{memory_request_gib(machine) * nodes}Gi",
         "ephemeral-storage": f"{int(requests(outline)['ephemeral-storage'].removesuffix('Gi')) * nodes}Gi",
-        GPU: str(machine.count * nodes),
+        outline.resource: str(machine.count * nodes),
     }
     return _shared(
         outline,

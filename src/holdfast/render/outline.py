@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.catalogue.catalogue import GKE_NAMES, Machine
+from holdfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, Machine
 from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
 from holdfast.plan.assumptions import GRACE_SECONDS, LONG_GRACE_SECONDS
 from holdfast.plan.grace import allows_long_grace
@@ -86,9 +86,29 @@ class Outline:
         return self.plan.machine
 
     @property
-    def gpu(self) -> str:
-        """The value of the node label ``cloud.google.com/gke-accelerator``."""
+    def accelerator(self) -> str:
+        """GKE's name for it, as node labels and classes have it."""
         return GKE_NAMES[self.spec.accelerator]
+
+    @property
+    def is_tpu(self) -> bool:
+        return self.machine.name in TPU_TOPOLOGIES
+
+    @property
+    def resource(self) -> str:
+        """What a container requests to get accelerators; also the taint of their nodes."""
+        return "google.com/tpu" if self.is_tpu else "nvidia.com/gpu"
+
+    @property
+    def accelerator_labels(self) -> dict[str, str]:
+        """Labels of the nodes that have them; a TPU host is a slice with a topology."""
+        if self.is_tpu:
+            topology = TPU_TOPOLOGIES[self.machine.name]
+            return {
+                "cloud.google.com/gke-tpu-accelerator": self.accelerator,
+                "cloud.google.com/gke-tpu-topology": topology,
+            }
+        return {"cloud.google.com/gke-accelerator": self.accelerator}
 
     @property
     def is_gang(self) -> bool:

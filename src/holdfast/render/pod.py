@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.model.workload import Kind
 from holdfast.render.command import container_command
 from holdfast.render.outline import LABEL_COUPLED, LEASE_ENDS_AT, Form, Outline
-from holdfast.render.resources import GPU, requests, shared_memory_gib
+from holdfast.render.resources import requests, shared_memory_gib
 from holdfast.render.scheduling import affinity, node_selector, tolerations
 from holdfast.render.storage import claim_name
 from holdfast.render.variables import (
@@ -79,7 +79,7 @@ def container(outline: Outline) -> dict[str, Any]:
         found["envFrom"] = sources
     found["env"] = container_variables(outline)
     asked = requests(outline)
-    found["resources"] = {"requests": asked, "limits": {GPU: asked[GPU]}}
+    found["resources"] = {"requests": asked, "limits": {outline.resource: asked[outline.resource]}}
     found["securityContext"] = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

@@ -22,6 +22,7 @@ class NodePool:
     least_nodes: int
     most_nodes: int
     zones: tuple[str, ...]
+    has_accelerator: bool = False
     gpu: str | None = None
     gpu_count: int = 0
     spot: bool = False
@@ -63,8 +64,9 @@ def _workers(outline: Outline) -> NodePool:
         least_nodes=0,
         most_nodes=spec.nodes,
         zones=spec.zones,
-        gpu=outline.gpu,
-        gpu_count=machine.count,
+        has_accelerator=True,
+        gpu=None if outline.is_tpu else outline.accelerator,  # a TPU machine is what its type says
+        gpu_count=0 if outline.is_tpu else machine.count,
         spot=capacity == Capacity.SPOT,
         flex_start=is_flex,
         queued=capacity == Capacity.QUEUED,

@@ -49,7 +49,7 @@ def flags(pool: NodePool) -> list[str]:
         found.append(f'--system-config-from-file="$here/{GRACE_FILE}"')
     found += ["--enable-autoscaling", f"--num-nodes={min(1, pool.least_nodes)}"]
     found += [f"--total-min-nodes={pool.least_nodes}", f"--total-max-nodes={pool.most_nodes}"]
-    if pool.gpu:
+    if pool.has_accelerator:
         found.append("--location-policy=ANY")
     if pool.spot or pool.flex_start:
         found.append("--reservation-affinity=none")  # neither may use reservations; on-demand should

@@ -49,7 +49,7 @@ def _pool(pool: NodePool) -> Body:
         ("total_min_node_count", pool.least_nodes),
         ("total_max_node_count", pool.most_nodes),
     ]
-    if pool.gpu:
+    if pool.has_accelerator:
         scaling.append(("location_policy", "ANY"))
     body.append(("autoscaling", scaling))
     body.append(("management", [("auto_repair", not pool.flex_start), ("auto_upgrade", True)]))

@@ -67,12 +67,13 @@ def _before(outline: Outline, files: Sequence[str]) -> str:
     needed = []
     if outline.form == Form.JOBSET:
         needed.append("jobsets.jobset.x-k8s.io")
-    if outline.capacity == Capacity.QUEUED:
-        needed.append("clusterqueues.kueue.x-k8s.io")
     if outline.class_rows:
         needed.append("computeclasses.cloud.google.com")
     if needed:
         lines.append(f"kubectl get crd {' '.join(needed)}")
+    if outline.capacity == Capacity.QUEUED:
+        versions = "-o jsonpath='{.spec.versions[*].name}'"
+        lines.append(f"kubectl get crd clusterqueues.kueue.x-k8s.io {versions}   # must list v1beta2")
     if "00-namespace.yaml" in files:
         lines.append("kubectl apply --server-side -f 00-namespace.yaml")
     lines += _identity(outline)
@@ -80,8 +81,14 @@ def _before(outline: Outline, files: Sequence[str]) -> str:
     return f"## Before\n\n```\n{chr(10).join(lines)}\n```\n" if lines else ""
 
 
+_PROJECT = [
+    "PROJECT=$(gcloud config get project)",
+    "PROJECT_NUMBER=$(gcloud projects describe \"$PROJECT\" --format='value(projectNumber)')",
+]
+
+
 def _identity(outline: Outline) -> list[str]:
-    """Who may open the bucket; with a Google service account, who may act as it."""
+    """Who may open the bucket and the queue; with a Google service account, who may act as it."""
     spec = outline.spec
     member = (
         "principal://iam.googleapis.com/projects/$PROJECT_NUMBER/locations/global/workloadIdentityPools/"
@@ -95,16 +102,26 @@ def _identity(outline: Outline) -> list[str]:
             f'  --member="serviceAccount:$PROJECT.svc.id.goog[{outline.namespace}/{outline.name}]"'
         )
         member = f"serviceAccount:{spec.service_account}"
+    for bucket in _buckets(outline):
+        place = f"storage buckets add-iam-policy-binding {shlex.quote('gs://' + bucket)}"
+        lines.append(_grant(place, "storage.objectUser", member))
+    if spec.queue_url and spec.queue_url.startswith("pubsub://"):
+        parts = urlsplit(spec.queue_url)
+        subscription, project = shlex.quote(parts.path.strip("/")), shlex.quote(parts.netloc)
+        place = f"pubsub subscriptions add-iam-policy-binding {subscription} --project={project}"
+        lines.append(_grant(place, "pubsub.subscriber", member))
+    return [*_PROJECT, *lines] if lines else []
+
+
+def _buckets(outline: Outline) -> list[str]:
+    spec = outline.spec
     urls = [url for url in (spec.checkpoint_url, spec.sink_url) if url and url.startswith("gs://")]
-    buckets = dict.fromkeys(
-        [urlsplit(url).netloc for url in urls] + ([spec.volume_bucket] if spec.volume_bucket else [])
-    )
-    for bucket in buckets:
-        lines.append(
-            f"gcloud storage buckets add-iam-policy-binding {shlex.quote('gs://' + bucket)} \\\n"
-            f'  --role=roles/storage.objectUser \\\n  --member="{member}"'
-        )
-    return lines
+    mounted = [spec.volume_bucket] if spec.volume_bucket else []
+    return list(dict.fromkeys([urlsplit(url).netloc for url in urls] + mounted))
+
+
+def _grant(place: str, role: str, member: str) -> str:
+    return f'gcloud {place} \\\n  --role=roles/{role} \\\n  --member="{member}"'
 
 
 def _secrets(outline: Outline) -> list[str]:
@@ -123,10 +140,18 @@ def _apply(outline: Outline) -> str:
     lines = [
         "kubectl apply --server-side --dry-run=server -f .     # what the API server says to it",
         "kubectl apply --server-side -f .",
+        f"kubectl get {_resource(outline)} {outline.name} -n {outline.namespace} --watch",
     ]
-    if outline.spec.kind != Kind.SERVE:
-        lines.append(f"kubectl get {_resource(outline)} {outline.name} -n {outline.namespace} --watch")
-    return f"## Apply\n\n```\n{chr(10).join(lines)}\n```\n"
+    text = f"## Apply\n\n```\n{chr(10).join(lines)}\n```\n"
+    if outline.spec.kind == Kind.SERVE:
+        return text
+    kept = (
+        "The run goes on from its last checkpoint" if outline.spec.checkpoint_url else "What is recorded stays recorded"
+    )
+    return text + (
+        "\nThe pods of a Job cannot be changed once it is there: after a change, delete `50-workload.yaml` and apply "
+        f"again. {kept}.\n"
+    )
 
 
 def _resource(outline: Outline) -> str:

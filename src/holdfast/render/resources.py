@@ -7,7 +7,6 @@ import math
 from holdfast.catalogue.catalogue import Machine
 from holdfast.render.outline import Outline
 
-GPU = "nvidia.com/gpu"
 EPHEMERAL_GIB = 10
 """For /tmp and logs; without a request Autopilot allows 1 GiB."""
 
@@ -54,7 +53,7 @@ def requests(outline: Outline) -> dict[str, str]:
         "cpu": str(cpu_request(outline.machine)),
         "memory": f"{memory_request_gib(outline.machine)}Gi",
         "ephemeral-storage": f"{EPHEMERAL_GIB}Gi",
-        GPU: str(outline.machine.count),
+        outline.resource: str(outline.machine.count),
     }
 
 

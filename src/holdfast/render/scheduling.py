@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.render.outline import Capacity, Outline
-from holdfast.render.resources import GPU
 
 SPOT = "cloud.google.com/gke-spot"
 FLEX_START = "cloud.google.com/gke-flex-start"
 QUEUED = "cloud.google.com/gke-queued"
-ACCELERATOR = "cloud.google.com/gke-accelerator"
 NODE_POOL = "cloud.google.com/gke-nodepool"
 COMPUTE_CLASS = "cloud.google.com/compute-class"
 RUN_LIMIT = "cloud.google.com/gke-max-run-duration-seconds"
@@ -21,7 +19,7 @@ def node_selector(outline: Outline) -> dict[str, str]:
     """Labels that the node must have."""
     if outline.class_rows:
         return {COMPUTE_CLASS: outline.cluster_name}  # the class says the rest; a second selector would fight it
-    selector = {ACCELERATOR: outline.gpu}
+    selector = dict(outline.accelerator_labels)
     if outline.capacity == Capacity.SPOT:
         selector[SPOT] = "true"
     if outline.capacity in (Capacity.FLEX_START, Capacity.QUEUED):
@@ -34,9 +32,9 @@ def node_selector(outline: Outline) -> dict[str, str]:
 def tolerations(outline: Outline) -> list[dict[str, str]]:
     """Taints of exactly the nodes that were selected.
 
-    GKE adds the one for GPUs to pods, but not to the template that a ProvisioningRequest is made from.
+    GKE adds the one for accelerators to pods, but not to the template that a ProvisioningRequest is made from.
     """
-    found = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    found = [{"key": outline.resource, "operator": "Exists", "effect": "NoSchedule"}]
     key = {Capacity.SPOT: SPOT, Capacity.QUEUED: QUEUED}.get(outline.capacity)
     if key is not None and not outline.class_rows:
         found.append({"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"})

@@ -60,6 +60,8 @@ class Books:
         self.stalled_seconds = 0.0
         """How long the loop has waited for hand-overs: what checkpoints really cost it."""
         self.saves = 0
+        self.committed_bytes = 0
+        self._kept_at = 0.0  # when the state of the newest commit was taken: what came after is not safe yet
 
     @property
     def exists(self) -> bool:
@@ -74,6 +76,11 @@ class Books:
     @property
     def attempt(self) -> int:
         return self._ledger.head.attempt if self._ledger is not None else 1
+
+    @property
+    def head(self) -> Head | None:
+        """The run's record as of our last write; None for a run that keeps no books."""
+        return self._ledger.head if self._ledger is not None else None
 
     @property
     def next_step(self) -> int:
@@ -150,7 +157,7 @@ class Books:
 
     def loop_starts(self, next_step: int) -> None:
         """Time counts from here; an attempt that never commits is written down as one that made no progress."""
-        self._loop_started = self._saved_at = self._guard.clock.monotonic()
+        self._loop_started = self._saved_at = self._kept_at = self._guard.clock.monotonic()
         self._saved_step = next_step - 1
         if self._ledger is None:
             return
@@ -202,10 +209,12 @@ class Books:
         self.stalled_seconds += self._saved_at - started
         self.saves += 1
         self._guard.durations.add("snapshot", self._saved_at - started)
-        row = self._row(**end)
-        return lambda: self._persist(step, snapshot, finished, row)
+        row, taken_at = self._row(**end), self._saved_at
+        return lambda: self._persist(step, snapshot, taken_at, finished, row)
 
-    def _persist(self, step: int, snapshot: Snapshot | None, finished: bool, row: dict[str, Any]) -> None:
+    def _persist(
+        self, step: int, snapshot: Snapshot | None, taken_at: float, finished: bool, row: dict[str, Any]
+    ) -> None:
         ledger = self._ledger
         assert ledger is not None
         try:
@@ -215,10 +224,14 @@ class Books:
                 self.gang.fail(step, str(error))
             ledger.check_owner()
             raise
+        if row.get("outcome") is Outcome.INTERRUPTED:
+            row["safe_seconds"] = round(self._guard.budget.spent_seconds, 3)
         before = len(ledger.head.checkpoints)
         commit = ledger.commit if self.gang is None else self.gang.commit
         head = commit(_committed(step, persisted, ledger), keep=self._keep, finished=finished, **row)
+        self._kept_at = taken_at
         if persisted is not None:
+            self.committed_bytes += persisted.size
             self.state.committed(persisted)
             stale = not self._collected or len(head.checkpoints) <= before
             if stale and self._writes and "outcome" not in row:
@@ -243,12 +256,21 @@ class Books:
 
     # -- the end
 
-    def close(self, outcome: Outcome, cause: str | None = None, *, finished: bool | None = None) -> None:
-        """Write down how this attempt ended; a failure to do so is told, not raised: the end is certain already."""
+    def close(
+        self, outcome: Outcome, cause: str | None = None, *, finished: bool | None = None, kept: bool = False
+    ) -> None:
+        """Write down how this attempt ended; a failure to do so is told, not raised: the end is certain already.
+
+        Unless it finished or all of it is ``kept``, what was done after the newest commit is lost.
+        """
         if self._ledger is None or not self._writes:
             return
+        row = self._row(outcome, cause)
+        if self._kept_at and not kept and outcome is not Outcome.FINISHED:
+            lost = min(row["useful_seconds"], max(0.0, self._guard.clock.monotonic() - self._kept_at))
+            row |= {"lost_seconds": round(lost, 3), "useful_seconds": round(row["useful_seconds"] - lost, 3)}
         try:
-            self._ledger.record(finished=finished, **self._row(outcome, cause))
+            self._ledger.record(finished=finished, **row)
         except HoldfastError as error:
             log.warning("the end of this attempt is not on record: %s", error, extra={"action": "ledger_failed"})
 

@@ -44,7 +44,7 @@ class Ending:
         first = []
         if self._books.exists and step < self._books.next_step:  # nothing has happened since the last commit
             self._saver.wait(self._guard.budget.remaining_seconds)
-            self._books.close(Outcome.INTERRUPTED, cause)
+            self._books.close(Outcome.INTERRUPTED, cause, kept=True)
         elif self._books.exists:
             choice = choose_saving(
                 self._guard.budget,

@@ -75,11 +75,14 @@ VARIABLES = (
     Variable("HOLDFAST_USD_PER_HOUR", "none", "what the machine costs, for the run's ledger and `holdfast bill`"),
     Variable("HOLDFAST_QUEUE", "none", "URL of the work queue, where `--queue` is not given"),
     Variable("HOLDFAST_SINK", "none", "URL of the sink, where `--sink` is not given"),
+    Variable("HOLDFAST_METRICS_PORT", "none", "serve Prometheus metrics of the run or the workers on this port"),
+    Variable("HOLDFAST_METRICS_ADDRESS", "0.0.0.0", "the address on which they are served"),
     Variable("HOLDFAST_CATALOGUE", "the bundled one", "price catalogue for `holdfast plan` and `holdfast prices`"),
     Variable(
         "HOLDFAST_BILLING_API_KEY", "none", "key for the Cloud Billing Catalog API, for `holdfast prices refresh`"
     ),
     Variable("HOLDFAST_BILLING_ENDPOINT", "Google's", "another address of that API"),
+    Variable("HOLDFAST_WEBHOOK_URL", "none", "where `holdfast watch` sends alerts, in Slack's form; a secret"),
     Variable("JOB_COMPLETION_INDEX", "none", "replaces {index} in the run's URL; Kubernetes sets it for Indexed Jobs"),
     Variable("RANK", "0", "this process's rank; torchrun sets it"),
     Variable("WORLD_SIZE", "1", "how many ranks there are; torchrun sets it"),
@@ -114,6 +117,8 @@ class Settings(NamedTuple):
     completion_index: str | None = None
     rank: int = 0
     world_size: int = 1
+    metrics_port: int = 0
+    metrics_address: str = "0.0.0.0"
 
     @property
     def window_seconds(self) -> float:
@@ -161,6 +166,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         completion_index=env.index("JOB_COMPLETION_INDEX"),
         rank=env.integer("RANK", 0, lowest=0),
         world_size=env.integer("WORLD_SIZE", 1, lowest=1),
+        metrics_port=env.integer("HOLDFAST_METRICS_PORT", 0, lowest=0, highest=65535),
+        metrics_address=env.text("HOLDFAST_METRICS_ADDRESS") or "0.0.0.0",
     )
     if settings.shutdown_grace_critical_seconds > settings.shutdown_grace_seconds:
         raise SettingError(

@@ -78,6 +78,7 @@ class Pool:
         self.on_tick: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
         self.fatal: str | None = None
+        self._published: list[Callable[[], None]] = []
 
     def tally(self) -> Tally:
         """The sum over all workers, living and gone."""
@@ -90,6 +91,16 @@ class Pool:
     def living(self) -> int:
         """Worker processes now."""
         return len(self._children)
+
+    def publish(self) -> None:
+        """Metrics of all workers, where they are asked for."""
+        settings = self._guard.settings
+        if settings.metrics_port:
+            from holdfast.runtime.metrics_server import publish
+            from holdfast.runtime.readings import QueueReader, read_pool
+
+            reader = QueueReader(self._options.queue, self._options.sink, self._guard.clock)
+            self._published = [publish(settings, lambda: read_pool(self, self._guard, reader)), reader.close]
 
     def run(self) -> int:
         """Until all workers are done; returns the code of the contract."""
@@ -113,6 +124,8 @@ class Pool:
             self._over.set()
             self._signal_all(signal.SIGKILL)
             heartbeat.join(5.0)
+            for end in self._published:
+                end()
             if self._queue is not None:
                 self._queue.close()
         return self._conclude()

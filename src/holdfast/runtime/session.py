@@ -62,6 +62,7 @@ class Run:
         self._due_step = _NEVER  # the step at whose end it has to be looked at
         self._interruption: Interrupted | None = None
         self._owner = os.getpid()
+        self._unpublish: Callable[[], None] | None = None
 
     # -- what the program asks
 
@@ -306,6 +307,7 @@ class Run:
             try:
                 self._books.open()
                 self._guard.describe = self._describe
+                self._publish()
             except BaseException as error:
                 if self._owns_guard:
                     self._guard.end(error)
@@ -353,6 +355,16 @@ class Run:
             return error
         return None
 
+    def _publish(self) -> None:
+        """Metrics, where they are asked for; they are read from what is counted anyway, when somebody looks."""
+        settings = self._guard.settings
+        if settings.metrics_port and settings.rank == 0 and self._owns_guard:
+            from holdfast.runtime.metrics_server import publish
+            from holdfast.runtime.readings import read_run
+
+            parts = (self._guard, self._books, self._saver)
+            self._unpublish = publish(settings, lambda: read_run(*parts, step=self._completed, total=self._total))
+
     def _check_open(self) -> None:
         if self._ended or _open is not self:
             raise RunError("this run is not open", help="use it inside its `with` block")
@@ -362,6 +374,9 @@ class Run:
         with _open_lock:
             if _open is self:
                 _open = None
+        if self._unpublish is not None:
+            self._unpublish()
+            self._unpublish = None
         self._books.release()
 
 

@@ -157,7 +157,7 @@ class Wire:
                 if not self._idle:
                     break
                 since, connection = self._idle.pop()
-            if time.monotonic() - since < IDLE_SECONDS and not _hung_up(connection):
+            if time.monotonic() - since < IDLE_SECONDS and not hung_up(connection):
                 return connection
             connection.close()
         return self._connect()
@@ -187,7 +187,7 @@ class Wire:
             self._idle.append((time.monotonic(), connection))
 
 
-def _hung_up(connection: http.client.HTTPConnection) -> bool:
+def hung_up(connection: http.client.HTTPConnection) -> bool:
     """Nothing is due on an idle connection: readable means that the other side closed it."""
     if connection.sock is None:
         return True

@@ -1,0 +1,107 @@
+"""``holdfast dashboard``: runs, checkpoints, queues and money in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+
+from holdfast.cli.main import OK, add_output
+from holdfast.cli.simulate import amount
+from holdfast.errors import MissingExtraError, SettingError, UsageError
+
+_EPILOG = """\
+examples:
+  holdfast dashboard /data/runs
+  holdfast dashboard gs://bucket/runs --queue 'postgresql://…?queue=images' --on-demand-usd-per-hour 11.06
+  holdfast dashboard /data/runs --allow-actions          (retry and verify; asks for the token it prints)
+
+It reads what is there: run folders and buckets, queue databases. It listens on this machine alone and changes nothing
+unless told otherwise. From elsewhere: ssh -L 8765:localhost:8765 HOST
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.epilog = _EPILOG
+    parser.add_argument("urls", nargs="*", metavar="URL", help="a run, or a folder or bucket prefix with runs under it")
+    parser.add_argument("--queue", action="append", default=[], metavar="URL", help="a work queue; may be given often")
+    parser.add_argument("--sink", metavar="URL", help="where results go; pubsub:// keeps its ledger there")
+    parser.add_argument("--port", type=int, default=8765, metavar="P", help="0 takes a free one (default: %(default)s)")
+    parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--host-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="answer under this name too; may be given often",
+    )
+    parser.add_argument("--allow-actions", action="store_true", help="allow retrying and verifying, with a token")
+    parser.add_argument("--token-file", metavar="FILE", help="write the token there, instead of to the terminal")
+    parser.add_argument("--usd-per-hour", type=amount, metavar="USD", help="for attempts that did not know their price")
+    parser.add_argument(
+        "--on-demand-usd-per-hour", type=amount, metavar="USD", help="what the machine costs on demand, to compare with"
+    )
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, listen, say where, serve."""
+    try:
+        import starlette  # noqa: F401 - asked for before anything is opened
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "the dashboard needs Starlette and uvicorn", help='pip install "holdfast[dashboard]"'
+        ) from error
+    from holdfast.dashboard import serve
+    from holdfast.dashboard.gate import Door
+    from holdfast.dashboard.runs import Prices
+    from holdfast.dashboard.sources import as_url
+    from holdfast.dashboard.watch import Sources
+    from holdfast.stores.open import open_store
+
+    if not 0 <= args.port <= 65535:
+        raise SettingError(f"--port {args.port} is not a port", help="use 0 to 65535")
+    queues = args.queue or [url for url in (os.environ.get("HOLDFAST_QUEUE"),) if url]
+    urls = tuple(as_url(url) for url in args.urls)
+    if not urls and not queues:
+        raise UsageError("there is nothing to show", help="name a folder or bucket with runs, or --queue URL")
+    for url in urls:
+        open_store(url).close()  # a URL that cannot be one is said now, not on the page
+    door = Door(serve.hosts_for(args.bind, tuple(args.host_name)), _token(args))
+    sources = Sources(urls, tuple(queues), args.sink, Prices(args.usd_per_hour, args.on_demand_usd_per_hour))
+    logging.basicConfig(format="holdfast: %(message)s", level=logging.WARNING)
+    listener = serve.listen(args.bind, args.port)
+    name = f"[{args.bind}]" if ":" in args.bind else args.bind
+    place = f"http://{name}:{listener.getsockname()[1]}/"
+
+    def ready() -> None:
+        if args.output == "json":
+            print(json.dumps({"url": place, "actions": door.token is not None}), flush=True)
+        print(f"holdfast: the dashboard is at {place} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+        if not serve.is_loopback(args.bind):
+            print("holdfast: whoever can reach this address can read it", file=sys.stderr, flush=True)
+        if door.token is not None and args.token_file is None:
+            print(f"holdfast: token for retry and verify: {door.token}", file=sys.stderr, flush=True)
+
+    serve.serve(sources, door, listener, ready)
+    return OK
+
+
+def _token(args: argparse.Namespace) -> str | None:
+    """A token is shown to a person, or kept in a file; it never goes to a log."""
+    from holdfast.dashboard import serve
+
+    if not args.allow_actions:
+        if args.token_file:
+            raise UsageError("--token-file means nothing without --allow-actions", help="add it, or leave both")
+        return None
+    token = serve.new_token()
+    if args.token_file:
+        serve.write_token(args.token_file, token)
+    elif not sys.stderr.isatty():
+        raise UsageError("standard error is no terminal, and a token does not belong in a log", help="add --token-file")
+    return token

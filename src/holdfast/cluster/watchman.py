@@ -1,0 +1,128 @@
+"""The watch itself: look, compare with what was told before, tell, act, count. Time and cluster come from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast.clock import Clock, to_rfc3339
+from holdfast.cluster.acting import Deed, do, find_deeds
+from holdfast.cluster.alert_state import AlertState, News
+from holdfast.cluster.alerts import Alert, CheckpointAge, Thresholds, find_alerts
+from holdfast.cluster.client import Client
+from holdfast.cluster.discovery import served
+from holdfast.cluster.exposition import exposition
+from holdfast.cluster.observe import Observed
+from holdfast.cluster.resources import EVENTS, Resource
+from holdfast.cluster.summary import RunRow, summarize
+from holdfast.cluster.webhook import Webhook
+from holdfast.errors import ClusterError
+
+Ledgers = Callable[[list[RunRow], float], Mapping[tuple[str, str], CheckpointAge]]
+
+
+@dataclass(slots=True)
+class Duties:
+    """What this watch does beside looking."""
+
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    actions: set[str] = field(default_factory=set)
+    dry_run: bool = False
+    events: bool = False
+    webhook: Webhook | None = None
+    ledgers: Ledgers | None = None
+
+
+class Look(NamedTuple):
+    """What one look has found and done."""
+
+    rows: list[RunRow]
+    alerts: list[Alert]
+    news: News
+    deeds: list[tuple[Deed, str]]
+    """With what came of each."""
+    troubles: list[str]
+
+
+class Watchman:
+    """Looks once per call; the caller decides when."""
+
+    def __init__(self, client: Client, state: AlertState, duties: Duties, *, clock: Clock) -> None:
+        self._client, self._state, self._duties, self._clock = client, state, duties, clock
+        self._done: dict[str, None] = {}
+        self._served: dict[str, Resource] = {}
+        self.counters = dict.fromkeys(("looks", "alerts", "actions", "failed_sends"), 0)
+
+    def look(self, observed: Observed) -> tuple[Look, str]:
+        """One round; the second value is the metrics page."""
+        rows = summarize(observed)
+        known = self._duties.ledgers(rows, observed.now) if self._duties.ledgers else {}
+        alerts = find_alerts(observed, self._duties.thresholds, known)
+        news = self._state.compare(alerts, observed.now)
+        troubles = [trouble for alert in news.begun for trouble in self._tell(alert, rows)]
+        deeds = self._act(observed)
+        self.counters["looks"] += 1
+        self.counters["alerts"] += len(news.begun)
+        return Look(rows, alerts, news, deeds, troubles), exposition(observed, rows, alerts, self.counters)
+
+    def _tell(self, alert: Alert, rows: list[RunRow]) -> list[str]:
+        troubles = []
+        if self._duties.webhook is not None:
+            why = self._duties.webhook.send(alert)
+            if why is not None:
+                self.counters["failed_sends"] += 1
+                self._state.forget(alert)
+                troubles.append(f"the webhook did not take the alert ({why}); it is sent again at the next look")
+        if self._duties.events:
+            row = next((row for row in rows if (row.namespace, row.run) == (alert.namespace, alert.run)), None)
+            try:
+                self._record(alert, row)
+            except ClusterError as error:
+                troubles.append(f"the event could not be written: {error.message}")
+        return troubles
+
+    def _record(self, alert: Alert, row: RunRow | None) -> None:
+        """A Kubernetes Event on the run's Job, where ``kubectl describe`` shows it."""
+        now = to_rfc3339(self._clock.wall())[:19] + "Z"
+        kind, name = (row.kind, row.name) if row else ("Namespace", alert.namespace)
+        about = {"kind": kind, "name": name, "namespace": alert.namespace, "uid": row.uid if row else ""}
+        about["apiVersion"] = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}.get(kind, "v1")
+        value = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{name}.", "namespace": alert.namespace},
+            "involvedObject": about,
+            "reason": "".join(part.capitalize() for part in alert.code.split("-")),
+            "message": alert.sentence[:1000],
+            "type": "Warning",
+            "source": {"component": "holdfast-watch"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._client.create(EVENTS, alert.namespace, value)
+
+    def _act(self, observed: Observed) -> list[tuple[Deed, str]]:
+        results = []
+        for deed in find_deeds(observed, self._duties.actions):
+            if deed.key in self._done:
+                continue
+            if self._duties.dry_run:
+                result = "would be done"
+            else:
+                why = do(self._client, deed, self._resource(deed.resource))
+                result = "done" if why is None else f"failed: {why}"
+            self.counters["actions"] += result == "done"
+            if not result.startswith("failed"):
+                self._done[deed.key] = None
+                if len(self._done) > 10_000:
+                    self._done.pop(next(iter(self._done)))
+            results.append((deed, result))
+        return results
+
+    def _resource(self, resource: Resource) -> Resource:
+        if resource.title not in self._served:
+            found, _ = served(self._client, [resource])
+            self._served[resource.title] = found[0] if found else resource
+        return self._served[resource.title]

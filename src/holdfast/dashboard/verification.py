@@ -1,0 +1,118 @@
+"""Whether the bytes of a checkpoint are what was committed.
+
+A *look* costs little and happens by itself for the newest ones: the inventory matches the commit record, and every part
+ends where it should. A *verification* reads every byte and is asked for by a person.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from holdfast.checkpoint.head import Committed, Head
+from holdfast.checkpoint.restore import Damage, find_damage, read_inventory
+from holdfast.errors import CorruptError, HoldfastError, KeyMissingError
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+
+_LOOKED_AT = 3
+_MOST_KEPT = 5000
+_MOST_DAMAGE = 20
+
+
+class Verifier:
+    """Remembers verdicts for as long as the server runs; one reader at a time, beside everything else."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str | None], dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-verify")
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="holdfast-read")
+        self.version = 0
+
+    def states(self, url: str, head: Head) -> dict[str, dict[str, Any]]:
+        """Verdict by checkpoint name."""
+        with self._lock:
+            found = {}
+            for row in head.checkpoints:
+                known = self._known.get(_key(url, row))
+                if known is not None:
+                    found[row.name] = known
+            return found
+
+    def look(self, url: str, head: Head) -> None:
+        """Begin to look at the newest checkpoints that nobody has looked at yet."""
+        for row in head.checkpoints[:_LOOKED_AT]:
+            if row.inventory_sha256 is not None:
+                self._submit(url, row, whole=False)
+
+    def verify(self, url: str, committed: Committed) -> None:
+        """Begin to read every byte."""
+        self._submit(url, committed, whole=True)
+
+    def close(self) -> None:
+        """Stop after what is being read now."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, url: str, committed: Committed, *, whole: bool) -> None:
+        key = _key(url, committed)
+        with self._lock:
+            known = self._known.get(key, {}).get("verdict")
+            if known == "checking" or (not whole and known is not None):
+                return
+            if len(self._known) >= _MOST_KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = {"verdict": "checking"}
+            self.version += 1
+        self._worker.submit(self._judge, url, committed, whole)
+
+    def _judge(self, url: str, committed: Committed, whole: bool) -> None:
+        try:
+            store = open_store(url)
+            try:
+                verdict = self._read(store, committed) if whole else _glance(store, committed)
+            finally:
+                store.close()
+        except HoldfastError as error:
+            verdict = {"verdict": "unreadable", "damage": [{"file": committed.name, "what": str(error)}]}
+        with self._lock:
+            self._known[_key(url, committed)] = verdict
+            self.version += 1
+
+    def _read(self, store: Store, committed: Committed) -> dict[str, Any]:
+        if committed.inventory_sha256 is None:
+            return {"verdict": "whole"}
+        damage: dict[str, str] = {}
+        for row in committed.ranks:
+            for found in find_damage(store, row, self._readers):
+                if isinstance(found, Damage):
+                    damage.setdefault(found.key, found.what)
+        return _verdict("whole", damage)
+
+
+def _glance(store: Store, committed: Committed) -> dict[str, Any]:
+    damage: dict[str, str] = {}
+    for row in committed.ranks:
+        try:
+            _, inventory = read_inventory(store, row)
+        except CorruptError as error:
+            damage[f"checkpoints/{row.folder}/inventory.json"] = error.message
+            continue
+        for part in inventory.parts:
+            try:
+                if len(store.get(part.key, offset=part.length - 1, length=2).data) != 1:
+                    damage[part.key] = "has another length than the inventory says"
+            except KeyMissingError:
+                damage[part.key] = "is missing"
+    return _verdict("complete", damage)
+
+
+def _verdict(good: str, damage: dict[str, str]) -> dict[str, Any]:
+    found = [{"file": file, "what": what} for file, what in damage.items()]
+    return {"verdict": "damaged" if found else good, "damage": found[:_MOST_DAMAGE]}
+
+
+def _key(url: str, committed: Committed) -> tuple[str, str, str | None]:
+    return url, committed.name, committed.inventory_sha256

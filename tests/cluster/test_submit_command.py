@@ -1,0 +1,230 @@
+"""``holdfast submit`` from the file to the objects on the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.scenarios import condition
+from holdfast.cli import submit as command
+from holdfast.cli.main import main
+from holdfast.cluster.access import Access
+from holdfast.cluster.client import Client
+from holdfast.cluster.preflight import place, try_objects
+from holdfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
+from holdfast.plan.assumptions import Assumptions
+from holdfast.plan.planner import make_plan
+from render.render_cases import CASES, GANG, SERVE, TRAIN, case
+from servers.api_server import ApiServer, Fault
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _quick_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan's own tests replay thousands; here any plan will do."""
+    few = Assumptions(windows=40, most_ticks=60)
+    monkeypatch.setattr(command, "make_plan", lambda spec, catalogue: make_plan(spec, catalogue, assumptions=few))
+
+
+@pytest.fixture
+def submit(server: ApiServer, kubeconfig: Write, tmp_path: Path, capsys: Any) -> Callable[..., Any]:
+    kubeconfig()
+    labels = {"topology.kubernetes.io/region": "us-central1", "cloud.google.com/gke-spot": "true"}
+    server.add(NODES, {"metadata": {"name": "n1", "labels": labels}})
+
+    def call(text: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
+        path = tmp_path / "holdfast.yaml"
+        path.write_text(text)
+        code = main(["submit", "-f", str(path), "--json", *arguments])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else {}, err
+
+    return call
+
+
+SPOT = TRAIN + "capacity: spot\n"
+
+
+def test_the_first_submit_makes_everything_and_the_second_nothing(
+    server: ApiServer, submit: Callable[..., Any]
+) -> None:
+    code, found, err = submit(SPOT)
+    assert (code, err) == (0, "")
+    assert (found["action"], found["workload"], found["capacity"]) == ("create", "Job/ml/llm-7", "spot")
+    assert {row["result"] for row in found["objects"]} == {"created"}
+    assert ("", "ml") in server.objects.table(NAMESPACES)
+    assert found["cost_usd"]["p50"] > 0
+    before = server.objects.version
+    code, found, _ = submit(SPOT)
+    assert (code, found["action"]) == (0, "nothing")
+    assert {row["result"] for row in found["objects"]} == {"unchanged"}
+    assert server.objects.version == before
+    writes = [query for method, _, query in server.seen if method in ("PATCH", "POST")]
+    assert all(query["fieldValidation"] == "Strict" and query["fieldManager"] == "holdfast" for query in writes)
+
+
+@pytest.mark.parametrize("way", ["client", "server"])
+def test_a_dry_run_keeps_nothing(server: ApiServer, submit: Callable[..., Any], way: str) -> None:
+    before = server.objects.version
+    code, found, _ = submit(SPOT, f"--dry-run={way}")
+    assert code == 0
+    assert server.objects.version == before
+    assert len(found["objects"]) >= 4
+    if way == "client":
+        assert server.seen == []
+
+
+def test_a_changed_file_needs_replace_while_it_runs(server: ApiServer, submit: Callable[..., Any]) -> None:
+    submit(SPOT)
+    changed = SPOT.replace("trainer:v1", "trainer:v2")
+    code, found, err = submit(changed)
+    assert (code, found) == (1, {})
+    assert "cannot be changed in place; add --replace" in err
+    code, found, _ = submit(changed, "--replace")
+    assert (code, found["action"]) == (0, "replace")
+    pod = server.objects.table(JOBS)["ml", "llm-7"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"].endswith("trainer:v2")
+
+
+def test_a_failed_run_is_started_again(server: ApiServer, submit: Callable[..., Any]) -> None:
+    submit(SPOT)
+    server.objects.merge(JOBS, "ml", "llm-7", {"status": {"conditions": [condition("Failed")]}}, {})
+    assert submit(SPOT)[1]["action"] == "replace"
+
+
+def test_a_gang_goes_as_one_set(server: ApiServer, submit: Callable[..., Any]) -> None:
+    code, found, _ = submit(GANG + "capacity: spot\n")
+    assert (code, found["workload"]) == (0, "JobSet/ml/llm-7")
+    assert ("ml", "llm-7") in server.objects.table(JOB_SETS)
+
+
+def test_without_the_crds_it_says_what_is_missing_and_applies_nothing(
+    kubeconfig: Write, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ApiServer(crds=False) as server:
+        config = kubeconfig()
+        config.write_text(
+            config.read_text().replace(config.read_text().split('server: "')[1].split('"')[0], server.url)
+        )
+        path = tmp_path / "holdfast.yaml"
+        path.write_text(GANG + "capacity: spot\n")
+        before = server.objects.version
+        assert main(["submit", "-f", str(path)]) == 1
+        err = capsys.readouterr().err
+        assert "this cluster has no JobSet of jobset.x-k8s.io/v1alpha2; run: holdfast check-cluster" in err
+        assert "nothing was applied" in err
+        assert server.objects.version == before
+
+
+def test_fields_of_others_are_not_taken_without_being_asked(server: ApiServer, submit: Callable[..., Any]) -> None:
+    submit(SPOT)
+    name = next(name for namespace, name in server.objects.table(CONFIG_MAPS) if namespace == "ml")
+    query = {"fieldManager": "argocd"}
+    server.objects.merge(CONFIG_MAPS, "ml", name, {"data": {"HOLDFAST_CAPACITY": "theirs"}}, query)
+    code, _, err = submit(SPOT)
+    assert (code, "nothing was applied" in err) == (1, True)
+    assert submit(SPOT, "--force-conflicts")[0] == 0
+    assert server.objects.table(CONFIG_MAPS)["ml", name]["data"]["HOLDFAST_CAPACITY"] == "spot"
+
+
+def test_a_bucket_elsewhere_is_a_warning(server: ApiServer, submit: Callable[..., Any]) -> None:
+    text = SPOT.replace("runs/llm-7}", "runs/llm-7, region: europe-west4}")
+    code, found, _ = submit(text)
+    assert code == 0
+    assert any(problem["object"] == "bucket" and problem["weight"] == "warning" for problem in found["problems"])
+
+
+def test_waiting_ends_when_it_runs(
+    server: ApiServer, submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(SPOT)
+    uid = server.objects.table(JOBS)["ml", "llm-7"]["metadata"]["uid"]
+    metadata = {"name": "p", "labels": {"holdfast.dev/run": "llm-7"}, "ownerReferences": [{"kind": "Job", "uid": uid}]}
+    server.add(PODS, {"metadata": metadata, "status": {"phase": "Pending"}}, "ml")
+    pauses = []
+
+    def start(_clock: Any, seconds: float) -> None:
+        pauses.append(seconds)
+        server.objects.merge(PODS, "ml", "p", {"status": {"phase": "Running"}}, {})
+
+    monkeypatch.setattr(command.SystemClock, "sleep", start)
+    code, found, err = submit(SPOT, "--wait")
+    assert (code, found["explanation"]["code"], len(pauses)) == (0, "running", 1)
+    assert "[not-seen-yet]" in err
+
+
+def test_waiting_ends_when_somebody_has_to_act(server: ApiServer, submit: Callable[..., Any]) -> None:
+    submit(SPOT)
+    server.objects.merge(JOBS, "ml", "llm-7", {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}, {})
+    code, found, _ = submit(SPOT, "--wait")
+    assert (code, found["explanation"]["code"]) == (1, "no-pods")
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "code", "words"),
+    [
+        ("name: x\n", (), 2, "is missing"),
+        (SPOT, ("-n", "other"), 2, "says namespace ml"),
+        (SPOT.replace("project/repository/trainer", "trainer"), (), 1, "HF802"),
+        (TRAIN + "deadline: 1h\n", (), 4, "nothing fits"),
+    ],
+)  # fmt: skip
+def test_bad_files(
+    submit: Callable[..., Any], server: ApiServer, text: str, arguments: Any, code: int, words: str
+) -> None:
+    before = server.objects.version
+    found, _, err = submit(text, *arguments)
+    assert (found, words in err) == (code, True), err
+    assert server.objects.version == before
+
+
+def test_a_server_that_goes_away_in_the_middle_is_resumed_by_the_next_submit(
+    server: ApiServer, submit: Callable[..., Any]
+) -> None:
+    """Applied in part: the second submit does the rest."""
+    server.faults.append(Fault("drop", "patch", "/jobs/", times=99))
+    code, _, err = submit(SPOT)
+    assert (code, "cannot be reached" in err) == (3, True)
+    server.faults.clear()
+    code, found, _ = submit(SPOT)
+    results = {row["object"]: row["result"] for row in found["objects"]}
+    assert (code, results["Job/ml/llm-7"]) == (0, "created")
+
+
+def test_without_a_file(capsys: Any) -> None:
+    assert main(["submit"]) == 2
+    assert "add -f holdfast.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_rendered_object_passes_strict_validation(server: ApiServer, client: Client, name: str) -> None:
+    objects = case(name).objects
+    placed, problems = place(client, objects, "ml")
+    assert problems == []
+    for item in placed:
+        if item.namespace and ("", item.namespace) not in server.objects.table(NAMESPACES):
+            server.objects.create(NAMESPACES, "", {"metadata": {"name": item.namespace}})
+    assert try_objects(client, placed, force=False, absent=set()) == []
+    assert len(placed) == len(objects)
+
+
+def test_clients_share_nothing() -> None:
+    assert Access("https://a").credential is not Access("https://a").credential
+
+
+def test_an_endpoint_is_a_deployment_that_can_be_submitted_and_cancelled(
+    server: ApiServer, submit: Callable[..., Any], capsys: Any
+) -> None:
+    code, found, err = submit(SERVE)
+    assert (code, found["workload"]) == (0, "Deployment/serving/endpoint"), err
+    assert submit(SERVE)[1]["action"] == "nothing"
+    code, _, err = submit(SERVE, "--wait")
+    assert (code, "kubectl rollout status deployment/endpoint -n serving" in err) == (2, True)
+    assert main(["cancel", "endpoint", "-n", "serving"]) == 0
+    assert server.objects.table(DEPLOYMENTS) == {}
+    capsys.readouterr()

@@ -1,0 +1,206 @@
+"""Just enough controllers behind the pretended API server to run the control-plane scenarios without a control plane.
+
+They do what a real v1.36 was seen to do: the Job controller counts, ignores and backs off (10 s, 20 s, 40 s …, scaled
+down), a pod's replacement waits for its end, the scheduler binds or says why not in its own words, a budget over Job
+pods with ``maxUnavailable`` fails to sync. What they do proves nothing about Kubernetes; ``make test-cluster`` does.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from typing import Any
+
+from holdfast.cluster.resources import ACCOUNTS, BUDGETS, EVENTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from servers.api_objects import Object, Refusal, now
+from servers.api_server import ApiServer
+
+TICK_SECONDS = 0.02
+
+
+class Controllers:
+    """One thread that goes round; ``scale`` shortens the Job controller's back-off."""
+
+    def __init__(self, server: ApiServer, *, scale: float = 0.02) -> None:
+        self._server, self._objects, self._scale = server, server.objects, scale
+        server.objects.keeps_bound_pods = True
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ended: dict[str, float] = {}
+        self._number = 0
+
+    def __enter__(self) -> Controllers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._stop.wait(TICK_SECONDS):
+            with self._objects.changed:
+                for name in [name for _, name in self._objects.table(NAMESPACES)]:
+                    if (name, "default") not in self._objects.table(ACCOUNTS):
+                        self._objects.create(ACCOUNTS, name, {"metadata": {"name": "default"}})
+                for job in list(self._objects.table(JOBS).values()):
+                    self._job(job)
+                for pod in list(self._objects.table(PODS).values()):
+                    self._schedule(pod)
+                for budget in list(self._objects.table(BUDGETS).values()):
+                    self._budget(budget)
+
+    def _change(self, resource: Any, item: Object, **status: Any) -> None:
+        merged = copy.deepcopy(item)
+        merged.setdefault("status", {}).update(status)
+        if merged.get("status") != item.get("status"):
+            self._objects.put(resource, merged, "MODIFIED")
+
+    # -- Jobs
+
+    def _job(self, job: Object) -> None:
+        spec, status = job["spec"], job.get("status") or {}
+        if spec.get("suspend") or status.get("conditions"):
+            return
+        uid = job["metadata"]["uid"]
+        pods = [pod for pod in self._objects.table(PODS).values() if _owner(pod) == uid]
+        done = [pod for pod in pods if _phase(pod) == "Succeeded"]
+        failed = [pod for pod in pods if _phase(pod) == "Failed"]
+        for pod in done + failed:
+            self._ended.setdefault(pod["metadata"]["uid"], time.monotonic())
+        counted = [pod for pod in failed if not _is_ignored(pod, spec)]
+        active = [pod for pod in pods if _phase(pod) in ("Pending", "Running")]
+        wanted = spec.get("completions")
+        if len(counted) > spec.get("backoffLimit", 6):
+            self._change(JOBS, job, failed=len(counted), conditions=[_true("Failed", "BackoffLimitExceeded")])
+            return
+        if len(done) >= wanted if wanted is not None else bool(done) and not active:
+            self._change(JOBS, job, succeeded=len(done), conditions=[_true("Complete")])
+            return
+        self._change(JOBS, job, active=len(active), succeeded=len(done), failed=len(counted))
+        ends = sorted(self._ended[pod["metadata"]["uid"]] for pod in failed)
+        pause = self._scale * min(600, 10 * 2 ** (len(ends) - 1)) if ends else 0.0
+        if ends and time.monotonic() < ends[-1] + pause:
+            return
+        for _ in range(min(spec.get("parallelism", 1), (wanted or 1) - len(done)) - len(active)):
+            self._make_pod(job)
+
+    def _make_pod(self, job: Object) -> None:
+        metadata, template = job["metadata"], job["spec"]["template"]
+        priority = template["spec"].get("priorityClassName")
+        if priority and ("", priority) not in self._objects.table(PRIORITY_CLASSES):
+            missing = f"no PriorityClass with name {priority} was found"
+            self._event(job, "FailedCreate", f'Error creating: pods "{metadata["name"]}-" is forbidden: {missing}')
+            return
+        self._number += 1
+        labels = {
+            **(template.get("metadata") or {}).get("labels", {}),
+            "batch.kubernetes.io/job-name": metadata["name"],
+        }
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{metadata['name']}-{self._number:05d}",
+                "namespace": metadata["namespace"],
+                "labels": labels,
+                "ownerReferences": [{"kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}],
+            },
+            "spec": copy.deepcopy(template["spec"]),
+            "status": {"phase": "Pending"},
+        }
+        self._objects.create(PODS, metadata["namespace"], pod)
+
+    def _event(self, about: Object, reason: str, message: str) -> None:
+        metadata = about["metadata"]
+        name = f"{metadata['name']}.{reason.lower()}"
+        if (metadata["namespace"], name) in self._objects.table(EVENTS):
+            return
+        involved = {"kind": about["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+        event = {"metadata": {"name": name}, "involvedObject": involved, "reason": reason, "message": message}
+        try:
+            self._objects.create(EVENTS, metadata["namespace"], {**event, "lastTimestamp": now()})
+        except Refusal:
+            pass  # the namespace went away meanwhile
+
+    # -- scheduling
+
+    def _schedule(self, pod: Object) -> None:
+        if _phase(pod) != "Pending" or pod["spec"].get("nodeName"):
+            return
+        nodes = list(self._objects.table(NODES).values())
+        wanted, tolerated = pod["spec"].get("nodeSelector") or {}, pod["spec"].get("tolerations") or []
+        elsewhere = tainted = 0
+        for node in nodes:
+            if not wanted.items() <= (node["metadata"].get("labels") or {}).items():
+                elsewhere += 1
+                continue
+            taints = node["spec"].get("taints") or []
+            if any(taint["key"] not in {row.get("key") for row in tolerated} for taint in taints):
+                tainted += 1
+                continue
+            bound = copy.deepcopy(pod)
+            bound["spec"]["nodeName"] = node["metadata"]["name"]
+            bound["status"]["conditions"] = [_true("PodScheduled")]
+            self._objects.put(PODS, bound, "MODIFIED")
+            return
+        reasons = [f"{tainted} node(s) had untolerated taint(s)"] if tainted else []
+        reasons += [f"{elsewhere} node(s) didn't match Pod's node affinity/selector"] if elsewhere else []
+        text = (
+            f"0/{len(nodes)} nodes are available: {', '.join(reasons)}."
+            if nodes
+            else "no nodes available to schedule pods"
+        )
+        row = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+        self._change(PODS, pod, conditions=[row])
+
+    def _budget(self, budget: Object) -> None:
+        wanted = ((budget["spec"].get("selector") or {}).get("matchLabels") or {}).items()
+        pods = [
+            pod
+            for (namespace, _), pod in self._objects.table(PODS).items()
+            if namespace == budget["metadata"]["namespace"] and wanted <= (pod["metadata"].get("labels") or {}).items()
+        ]
+        if "maxUnavailable" in budget["spec"]:
+            text = "jobs.batch does not implement the scale subresource"
+            row = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": text}
+            self._change(BUDGETS, budget, disruptionsAllowed=0, conditions=[row])
+            return
+        least = budget["spec"].get("minAvailable", 0)
+        self._change(
+            BUDGETS, budget, disruptionsAllowed=0, desiredHealthy=least, currentHealthy=0, expectedPods=len(pods),
+            observedGeneration=1,
+        )  # fmt: skip
+
+
+def _owner(pod: Object) -> str:
+    return next((ref["uid"] for ref in pod["metadata"].get("ownerReferences") or []), "")
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def _true(kind: str, reason: str = "") -> Object:
+    return {"type": kind, "status": "True", "reason": reason, "lastTransitionTime": now()}
+
+
+def _is_ignored(pod: Object, spec: Object) -> bool:
+    """The first rule that matches decides."""
+    codes = {
+        row["name"]: row["state"]["terminated"]["exitCode"]
+        for row in pod["status"].get("containerStatuses") or []
+        if "terminated" in row.get("state", {})
+    }
+    targets = {row["type"] for row in pod["status"].get("conditions") or [] if row.get("status") == "True"}
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or []:
+        on_codes, on_conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or []
+        if on_codes:
+            chosen = [code for name, code in codes.items() if on_codes.get("containerName") in (None, name)]
+            matched = any((code in on_codes["values"]) == (on_codes["operator"] == "In") for code in chosen)
+        else:
+            matched = any(row["type"] in targets for row in on_conditions)
+        if matched:
+            return bool(rule["action"] == "Ignore")
+    return False
