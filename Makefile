@@ -4,7 +4,7 @@ PYTEST_ARGS ?= -n auto --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help venv test test-cluster lint types contracts check format demo bench clean faults docs dist
+.PHONY: help venv test test-long test-cluster lint types contracts check format demo bench clean faults docs dist
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,9 @@ test: venv  ## run the whole test suite
 
 faults: venv  ## the fault suites alone; TIER=night or TIER=release injects 10 to 500 times as much
 	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults tests/queue $(PYTEST_ARGS)
+
+test-long: venv  ## what takes hours: every program of the zoo with 20 seeds
+	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 $(PYTEST_ARGS)
 
 test-cluster: venv  ## the control-plane scenarios on the cluster of HOLDFAST_TEST_KUBECONFIG (>= 1.30, no nodes needed)
 	@test -n "$$HOLDFAST_TEST_KUBECONFIG" || { echo "set HOLDFAST_TEST_KUBECONFIG to a kubeconfig; HOLDFAST_TEST_LONG=1 measures ten restarts"; exit 2; }

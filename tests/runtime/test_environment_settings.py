@@ -35,6 +35,7 @@ BAD: dict[str, list[str]] = {
     "HOLDFAST_METRICS_PORT": ["x", "-1", "65536", "1.5"],
 }
 FREE_TEXT = {
+    "HOLDFAST_FINGERPRINTS",
     "HOLDFAST_LEASE_FILE",
     "HOLDFAST_NOTICE_FILE",
     "HOLDFAST_OUTCOME_DIR",

@@ -21,6 +21,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("demo", "holdfast.cli.demo", "First", "the whole story on this machine, in under a minute"),
     Command("init", "holdfast.cli.init", "First", "a working project to start from: train or batch"),
     Command("exec", "holdfast.cli.exec", "In the pod", "run any program under the exit contract, as PID 1"),
+    Command(
+        "rehearse",
+        "holdfast.cli.rehearse",
+        "Before the cluster",
+        "interrupt a program at the worst moments, verify the result",
+    ),
     Command("checkpoints", "holdfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
     Command("bill", "holdfast.cli.bill", "Runs", "what a run has cost, per useful step"),
     Command("dashboard", "holdfast.cli.dashboard", "Runs", "runs, checkpoints, queues and money in a browser"),

@@ -31,6 +31,7 @@ from holdfast.stores.probe import check_store
 if TYPE_CHECKING:
     from holdfast.checkpoint.persist import Persisted
     from holdfast.checkpoint.snapshot import Snapshot
+    from holdfast.runtime.fingerprints import Fingerprints
 
 log = logging.getLogger("holdfast")
 
@@ -62,6 +63,15 @@ class Books:
         self.saves = 0
         self.committed_bytes = 0
         self._kept_at = 0.0  # when the state of the newest commit was taken: what came after is not safe yet
+
+    def fingerprints(self) -> Fingerprints | None:
+        """Where every step leaves its digests, if that was asked for."""
+        path = self._guard.settings.fingerprints
+        if path is None:
+            return None
+        from holdfast.runtime.fingerprints import Fingerprints
+
+        return Fingerprints(path, self._guard.settings.rank, self.state.values)
 
     @property
     def exists(self) -> bool:

@@ -68,6 +68,11 @@ VARIABLES = (
         "5",
         "attempts in a row without progress after which the run fails instead of burning money",
     ),
+    Variable(
+        "HOLDFAST_FINGERPRINTS",
+        "none",
+        "file to which every step appends digests of state and generators; `rehearse` compares them",
+    ),
     Variable("HOLDFAST_CHECKPOINT_SECONDS", "automatic", "seconds between checkpoints instead of the measured optimum"),
     Variable("HOLDFAST_MACHINE", "host name", "the machine's name in the run's ledger"),
     Variable("HOLDFAST_ZONE", "none", "the machine's zone in the run's ledger"),
@@ -110,6 +115,7 @@ class Settings(NamedTuple):
     termination_log: str = "/dev/termination-log"
     max_stalled_attempts: int = 5
     checkpoint_seconds: float | None = None
+    fingerprints: str | None = None
     machine: str = ""
     zone: str = ""
     capacity: str = ""
@@ -159,6 +165,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         termination_log=env.values.get("HOLDFAST_TERMINATION_LOG", "/dev/termination-log"),
         max_stalled_attempts=env.integer("HOLDFAST_MAX_STALLED_ATTEMPTS", 5, lowest=1),
         checkpoint_seconds=env.seconds("HOLDFAST_CHECKPOINT_SECONDS"),
+        fingerprints=env.text("HOLDFAST_FINGERPRINTS"),
         machine=env.text("HOLDFAST_MACHINE") or env.text("HOSTNAME") or "",
         zone=env.text("HOLDFAST_ZONE") or "",
         capacity=env.choice("HOLDFAST_CAPACITY", ("", "spot", "flex-start", "on-demand", "reservation")),

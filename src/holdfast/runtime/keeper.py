@@ -51,7 +51,7 @@ def main() -> int:
         _become(channel, asked, ready_write, go_read)
     os.close(ready_write)
     os.close(go_read)
-    if not os.read(ready_read, 1):
+    if os.read(ready_read, 1):
         _say(channel, refused="a /proc of its own cannot be mounted")
         return 0
     _say(channel, started=pid)
@@ -107,8 +107,9 @@ def _become(channel: socket.socket, asked: dict[str, Any], ready_write: int, go_
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         os.setsid()
         if asked["namespace"] and not _own_proc():
+            os.write(ready_write, b"!")
             return
-        os.write(ready_write, b"1")
+        os.close(ready_write)  # silence means ready: nothing must be written that would be counted as the program's
         os.read(go_read, 1)
         if asked.get("filter"):
             _hand_over_listener(channel, bytes.fromhex(asked["filter"]))
@@ -128,9 +129,7 @@ def _hand_over_listener(channel: socket.socket, program: bytes) -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
-    number = _SECCOMP_CALL.get(os.uname().machine)
-    if number is None:
-        return
+    number = _SECCOMP_CALL.get(os.uname().machine, -1)
     text = ctypes.create_string_buffer(program, len(program))
     filter_ = Program(len(program) // 8, ctypes.cast(text, ctypes.c_void_p))
     for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
@@ -139,9 +138,11 @@ def _hand_over_listener(channel: socket.socket, program: bytes) -> None:
                 _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             listener = _libc.syscall(number, _SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(filter_))
             if listener >= 0:
-                socket.send_fds(channel, [b'{"listener":true}\n'], [listener])
+                told = {"listener": "killable" if flags & _WAIT_KILLABLE else "plain"}
+                socket.send_fds(channel, [json.dumps(told).encode() + b"\n"], [listener])
                 os.close(listener)
                 return
+    _say(channel, unwatched=os.strerror(ctypes.get_errno()))
 
 
 # -- until it ends
@@ -159,15 +160,31 @@ def _keep(channel: socket.socket, pid: int, *, namespace: bool) -> int:
         if channel.fileno() in ready and not channel.recv(4096):  # our starter is gone: nobody will ask any more
             os.kill(pid, signal.SIGKILL)
             break
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    written = _written(1 if namespace else pid)  # asked of the dead, before they are buried; /proc is theirs
     _, status = os.waitpid(pid, 0)
     if not namespace:
         _end_orphans()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
-        _say(channel, ended=os.waitstatus_to_exitcode(status), cpu_seconds=used.ru_utime + used.ru_stime)
+        _say(
+            channel,
+            ended=os.waitstatus_to_exitcode(status),
+            cpu_seconds=used.ru_utime + used.ru_stime,
+            write_calls=written.get("syscw", 0),
+        )
     except OSError:
         pass
     return 0
+
+
+def _written(pid: int) -> dict[str, int]:
+    """What the first process and all it has waited for have written; nothing where the kernel does not count it."""
+    try:
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            return {name: int(value) for name, _, value in (line.partition(":") for line in file)}
+    except (OSError, ValueError):
+        return {}
 
 
 def _end_orphans() -> None:

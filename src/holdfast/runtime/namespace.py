@@ -49,7 +49,13 @@ class Started:
         self.pid = 0
         self.why_not = why_not
         self.listener: int | None = None
+        """Where the calls that the filter holds up are told; asked for with ``Options.seccomp_filter``."""
+        self.listener_kind = ""
+        """``killable`` where a signal does not disturb a call that we hold, ``plain`` on older kernels, or none."""
+        self.unwatched = ""
+        """Why there is no listener although one was asked for."""
         self.cpu_seconds = 0.0
+        self.write_calls = 0
         self.start_error: int | None = None
 
     @property
@@ -64,30 +70,42 @@ class Started:
         send_signal(self.pid, number)
         return True
 
+    def strike(self) -> None:
+        """SIGKILL to everything, from any thread; the end is learned by waiting."""
+        # The first process first: a shell must not go on to its next line because its child was killed.
+        rest = [] if self.namespace else below(self.pid)
+        for pid in (self.pid, *rest):
+            send_signal(pid, signal.SIGKILL)
+
     def freeze(self) -> None:
-        """Stop every process where it stands."""
+        """Stop every process where it stands, from any thread."""
         stopped: set[int] = set()
-        while fresh := set(self.tree()) - stopped:  # what was forked while we were stopping its parent
+        while fresh := {self.pid, *below(self.pid)} - stopped:  # what was forked while we were stopping its parent
             for pid in fresh:
                 send_signal(pid, signal.SIGSTOP)
             stopped |= fresh
 
     def thaw(self) -> None:
-        """Let every process go on."""
-        for pid in self.tree():
+        """Let every process go on, from any thread."""
+        for pid in (self.pid, *below(self.pid)):
             send_signal(pid, signal.SIGCONT)
 
     def kill_all(self) -> None:
         """End everything without warning, as when the machine is gone."""
         if self.poll() is None:
-            if not self.namespace:
-                for pid in self.tree():
-                    send_signal(pid, signal.SIGKILL)
-            send_signal(self.pid, signal.SIGKILL)
+            self.strike()
 
     def tree(self) -> list[int]:
         """The host's numbers of every process of the program, the first one first."""
         return [] if self.poll() is not None else [self.pid, *below(self.pid)]
+
+    def calls_so_far(self) -> int:
+        """How often the first process has written by now; 0 where the kernel does not count it."""
+        try:
+            with open(f"/proc/{self.pid}/io", encoding="ascii") as file:
+                return next((int(line[6:]) for line in file if line.startswith("syscw:")), 0)
+        except (OSError, ValueError):
+            return 0
 
     def poll(self) -> int | None:
         """The exit code (negative: the signal that ended it), or None while it runs."""
@@ -125,7 +143,10 @@ class Started:
             self.pid = said.get("started", self.pid)
             self._code = said.get("ended", self._code)
             self.cpu_seconds = said.get("cpu_seconds", self.cpu_seconds)
+            self.write_calls = said.get("write_calls", self.write_calls)
             self.start_error = said.get("error", self.start_error)
+            self.unwatched = said.get("unwatched", self.unwatched)
+            self.listener_kind = said.get("listener", self.listener_kind)
             refused = said.get("refused", refused)
         if not data and self._code is None:
             self._code = -signal.SIGKILL  # somebody ended the keeper, and the kernel the program with it
@@ -158,7 +179,7 @@ def start(
             "filter": wish.seccomp_filter.hex(),
         }
         started = _launch(asked, cwd, env, streams, why_not)
-        refused = _first_word(started)
+        refused = _first_word(started, watched=bool(wish.seccomp_filter))
         if refused is None:
             return started
         started.close()
@@ -192,10 +213,12 @@ def _launch(
     return Started(keeper, ours, why_not=why_not)
 
 
-def _first_word(started: Started) -> str | None:
-    """Until the program has its number; returns why it could not have a namespace."""
+def _first_word(started: Started, *, watched: bool) -> str | None:
+    """Until the program has its number and its listener; returns why it could not have a namespace."""
     until = time.monotonic() + _START_SECONDS
-    while not started.pid and started._code is None:
+    while started._code is None and started.start_error is None:
+        if started.pid and (not watched or started.listener is not None or started.unwatched):
+            return None
         if not select.select([started._channel], [], [], max(0.0, until - time.monotonic()))[0]:
             started.close()
             raise UsageError("the program's keeper did not start within 30 s", help="is the machine out of processes?")

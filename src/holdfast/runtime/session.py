@@ -48,6 +48,7 @@ class Run:
         self._books = Books(url, total_steps, options, self._guard)
         self._saver = Saver(self._guard.clock, self._guard.durations)
         self._ending = Ending(self._guard, self._books, self._saver)
+        self._prints = self._books.fingerprints()
         self._step = -1  # the step in progress, or the last one finished
         self._reached = 0  # the step that the loop is in or would enter next
         self._planned = -1  # the step at whose end rank 0 of a gang wants a checkpoint
@@ -104,6 +105,11 @@ class Run:
         """A notice from the program itself: save at the end of this step and leave with 75."""
         self._guard.interrupt(detail or "asked by the program", grace_seconds=grace_seconds)
 
+    def fingerprint(self, **values: Any) -> None:
+        """Add to this step's fingerprint, such as its sample ids; does nothing without ``HOLDFAST_FINGERPRINTS``."""
+        if self._prints is not None:
+            self._prints.add(values)
+
     # -- the loop
 
     def track(self, **things: Any) -> None:
@@ -138,10 +144,13 @@ class Run:
             self._interrupt(step - 1)  # no time is left for a step that nobody may see the end of
         total = _NEVER if self._total is None else self._total
         add = self._guard.durations.series("step").append
+        record = None if self._prints is None else self._prints.record
         last = monotonic()
         while step < total:
             self._step = step
             yield step
+            if record is not None:
+                record(step)
             now = monotonic()
             add(now - last)
             last = now

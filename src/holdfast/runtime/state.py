@@ -184,6 +184,10 @@ class State:
         self._size = snapshot.size
         return snapshot
 
+    def values(self) -> dict[str, Any]:
+        """What every tracked thing says of itself now; the generators are left out."""
+        return {name: item.get() for name, item in self._tracked.items() if name != RNG}
+
     def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
         """Make it durable, on any thread."""
         assert self._engine is not None

@@ -1,0 +1,306 @@
+"""One life of the program: started as a container is, watched, and taken away at its moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.rehearse.copies import break_link
+from holdfast.rehearse.facts import AttemptFact
+from holdfast.rehearse.plan import COUNTABLE, TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
+from holdfast.rehearse.polling import Poller
+from holdfast.rehearse.syscalls import build_filter, is_calling
+from holdfast.rehearse.watching import GO_ON, HOLD, Event, Reaction, Watcher
+from holdfast.runtime.namespace import Options, Started, notices, start
+from holdfast.runtime.process_tree import send_signal
+
+_TICK_SECONDS = 0.02
+_TAIL_BYTES = 4000
+_RESUME_LEAST_SECONDS = 0.05
+_SURE_LOOKS = 3
+_PATIENCE_SECONDS = 5.0
+_SETTLE_SECONDS = 0.02
+
+
+class Surroundings(NamedTuple):
+    """Where and how a program is started."""
+
+    command: Sequence[str]
+    folder: str
+    """The trial's own directory: ``work`` is the copy, ``tmp`` the scratch space, ``log`` what was printed."""
+    environment: Mapping[str, str]
+    grace_seconds: float
+    limit_seconds: float
+    allows: Callable[[str], bool]
+    namespace: bool = True
+    watch: bool = True
+    monotonic_jump_seconds: int = 0
+
+    @property
+    def work(self) -> str:
+        return os.path.join(self.folder, "work")
+
+
+class Attempt:
+    """From its start to its end; ``tick`` is called again and again by the trial."""
+
+    def __init__(
+        self,
+        number: int,
+        surroundings: Surroundings,
+        kill: Kill | None,
+        profile: Profile | None,
+        *,
+        learn: bool = False,
+    ) -> None:
+        """Without a profile this is a baseline: nothing is done to it; ``learn`` looks at every write."""
+        self.number = number
+        self._around = surroundings
+        self._kill = kill
+        self._profile = profile
+        self._learn = learn
+        self._lock = threading.Lock()
+        self._pending = threading.Event()
+        self._fired_at: float | None = None
+        self._at = ""
+        self._noticed = False
+        self._overran = False
+        self._timed_out = False
+        self._frozen = False
+        self._ended_at: float | None = None
+        self._noticing = 0
+        self.handler_seconds: float | None = None
+        self._due_since: float | None = None
+        self.held_path = ""
+        self._log = os.path.join(surroundings.folder, f"attempt-{number}.log")
+        self.began_at = time.monotonic()
+        self.program = self._start()
+        self.watcher: Watcher | Poller = self._watch()
+
+    def _start(self) -> Started:
+        around = self._around
+        kill = self._kill
+        aimed = kill is not None and (not isinstance(kill.moment, AtTime) or kill.kind in TWO_WRITERS)
+        options = Options(
+            namespace=around.namespace,
+            hostname=around.environment.get("HOSTNAME", ""),
+            monotonic_jump_seconds=around.monotonic_jump_seconds * self.number,
+            seccomp_filter=build_filter(writes=aimed or self._learn) if around.watch else b"",
+        )
+        with open(self._log, "wb") as log:
+            return start(
+                around.command, cwd=around.work, env=around.environment, stdout=log, stderr=log, options=options
+            )
+
+    def _watch(self) -> Watcher | Poller:
+        if self.program.listener is None:
+            return Poller(self._around.work, react=self._react)
+        return Watcher(
+            self.program.listener,
+            self._around.work,
+            react=self._react,
+            allows=self._around.allows,
+            before_write=break_link,
+        )
+
+    @property
+    def age_seconds(self) -> float:
+        """Since its start."""
+        return time.monotonic() - self.began_at
+
+    # -- when
+
+    def _react(self, event: Event) -> Reaction:
+        """On the watcher's thread: is this the moment?"""
+        if self._pending.is_set():
+            with self._lock:
+                mine = self._pending.is_set()
+                self._pending.clear()
+            if mine:
+                return self._send_term_now()
+        kill = self._kill
+        if kill is None or self._fired_at is not None:
+            return GO_ON
+        if isinstance(kill.moment, AtEvent):
+            due = (event.family, event.point) == kill.moment[:2] and event.nth >= kill.moment.nth
+        else:
+            due = isinstance(kill.moment, AtResume)
+        if not due or not self._ready_for(kill):
+            self._due_since = self._due_since or (time.monotonic() if due else None)
+            return GO_ON
+        return self._fire(kill, f"{event.point} of {event.path}", event)
+
+    def _ready_for(self, kill: Kill) -> bool:
+        """A handler that the program is still about to install is waited for: it is late, not missing."""
+        profile = self._profile
+        if kill.kind not in (Kind.TERM, Kind.OVERLAP) or profile is None or profile.handler_seconds is None:
+            return True
+        if notices(self.program.pid, signal.SIGTERM):
+            return True
+        patience = _PATIENCE_SECONDS + 4 * profile.handler_seconds
+        return self._due_since is not None and time.monotonic() - self._due_since > patience
+
+    def _due_at(self) -> float:
+        kill, profile = self._kill, self._profile
+        if kill is None or profile is None:
+            return float("inf")
+        if isinstance(kill.moment, AtTime):
+            return self.began_at + kill.moment.fraction * profile.seconds
+        if isinstance(kill.moment, AtResume):
+            return self.began_at + max(_RESUME_LEAST_SECONDS, kill.moment.fraction * profile.first_write_seconds)
+        return float("inf")
+
+    # -- what
+
+    def _fire(self, kill: Kill, at: str, event: Event | None) -> Reaction:
+        with self._lock:
+            if self._fired_at is not None:
+                return GO_ON
+            self._fired_at = time.monotonic()
+        self._at = at
+        pid = self.program.pid
+        match kill.kind:
+            case Kind.KILL | Kind.KILL_DURING_RESUME:
+                self.program.strike()
+                return HOLD
+            case Kind.TERM | Kind.OVERLAP:
+                self._noticed = notices(pid, signal.SIGTERM)
+                if event is not None:
+                    return self._send_term_now()
+                if self._noticed:
+                    self._send_term()
+                return GO_ON
+            case Kind.FREEZE:
+                self.held_path = event.path if event is not None else ""
+                self._frozen = True
+                self.program.freeze()
+                return HOLD
+
+    def _send_term_now(self) -> Reaction:
+        """While we hold a call of the program: it does not notice, unless the kernel is old; then right after."""
+        pid = self.program.pid
+        if self.program.listener_kind != "killable":
+            return Reaction(then=lambda: send_signal(pid, signal.SIGTERM))
+        send_signal(pid, signal.SIGTERM)
+        return GO_ON
+
+    def _send_term(self) -> None:
+        """At any time. A call on its way to us would be broken off by a signal, as no kernel does on its own: so the
+        watcher sends it with the next call that it holds, and we do when none comes for a moment."""
+        if isinstance(self.watcher, Watcher):
+            self._pending.set()
+            until = time.monotonic() + _SETTLE_SECONDS
+            while self._pending.is_set() and time.monotonic() < until:
+                time.sleep(0.0005)
+            with self._lock:
+                if not self._pending.is_set():
+                    return
+                self._pending.clear()
+            while is_calling(self.program.pid) and time.monotonic() < until + _SETTLE_SECONDS:
+                pass
+        send_signal(self.program.pid, signal.SIGTERM)
+
+    def tick(self, *, alone: bool = True) -> bool:
+        """Do what is due; true once the program has ended. ``alone``: the grace is watched here, not by the trial."""
+        if self._ended_at is not None:
+            return True
+        now = time.monotonic()
+        wait = min(_TICK_SECONDS, max(0.0, self._due_at() - now)) if self._fired_at is None else _TICK_SECONDS
+        if self.program.wait(wait) is not None:
+            self._ended_at = time.monotonic()
+            return True
+        if self.handler_seconds is None:  # a shell blocks signals for moments, so one look is not enough
+            self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
+            self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
+        now = time.monotonic()
+        if self._kill is not None and self._fired_at is None:
+            if self._due_since is None and now >= self._due_at():
+                self._due_since = now
+            if self._due_since is not None and self._ready_for(self._kill):
+                self._fire(self._kill, f"{now - self.began_at:.2f} s after its start", None)
+        if alone and self._kill is not None and self._fired_at is not None and not self._frozen:
+            self.enforce_grace(self._fired_at)
+        if now - self.began_at > self._around.limit_seconds and not self._timed_out and not self._frozen:
+            self._timed_out = True
+            self.program.kill_all()
+        return False
+
+    def enforce_grace(self, since: float) -> None:
+        """End it by force when its time is over."""
+        if time.monotonic() - since >= self._around.grace_seconds and not self._overran and self._ended_at is None:
+            self._overran = True
+            self.program.kill_all()
+
+    @property
+    def fired(self) -> bool:
+        """Whether its moment has come."""
+        return self._fired_at is not None
+
+    @property
+    def leaves_an_old_one(self) -> bool:
+        """Whether the replacement has to start while this one is still there."""
+        return self.fired and self._kill is not None and self._kill.kind in TWO_WRITERS and self._ended_at is None
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._frozen
+
+    def thaw(self) -> None:
+        """The zombie goes on where it stood."""
+        if self._frozen:
+            self._frozen = False
+            self.program.thaw()
+            if isinstance(self.watcher, Watcher):
+                self.watcher.release()
+
+    # -- the end
+
+    def close(self) -> AttemptFact:
+        """Everything that was seen; whatever still runs is ended."""
+        code = self.program.poll()
+        ended_at = self._ended_at or time.monotonic()
+        if code is None:
+            self.program.kill_all()
+            code = self.program.wait(30.0)
+        self.watcher.close()
+        self.program.close()
+        fired = self._fired_at
+        # A kill that came while the program was leaving by itself was too late to be one.
+        killed = self._kill is not None and self._kill.kind in (Kind.KILL, Kind.KILL_DURING_RESUME)
+        delivered = fired is not None and not (killed and code != -signal.SIGKILL)
+        by_itself = delivered and not killed and not self._overran
+        return AttemptFact(
+            number=self.number,
+            began_seconds=self.began_at,
+            seconds=ended_at - self.began_at,
+            ran_seconds=(fired if fired is not None and delivered else ended_at) - self.began_at,
+            code=code if code is not None and code >= 0 else 128 - (code or -signal.SIGKILL),
+            kill=self._kill,
+            delivered=delivered,
+            noticed=self._noticed,
+            overran=self._overran,
+            safe_seconds=ended_at - fired if by_itself and fired is not None else None,
+            first_write_seconds=self.watcher.first_event_seconds,
+            cpu_seconds=self.program.cpu_seconds,
+            write_calls=self.program.write_calls,
+            opens=self.watcher.opens,
+            families={key: count for key, count in self.watcher.counts.items() if key[1] in COUNTABLE},
+            timed_out=self._timed_out,
+            last_words=last_words(self._log),
+            at=self._at,
+        )
+
+
+def last_words(path: str) -> str:
+    """The last line that was printed."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1].strip()[:300] if lines else ""

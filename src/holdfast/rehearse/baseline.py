@@ -1,0 +1,149 @@
+"""The run that nobody interrupts, twice: what it leaves is the truth, and what it does tells where to interrupt.
+
+The second one tells what differs by itself, so that no interruption is blamed for a time stamp.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from holdfast.errors import UsageError
+from holdfast.rehearse import confine
+from holdfast.rehearse.attempt import Attempt
+from holdfast.rehearse.compare import Comparison
+from holdfast.rehearse.copies import remove
+from holdfast.rehearse.facts import AttemptFact, BaselineFact
+from holdfast.rehearse.plan import Point, Profile
+from holdfast.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
+
+_STEADY_SHARE = 0.1
+
+
+class Baseline(NamedTuple):
+    """What the uninterrupted run has taught."""
+
+    fact: BaselineFact
+    profile: Profile
+    work: str
+    comparison: Comparison
+    why_no_namespace: str
+    watched: bool
+
+
+class _Seen(NamedTuple):
+    fact: AttemptFact
+    events: dict[tuple[str, Point], int]
+    handler_seconds: float | None
+    why_no_namespace: str
+    watched: bool
+    steady_writes: bool
+    steady_opens: bool
+
+
+def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
+    """Both runs, side by side where trials will run side by side too."""
+    labels = (f"{token}-baseline", f"{token}-baseline-again")
+    with ThreadPoolExecutor(2 if parallel > 1 else 1) as pool:
+        futures = [pool.submit(_run, setting, label, learn=label == labels[0]) for label in labels]
+        learned, timed = (future.result() for future in futures)
+    work, again = (os.path.join(setting.base, label, "work") for label in labels)
+    setting.comparison.check_baseline(work, setting.environment)
+    comparison = setting.comparison.learn(work, again)
+    remove(os.path.join(setting.base, labels[1]))
+    return Baseline(
+        fact=_fact(learned, timed),
+        profile=_profile(learned, timed),
+        work=work,
+        comparison=comparison,
+        why_no_namespace=learned.why_no_namespace,
+        watched=learned.watched,
+    )
+
+
+def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
+    folder = os.path.join(setting.base, label)
+    prepare(setting, folder)
+    attempt = Attempt(1, surroundings(setting, folder, label, None, 1), None, None, learn=learn)
+    calls: list[tuple[float, int]] = []
+    try:
+        while not attempt.tick():
+            calls.append((attempt.age_seconds, attempt.program.calls_so_far()))
+            if setting.stop.is_set():
+                raise Stopped
+            if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)):
+                break
+    finally:
+        fact = attempt.close()
+        empty_ephemeral(
+            setting._replace(ephemeral=[name for name in setting.ephemeral if os.path.isabs(name)]), folder, label
+        )
+    confine.check_refused(attempt.watcher.refused)
+    if attempt.program.start_error is not None:
+        reason = os.strerror(attempt.program.start_error)
+        raise UsageError(f"cannot start {setting.command[0]!r}: {reason}")
+    if fact.code != 0:
+        said = f": {fact.last_words}" if fact.last_words else ""
+        raise UsageError(
+            f"without any interruption the command leaves with {fact.code}{said}",
+            help="rehearse a command that succeeds by itself; it runs in a copy of the current directory",
+        )
+    return _Seen(
+        fact=fact,
+        events=dict(attempt.watcher.counts),
+        handler_seconds=attempt.handler_seconds,
+        why_no_namespace=attempt.program.why_not or "",
+        watched=bool(attempt.program.listener_kind),
+        steady_writes=is_steady(calls, fact.seconds),
+        steady_opens=_opens_are_steady(attempt, fact),
+    )
+
+
+def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
+    return BaselineFact(
+        seconds=min(learned.fact.seconds, timed.fact.seconds),
+        cpu_seconds=min(learned.fact.cpu_seconds, timed.fact.cpu_seconds),
+        write_calls=min(learned.fact.write_calls, timed.fact.write_calls),
+        first_write_seconds=_first_write(learned.fact, timed.fact),
+        opens=min(learned.fact.opens, timed.fact.opens),
+        families=dict(learned.fact.families.items() & timed.fact.families.items()),
+        steady_writes=learned.steady_writes or timed.steady_writes,
+        steady_opens=learned.steady_opens or timed.steady_opens,
+    )
+
+
+def _opens_are_steady(attempt: Attempt, fact: AttemptFact) -> bool:
+    last, first = attempt.watcher.last_event, attempt.watcher.first_event_seconds
+    if last is None or first is None or fact.opens < 2:
+        return False
+    return last.at_seconds - first >= _STEADY_SHARE * fact.seconds
+
+
+def is_steady(calls: Sequence[tuple[float, int]], seconds: float) -> bool:
+    """Whether the program writes as it works, so that what it has written tells how far it is.
+
+    That the middle of its writes takes a share of its time, whatever it needed to get ready.
+    """
+    most = max((count for _, count in calls), default=0)
+    if most < 2:
+        return False
+    begin = next(at for at, count in calls if count >= 0.1 * most and count)
+    end = next(at for at, count in calls if count >= 0.9 * most)
+    return end - begin >= _STEADY_SHARE * seconds
+
+
+def _first_write(learned: AttemptFact, timed: AttemptFact) -> float:
+    known = [fact.first_write_seconds for fact in (learned, timed) if fact.first_write_seconds is not None]
+    return min(known, default=min(learned.seconds, timed.seconds))
+
+
+def _profile(learned: _Seen, timed: _Seen) -> Profile:
+    known = [seen.handler_seconds for seen in (learned, timed) if seen.handler_seconds is not None]
+    return Profile(
+        seconds=min(learned.fact.seconds, timed.fact.seconds),
+        first_write_seconds=_first_write(learned.fact, timed.fact),
+        handler_seconds=max(known, default=None),
+        events=learned.events,
+    )

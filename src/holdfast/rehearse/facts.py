@@ -1,0 +1,97 @@
+"""What was seen: attempts and trials as plain facts, from which the verdict is drawn and the reports are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from holdfast.rehearse.compare import Difference
+from holdfast.rehearse.divergence import Steps
+from holdfast.rehearse.plan import Kill, Kind, Point, TrialPlan
+
+Families = Mapping[tuple[str, Point], int]
+
+
+class AttemptFact(NamedTuple):
+    """One life of the program."""
+
+    number: int
+    began_seconds: float
+    """Since the trial began."""
+    seconds: float
+    ran_seconds: float
+    """Until it was interrupted; all of it if it was not."""
+    code: int
+    """As a shell says it: 128 + n when a signal ended it."""
+    kill: Kill | None = None
+    delivered: bool = False
+    """Whether the kill came before the program had ended."""
+    noticed: bool = False
+    """Whether SIGTERM reached a handler."""
+    overran: bool = False
+    """Whether SIGKILL was needed at the end of the grace."""
+    safe_seconds: float | None = None
+    """From SIGTERM to its end by itself."""
+    first_write_seconds: float | None = None
+    cpu_seconds: float = 0.0
+    write_calls: int = 0
+    opens: int = 0
+    """Files begun or named."""
+    families: Families = MappingProxyType({})
+    """The same, by family of files and point."""
+    timed_out: bool = False
+    last_words: str = ""
+    at: str = ""
+    """What it was doing when it was interrupted."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was taken away before its end."""
+        return self.delivered
+
+    @property
+    def kind(self) -> Kind | None:
+        return self.kill.kind if self.kill is not None and self.delivered else None
+
+
+class TrialFact(NamedTuple):
+    """All lives of the program in one directory."""
+
+    plan: TrialPlan
+    attempts: tuple[AttemptFact, ...]
+    seconds: float
+    finished: bool
+    """Whether an attempt that nobody interrupted left with 0, or one that was had all its work done."""
+    differences: tuple[Difference, ...] = ()
+    unfinished_zero: tuple[Difference, ...] = ()
+    """What was missing when an interrupted attempt left with 0."""
+    gave_up: str = ""
+    """Why the controller stopped starting it again."""
+    overwrote: tuple[str, ...] = ()
+    """Files of the replacement that the old attempt has replaced."""
+    wrote_after_replaced: bool = False
+    """Whether the old attempt wrote anything after its replacement had begun."""
+    steps: Steps = MappingProxyType({})
+    """The fingerprints of every step, where the program leaves them."""
+
+    @property
+    def delivered(self) -> list[Kill]:
+        """The kills that came in time."""
+        return [attempt.kill for attempt in self.attempts if attempt.kill is not None and attempt.delivered]
+
+
+class BaselineFact(NamedTuple):
+    """The uninterrupted run."""
+
+    seconds: float
+    cpu_seconds: float
+    write_calls: int
+    first_write_seconds: float
+    opens: int = 0
+    families: Families = MappingProxyType({})
+    """Only those that two uninterrupted runs agree on: a background task writes as often as it likes."""
+    steady_writes: bool = False
+    """Whether it writes as it works, so that the number of its writes tells how far an attempt has come."""
+    steady_opens: bool = False
+    """The same for files that it begins or names."""

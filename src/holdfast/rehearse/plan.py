@@ -1,0 +1,112 @@
+"""The values that a rehearsal is made of: what is known of the program, and when it will be interrupted."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Kind(enum.StrEnum):
+    """How an attempt is taken away."""
+
+    TERM = "term"  # SIGTERM, the grace, SIGKILL
+    KILL = "kill"  # SIGKILL without a word
+    KILL_DURING_RESUME = "kill-during-resume"  # a second one while the next attempt is still getting ready
+    OVERLAP = "overlap"  # SIGTERM while the replacement runs already
+    FREEZE = "freeze"  # stopped, replaced, and then it goes on: a zombie writer
+
+
+DEFAULT_KINDS = (Kind.TERM, Kind.KILL, Kind.KILL_DURING_RESUME)
+TWO_WRITERS = (Kind.OVERLAP, Kind.FREEZE)
+
+
+class Point(enum.StrEnum):
+    """What the program is about to do to a file when it is interrupted."""
+
+    OPEN = "open"  # about to empty it or create it
+    FIRST_WRITE = "first-write"  # it is empty, nothing written yet
+    LATER_WRITE = "later-write"  # some of it is written
+    WRITE = "write"  # about to write into a file that was not emptied: an append, a database page
+    RENAME = "rename"  # the temporary file is complete, its name not yet
+    CHANGE = "change"  # it has just changed; all that is known where system calls cannot be watched
+
+
+COUNTABLE = (Point.OPEN, Point.RENAME)
+"""What is seen in every attempt, aimed at or not."""
+
+
+class AtTime(NamedTuple):
+    """After a share of the baseline's duration in this attempt."""
+
+    fraction: float
+
+    def __str__(self) -> str:
+        return f"at {self.fraction:.0%} of the baseline's duration"
+
+
+class AtEvent(NamedTuple):
+    """At the n-th time that the attempt gets to this point with a file of this family."""
+
+    family: str
+    point: Point
+    nth: int
+
+    def __str__(self) -> str:
+        return f"at {self.point} {self.nth} of {self.family}"
+
+
+class AtResume(NamedTuple):
+    """In a share of the time that the baseline took to its first write; at the first write at the latest."""
+
+    fraction: float
+
+    def __str__(self) -> str:
+        return f"at {self.fraction:.0%} of the way to the first write after resuming"
+
+
+Moment = AtTime | AtEvent | AtResume
+
+
+class Kill(NamedTuple):
+    """One interruption; numbers count through all trials of a seed."""
+
+    number: int
+    kind: Kind
+    moment: Moment
+
+    def __str__(self) -> str:
+        return f"kill {self.number} ({self.kind} {self.moment})"
+
+
+class TrialPlan(NamedTuple):
+    """The interruptions of one trial, one per attempt."""
+
+    number: int
+    kills: tuple[Kill, ...]
+
+    def earlier(self, factor: float) -> TrialPlan:
+        """The same with earlier moments, for a program that was done before they came."""
+        return self._replace(kills=tuple(kill._replace(moment=_earlier(kill.moment, factor)) for kill in self.kills))
+
+    def only(self, numbers: frozenset[int]) -> TrialPlan:
+        """The same with these kills alone."""
+        return self._replace(kills=tuple(kill for kill in self.kills if kill.number in numbers))
+
+
+def _earlier(moment: Moment, factor: float) -> Moment:
+    if isinstance(moment, AtEvent):
+        return moment._replace(nth=max(1, int(moment.nth * factor)))
+    return moment._replace(fraction=moment.fraction * factor)
+
+
+class Profile(NamedTuple):
+    """What the uninterrupted run has taught about the program."""
+
+    seconds: float
+    first_write_seconds: float
+    """Until it first touched a file of its own; its whole duration if it never did."""
+    handler_seconds: float | None
+    """Until its first process handled or waited for SIGTERM; None if it never did."""
+    events: Mapping[tuple[str, Point], int]
+    """How often each point was reached with each family of files."""

@@ -1,0 +1,249 @@
+"""A whole rehearsal: the uninterrupted run, the trials, the smallest schedule that fails, the verdict."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from typing import NamedTuple
+
+from holdfast.errors import UsageError
+from holdfast.rehearse import confine
+from holdfast.rehearse.baseline import Baseline, run_baselines
+from holdfast.rehearse.compare import Comparison
+from holdfast.rehearse.copies import Copier, remove
+from holdfast.rehearse.divergence import Steps, first_divergence
+from holdfast.rehearse.facts import BaselineFact, TrialFact
+from holdfast.rehearse.plan import DEFAULT_KINDS, AtTime, Kind, Profile, TrialPlan
+from holdfast.rehearse.schedule import schedule
+from holdfast.rehearse.shrink import Run, shrink
+from holdfast.rehearse.syscalls import machine
+from holdfast.rehearse.trial import Setting, Stopped, Trial
+from holdfast.rehearse.verdict import CODES, Reason, is_suspicious, judge
+
+_SECOND_LOOKS = 4
+_EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
+
+
+class Options(NamedTuple):
+    """What a rehearsal is asked to do."""
+
+    command: Sequence[str]
+    comparison: Comparison = Comparison()
+    kinds: Sequence[Kind] = DEFAULT_KINDS
+    kills: int = 3
+    trials: int = 9
+    seed: int = 0
+    grace_seconds: float = 15.0
+    parallel: int = 0
+    """0 means as many as there are cores."""
+    ephemeral: Sequence[str] = ()
+    backoff_limit: int = 6
+    writable: Sequence[str] = ()
+    only_kills: frozenset[int] = frozenset()
+    monotonic_jump_seconds: int = 0
+    namespace: bool = True
+    watch: bool = True
+    directory: str = "."
+
+
+class Result(NamedTuple):
+    """Everything that a report tells."""
+
+    options: Options
+    baseline: BaselineFact
+    trials: tuple[TrialFact, ...]
+    reasons: tuple[Reason, ...]
+    namespace: str
+    """Empty when the program was PID 1 of a namespace, else why not."""
+    watched: str
+    """How its files were watched: ``system calls`` or ``polling``."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def survives(self) -> bool:
+        return not self.reasons
+
+
+Progress = Callable[[str], None]
+
+
+def rehearse(
+    options: Options,
+    environment: Mapping[str, str] | None = None,
+    *,
+    stop: threading.Event | None = None,
+    progress: Progress = lambda _: None,
+) -> Result:
+    """Run everything; ``stop`` ends it early with :class:`Stopped`, and nothing is left behind."""
+    env = dict(os.environ if environment is None else environment)
+    confine.check_command(options.command, env)
+    base = os.path.realpath(tempfile.mkdtemp(prefix="holdfast-rehearse-"))
+    try:
+        return _Rehearsal(options, env, base, stop or threading.Event(), progress).run()
+    finally:
+        remove(base)
+
+
+class _Rehearsal:
+    def __init__(
+        self, options: Options, env: Mapping[str, str], base: str, stop: threading.Event, progress: Progress
+    ) -> None:
+        self._options = options
+        self._progress = progress
+        self._token = secrets.token_hex(3)
+        self._parallel = options.parallel or os.cpu_count() or 1
+        shared = confine.check_ephemeral(options.ephemeral)
+        if shared:  # one node at a time has this directory
+            self._parallel = 1
+        watch = options.watch and machine() is not None
+        self._setting = Setting(
+            command=options.command,
+            environment=env,
+            base=base,
+            copier=Copier(options.directory, may_link=watch),
+            fence=confine.Fence(options.command, writable=[*options.writable, *shared]),
+            comparison=options.comparison,
+            grace_seconds=options.grace_seconds,
+            backoff_limit=options.backoff_limit,
+            ephemeral=options.ephemeral,
+            namespace=options.namespace,
+            watch=watch,
+            monotonic_jump_seconds=options.monotonic_jump_seconds,
+            stop=stop,
+        )
+
+    def run(self) -> Result:
+        self._progress("baseline: running it without an interruption, twice")
+        baseline = run_baselines(self._setting, self._token, parallel=self._parallel)
+        self._setting = self._setting._replace(comparison=baseline.comparison, watch=baseline.watched)
+        plans = self._plans(baseline.profile)
+        with ThreadPoolExecutor(self._parallel, thread_name_prefix="trial") as pool:
+            try:
+                facts = list(self._run_all(pool, plans, baseline))
+                reasons = self._reasons(pool, facts, baseline)
+            except BaseException:
+                self._setting.stop.set()
+                raise
+        return Result(
+            options=self._options,
+            baseline=baseline.fact,
+            trials=tuple(facts),
+            reasons=tuple(reasons),
+            namespace=baseline.why_no_namespace,
+            watched="system calls" if baseline.watched else "polling",
+            notes=tuple(self._notes(facts, baseline)),
+        )
+
+    def _plans(self, profile: Profile) -> list[TrialPlan]:
+        options = self._options
+        plans = schedule(profile, kinds=options.kinds, kills=options.kills, trials=options.trials, seed=options.seed)
+        if not options.only_kills:
+            return plans
+        known = {kill.number for plan in plans for kill in plan.kills}
+        if not options.only_kills <= known:
+            raise UsageError(
+                f"--only-kill {max(options.only_kills - known)} is not one of the kills 1 to {max(known)}",
+                help="use the same --kills and --trials as in the run that failed",
+            )
+        return [plan.only(options.only_kills) for plan in plans if plan.only(options.only_kills).kills]
+
+    def _run_all(self, pool: ThreadPoolExecutor, plans: Sequence[TrialPlan], baseline: Baseline) -> Iterator[TrialFact]:
+        futures = [pool.submit(self._trial, plan, baseline, f"trial-{plan.number}") for plan in plans]
+        self._wait(futures)
+        for future in futures:
+            yield future.result()
+
+    def _wait(self, futures: Sequence[Future[TrialFact]]) -> None:
+        """For all of them, or the first that fails; short sleeps, so that a signal is heard at once."""
+        pending = set(futures)
+        told = 0
+        while pending:
+            done, pending = wait_for(pending, timeout=0.1)
+            for future in done:
+                future.result()
+                told += 1
+                self._progress(f"{told} of {len(futures)} trials")
+            if self._setting.stop.is_set():
+                raise Stopped
+
+    def _trial(self, plan: TrialPlan, baseline: Baseline, label: str) -> TrialFact:
+        """One trial; a program that is done before the first kill is tried again with an earlier moment."""
+        tries = [plan, *(plan.earlier(factor) for factor in _EARLIER)]
+        at_once = tuple(kill._replace(moment=AtTime(0.1)) for kill in plan.kills)
+        for number, variant in enumerate([*tries, plan._replace(kills=at_once)]):
+            name = f"{self._token}-{label}" + (f"-{number}" if number else "")
+            fact = Trial(self._setting, variant, baseline.profile, baseline=baseline.work, label=name).run()
+            if fact.delivered or not plan.kills:
+                break
+        return fact
+
+    def _reasons(self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline) -> list[Reason]:
+        """One reason per code, from the first trial that shows it, with as few kills as show it."""
+        first: dict[str, tuple[Reason, TrialFact]] = {}
+        for fact in facts:
+            for reason in judge(baseline.fact, fact):
+                first.setdefault(reason.code, (reason, fact))
+
+        def run_again(plan: TrialPlan, label: str) -> list[Reason]:
+            trial = Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=f"{self._token}-{label}")
+            return judge(baseline.fact, trial.run())
+
+        if "no-progress" not in first:
+            first |= self._second_look(pool, facts, baseline, run_again)
+        ordered = [first[code] for code in CODES if code in first]
+        if ordered:
+            self._progress("looking for the smallest schedule that fails")
+        futures = [pool.submit(shrink, reason, fact.plan, run_again) for reason, fact in ordered]
+        small: dict[str, Reason] = {}
+        for future in futures:
+            for reason in future.result():
+                small.setdefault(reason.code, reason)
+        if "result-differs" in small:
+            plans = {fact.plan.number: fact.plan for fact in facts}
+            small["result-differs"] = self._divergence(small["result-differs"], plans, baseline)
+        return [small[code] for code in CODES if code in small]
+
+    def _second_look(
+        self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run
+    ) -> dict[str, tuple[Reason, TrialFact]]:
+        """Trials in which small gains may hide that the first kill lost everything, with that kill alone."""
+        suspects = [fact for fact in facts if is_suspicious(baseline.fact, fact)][:_SECOND_LOOKS]
+        plans = [fact.plan.only(frozenset({fact.plan.kills[0].number})) for fact in suspects]
+        futures = [pool.submit(run_again, plan, f"alone-{plan.number}") for plan in plans]
+        for fact, future in zip(suspects, futures, strict=True):
+            for reason in future.result():
+                if reason.code == "no-progress":
+                    return {reason.code: (reason, fact)}
+        return {}
+
+    def _divergence(self, reason: Reason, plans: Mapping[int, TrialPlan], baseline: Baseline) -> Reason:
+        """Run both again with fingerprints: a program that leaves them tells the first step that differs."""
+        setting = self._setting._replace(fingerprints=True)
+        plan = plans[reason.trial].only(frozenset(kill.number for kill in reason.kills))
+
+        def steps(plan: TrialPlan, label: str) -> Steps:
+            name = f"{self._token}-steps-{label}"
+            return Trial(setting, plan, baseline.profile, baseline=baseline.work, label=name).run().steps
+
+        wanted = steps(plan._replace(kills=()), "baseline")
+        told = first_divergence(wanted, steps(plan, "trial")) if wanted else ""
+        return reason._replace(detail=f"{told} ({reason.detail})") if told else reason
+
+    def _notes(self, facts: Sequence[TrialFact], baseline: Baseline) -> Iterator[str]:
+        if self._options.comparison.is_empty:
+            yield "nothing was compared: name what has to be the same with --compare, --records or --check"
+        if baseline.why_no_namespace and self._options.namespace:
+            yield f"no PID namespace ({baseline.why_no_namespace}): PID 1 is imitated from outside"
+        if not baseline.watched:
+            yield "system calls cannot be watched here: files are polled, and writes outside are not noticed"
+        missed = sum(len(fact.plan.kills) - len(fact.delivered) for fact in facts)
+        if missed:
+            yield f"{missed} of {sum(len(fact.plan.kills) for fact in facts)} kills came after the program had finished"
+        ignored = sorted(self._options.comparison.unstable)
+        if ignored:
+            yield f"fields that differ by themselves were left out: {', '.join(ignored)}"

@@ -1,0 +1,127 @@
+"""Which system calls are held up to be looked at: a seccomp filter in the program, its listener with us.
+
+A call is answered with "go on" in well under a millisecond; holding one is how a program is stopped exactly between two
+of its own actions. Where this is not possible (an old kernel, another sandbox around us), files are polled instead.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import NamedTuple
+
+_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_OPENS = {"x86_64": {"open": (2, 1), "openat": (257, 2)}, "aarch64": {"openat": (56, 2)}}
+_NAMES = {
+    "x86_64": {
+        "creat": 85, "openat2": 437, "truncate": 76,
+        "rename": 82, "renameat": 264, "renameat2": 316, "link": 86, "linkat": 265,
+    },
+    "aarch64": {"openat2": 437, "truncate": 45, "renameat": 38, "renameat2": 276, "linkat": 37},
+}  # fmt: skip
+# With the argument that names the descriptor written to.
+_WRITES = {
+    "x86_64": {
+        "write": (1, 0), "pwrite64": (18, 0), "writev": (20, 0), "pwritev": (296, 0), "pwritev2": (328, 0),
+        "ftruncate": (77, 0), "sendfile": (40, 0), "copy_file_range": (326, 2), "dup2": (33, 0), "dup3": (292, 0),
+    },
+    "aarch64": {
+        "write": (64, 0), "pwrite64": (68, 0), "writev": (66, 0), "pwritev": (70, 0), "pwritev2": (287, 0),
+        "ftruncate": (46, 0), "sendfile": (71, 0), "copy_file_range": (285, 2), "dup3": (24, 0),
+    },
+}  # fmt: skip
+O_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
+
+RECEIVE, SEND = 0xC0502100, 0xC0182101
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")
+_ANSWER = struct.Struct("=QqiI")
+_GO_ON = 1
+
+
+class Call(NamedTuple):
+    """One system call that is being held."""
+
+    id: int
+    pid: int
+    name: str
+    arguments: tuple[int, ...]
+
+
+def machine() -> str | None:
+    """This machine's name if its system calls are known here."""
+    name = os.uname().machine
+    return name if name in _ARCH else None
+
+
+def build_filter(*, writes: bool) -> bytes:
+    """The program for the kernel: opens for writing and renames; with ``writes`` also what goes into files."""
+    name = machine()
+    if name is None:
+        return b""
+    rows = [_row(_LOAD, 4), _row(_EQUAL, _ARCH[name], 1, 0), _row(_RETURN, _ALLOW), _row(_LOAD, 0)]
+    for number, flags_at in _OPENS[name].values():
+        rows += _only(number, _row(_LOAD, 16 + 8 * flags_at), _row(_ANY_BIT, O_WRITING, 0, 1))
+    for number in _NAMES[name].values():
+        rows += [_row(_EQUAL, number, 0, 1), _row(_RETURN, _NOTIFY)]
+    for number, descriptor_at in _WRITES[name].values() if writes else ():
+        # Standard output and its kin are not files of the program, and it may print a lot.
+        rows += _only(number, _row(_LOAD, 16 + 8 * descriptor_at), _row(_AT_LEAST, 3, 0, 1))
+    rows.append(_row(_RETURN, _ALLOW))
+    return b"".join(rows)
+
+
+def _only(number: int, load: bytes, test: bytes) -> list[bytes]:
+    return [_row(_EQUAL, number, 0, 4), load, test, _row(_RETURN, _NOTIFY), _row(_RETURN, _ALLOW)]
+
+
+def _row(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
+
+
+def _numbers() -> dict[int, str]:
+    name = machine()
+    if name is None:
+        return {}
+    single = {number: call for call, number in _NAMES[name].items()}
+    return single | {row[0]: call for table in (_OPENS[name], _WRITES[name]) for call, row in table.items()}
+
+
+NUMBERS = _numbers()
+
+
+def parse(data: bytes | bytearray) -> Call:
+    """What the listener said."""
+    identity, pid, _, number, _, _, *arguments = _NOTIFICATION.unpack_from(data)
+    return Call(identity, pid, NUMBERS.get(number, "?"), tuple(arguments))
+
+
+def receive_buffer() -> bytearray:
+    """Zeroed, as the kernel insists."""
+    return bytearray(_NOTIFICATION.size)
+
+
+def answer(identity: int, *, error: int = 0) -> bytes:
+    """Go on, or fail with this error number."""
+    return _ANSWER.pack(identity, 0, -error, 0 if error else _GO_ON)
+
+
+def descriptor_of(call: Call) -> int | None:
+    """The descriptor that a writing call writes to."""
+    row = _WRITES.get(os.uname().machine, {}).get(call.name)
+    return None if row is None else call.arguments[row[1]] & 0xFFFFFFFF
+
+
+def is_calling(pid: int) -> bool:
+    """Whether a thread of this process is in one of the calls that are looked at."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
+                word = file.read().split(" ", 1)[0]
+            if word.isdigit() and int(word) in NUMBERS:
+                return True
+    except OSError:
+        pass
+    return False

@@ -1,0 +1,154 @@
+"""From facts to a verdict: pure, and by cause rather than by clock wherever there is a cause to go by."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
+from holdfast.rehearse.plan import TWO_WRITERS, Kill, Kind
+
+CODES = {
+    "exit-zero-unfinished": "left with 0 before the work was done: the Job would be Complete",
+    "grace-overrun": "did not end within the grace and needed SIGKILL",
+    "result-differs": "finished with another result than the uninterrupted run",
+    "no-progress": "restarts lose everything, or it never finishes",
+    "resume-crash": "fails when it is started again",
+    "duplicate-records": "records are there more often than in the uninterrupted run",
+    "missing-records": "records of the uninterrupted run are not there",
+    "stale-writer": "the old attempt overwrote what its replacement had written",
+}
+"""Every reason, in the order in which they are told."""
+
+_HALF, _NEARLY_ALL = 0.5, 0.9
+_WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
+_COUNTED_FROM = 2
+_RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
+_CPU_BOUND = 0.5
+_SUSPICIOUS_SHARE = 0.8
+_WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
+SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
+"""Reasons that one kill alone explains: nothing to shrink."""
+BY_CLOCK = frozenset({"no-progress"})
+"""Reasons that a slow moment of the machine could imitate: told only when they show a second time."""
+
+
+class Reason(NamedTuple):
+    """One cause of a failed rehearsal."""
+
+    code: str
+    kills: tuple[Kill, ...]
+    """The smallest known set of interruptions that shows it."""
+    trial: int
+    detail: str
+
+    @property
+    def numbers(self) -> str:
+        return ",".join(str(kill.number) for kill in self.kills)
+
+
+def judge(baseline: BaselineFact, trial: TrialFact) -> list[Reason]:
+    """What is wrong with one trial; nothing when the program survived it."""
+    found: dict[str, Reason] = {}
+    for reason in _reasons(baseline, trial):
+        found.setdefault(reason.code, reason)
+    return [found[code] for code in CODES if code in found]
+
+
+def _reasons(baseline: BaselineFact, trial: TrialFact) -> Iterator[Reason]:
+    delivered = tuple(trial.delivered)
+    for attempt in trial.attempts:
+        if attempt.overran and attempt.kill is not None and attempt.kill.kind in (Kind.TERM, Kind.OVERLAP):
+            yield Reason("grace-overrun", (attempt.kill,), trial.plan.number, _overrun(attempt))
+    if trial.unfinished_zero:
+        last = next(item for item in reversed(trial.attempts) if item.code == 0 and item.kill is not None)
+        first = trial.unfinished_zero[0]
+        detail = f"attempt {last.number} left with 0 after SIGTERM {last.at}, but {first.path} {first.detail}"
+        assert last.kill is not None
+        yield Reason("exit-zero-unfinished", (last.kill,), trial.plan.number, detail)
+    if trial.gave_up:
+        yield _gave_up(trial, delivered)
+    yield from _results(trial, delivered)
+    if trial.finished and (detail := lost_everything(baseline, trial)):
+        yield Reason("no-progress", delivered, trial.plan.number, detail)
+
+
+def _overrun(attempt: AttemptFact) -> str:
+    why = "" if attempt.noticed else "; its first process neither handles nor waits for SIGTERM, so PID 1 never saw it"
+    return f"attempt {attempt.number} got SIGTERM {attempt.at} and had to be killed{why}"
+
+
+def _gave_up(trial: TrialFact, delivered: tuple[Kill, ...]) -> Reason:
+    last = trial.attempts[-1]
+    if last.timed_out or last.code in (75, 143, 137):
+        return Reason("no-progress", delivered, trial.plan.number, f"never finishes: {trial.gave_up}")
+    return Reason("resume-crash", delivered, trial.plan.number, trial.gave_up)
+
+
+def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
+    two_writers = any(kill.kind in TWO_WRITERS for kill in delivered)
+    if two_writers and trial.overwrote:
+        detail = f"the old attempt replaced {trial.overwrote[0]} after its replacement had written it"
+        yield Reason("stale-writer", delivered, trial.plan.number, detail)
+    for row in trial.differences:
+        if two_writers and (trial.wrote_after_replaced or trial.overwrote):
+            detail = f"{row.path} {row.detail}; the old attempt wrote while its replacement ran"
+            yield Reason("stale-writer", delivered, trial.plan.number, detail)
+        else:
+            yield Reason(row.code, delivered, trial.plan.number, f"{row.path} {row.detail}")
+
+
+def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
+    """Whether the attempt that finished had to do everything again although much had been done; says how we know."""
+    *earlier, last = trial.attempts
+    longest = max((_done_share(baseline, attempt) for attempt in earlier), default=0.0)
+    if longest < _HALF or last.code != 0 or baseline.seconds < _WORTH_KEEPING_SECONDS:
+        return ""
+    wall = last.seconds / max(baseline.seconds, 1e-9)
+    counted = _counted_share(baseline, last)
+    again = wall >= _NEARLY_ALL if counted is None else counted >= _NEARLY_ALL and wall >= _WALL_WHEN_COUNTED
+    if not again:
+        return ""
+    return (
+        f"an attempt had done {longest:.0%} of the baseline's {baseline.seconds:.1f} s, "
+        f"and the last one still needed {wall:.0%} of it"
+    )
+
+
+def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
+    """Whether the first kill may have lost everything, and small gains between later kills have hidden it.
+
+    Only a trial with that kill alone can tell.
+    """
+    first, *later = trial.attempts
+    if not trial.finished or len(later) < 2 or baseline.opens < _COUNTED_FROM or _done_share(baseline, first) < _HALF:
+        return False
+    return sum(attempt.opens for attempt in later) >= _SUSPICIOUS_SHARE * baseline.opens
+
+
+def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
+    """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
+    if baseline.steady_opens:
+        return attempt.opens / baseline.opens
+    if baseline.steady_writes and baseline.write_calls:
+        return attempt.write_calls / baseline.write_calls
+    return attempt.ran_seconds / max(baseline.seconds, 1e-9)
+
+
+def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
+    """The share of the work done in the last attempt by what can be counted; a loaded machine does not change it."""
+    shares = [last.families.get(key, 0) / count for key, count in baseline.families.items() if count >= _RECURRING_FROM]
+    if baseline.opens >= _COUNTED_FROM:
+        shares.append(last.opens / baseline.opens)
+    if baseline.write_calls >= _COUNTED_FROM:
+        shares.append(last.write_calls / baseline.write_calls)
+    if baseline.cpu_seconds >= _CPU_BOUND * baseline.seconds:
+        shares.append(last.cpu_seconds / baseline.cpu_seconds)
+    return min(shares) if shares else None
+
+
+def reproduce(reason: Reason, *, seed: int, options: Sequence[str], command: Sequence[str]) -> str:
+    """The command line that shows it again."""
+    words = ["holdfast", "rehearse", "--seed", str(seed), "--only-kill", reason.numbers, *options, "--", *command]
+    return shlex.join(words)

@@ -1,0 +1,265 @@
+"""What the program does to its files, as it does it: the source of the worst moments and of the proof of a zombie.
+
+Each call that opens a file for writing, renames one or (where asked) writes into one is held until it was looked at.
+Files are known by their family: the name with its numbers and random parts left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import select
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from holdfast.rehearse import syscalls
+from holdfast.rehearse.plan import COUNTABLE, Point
+
+_AT_FDCWD = 0xFFFFFF9C
+_PATH_BYTES = 4096
+_RANDOM = re.compile(
+    r"(?<![a-z])(tmp)[a-z0-9_]{8}(?![a-z0-9_])|[0-9a-f]{12,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+_NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
+
+
+class Event(NamedTuple):
+    """The program is about to do this to a file of its own."""
+
+    point: Point
+    family: str
+    path: str
+    at_seconds: float
+    """Since the attempt began."""
+    nth: int = 1
+    """How often this point was reached with this family by now."""
+
+
+class Reaction(NamedTuple):
+    """What becomes of a held call, and what to do right after it was let go."""
+
+    hold: bool = False
+    then: Callable[[], None] | None = None
+
+
+GO_ON = Reaction()
+HOLD = Reaction(hold=True)
+
+
+def family(relative: str) -> str:
+    """The name without what changes from one file of a kind to the next."""
+    return re.sub(r"\d+", "#", _RANDOM.sub(lambda match: f"{match[1] or ''}*", relative))
+
+
+class Watcher:
+    """Answers the held calls of one attempt on a thread of its own."""
+
+    def __init__(
+        self,
+        listener: int,
+        root: str,
+        *,
+        react: Callable[[Event], Reaction],
+        allows: Callable[[str], bool],
+        before_write: Callable[[str], None],
+    ) -> None:
+        """``allows`` says whether a path may be written to; ``before_write`` is told of each that will be."""
+        self._listener = listener
+        self._root = os.path.realpath(root)
+        self._react = react
+        self._allows = allows
+        self._before_write = before_write
+        self._begun = time.monotonic()
+        self._empty: set[str] = set()  # opened and emptied, nothing written yet
+        self._emptied: set[str] = set()
+        self._held: list[tuple[int, Event, bool]] = []
+        self._then: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._stop_read, self._stop_write = os.pipe()
+        self.counts: Counter[tuple[str, Point]] = Counter()
+        self.first_event_seconds: float | None = None
+        self.last_event: Event | None = None
+        self.last_event_at = 0.0
+        self.replaced: dict[str, float] = {}
+        """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
+        self.refused: list[str] = []
+        self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def opens(self) -> int:
+        """How many files were begun or named: what can be counted in every attempt, whoever of the program did it."""
+        return sum(self.counts[key] for key in list(self.counts) if key[1] in COUNTABLE)
+
+    def release(self) -> None:
+        """Let the held calls go on."""
+        with self._lock:
+            held, self._held = self._held, []
+        for identity, event, replaces in held:
+            self.last_event_at = time.monotonic()
+            if replaces:
+                self.replaced[event.path] = self.last_event_at
+            self._answer(identity)
+
+    def close(self) -> None:
+        """No more answers; the program has ended."""
+        os.write(self._stop_write, b"x")
+        self._thread.join()
+        os.close(self._stop_read)
+        os.close(self._stop_write)
+
+    def _work(self) -> None:
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(self._stop_read, select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            if self._stop_read in ready or not ready.get(self._listener, 0) & select.POLLIN:
+                return
+            buffer = syscalls.receive_buffer()
+            try:
+                fcntl.ioctl(self._listener, syscalls.RECEIVE, buffer)
+            except OSError as error:
+                if error.errno in (errno.EINTR, errno.ENOENT, errno.EAGAIN):
+                    continue  # the caller was killed or took a signal meanwhile; it will ask again if it lives
+                return
+            self._handle(syscalls.parse(buffer))
+
+    def _handle(self, call: syscalls.Call) -> None:
+        try:
+            verdict = self._look(call)
+        except (OSError, ValueError, struct.error):  # it died under our eyes
+            verdict = 0
+        if verdict is None:
+            return
+        self._answer(call.id, verdict)
+        if self._then is not None:
+            then, self._then = self._then, None
+            then()
+
+    def _answer(self, identity: int, error: int = 0) -> None:
+        try:
+            fcntl.ioctl(self._listener, syscalls.SEND, syscalls.answer(identity, error=error))
+        except OSError:
+            pass  # the caller is gone
+
+    def _look(self, call: syscalls.Call) -> int | None:
+        """The error number to answer with, 0 to go on, None to hold."""
+        path, truncates = _target(call)
+        if path is None or not path.startswith("/"):
+            return 0  # a pipe, a socket, a name that cannot be read: not a file of its own
+        is_write = syscalls.descriptor_of(call) is not None
+        real = path if is_write else os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        if not is_write and not self._allows(real):
+            self.refused.append(real)
+            return errno.EROFS
+        relative = self._relative(real)
+        if relative is None:
+            return 0
+        if not is_write:
+            self._before_write(real)
+        point = self._point(call, real, truncates)
+        if point is None:
+            return 0
+        now = time.monotonic()
+        name = family(relative)
+        self.counts[name, point] += 1
+        event = Event(point, name, relative, now - self._begun, self.counts[name, point])
+        self.last_event = event
+        self.last_event_at = now
+        if self.first_event_seconds is None:
+            self.first_event_seconds = event.at_seconds
+        reaction = self._react(event)
+        self._then = reaction.then
+        if reaction.hold:
+            with self._lock:
+                self._held.append((call.id, event, truncates or point is Point.RENAME))
+            return None
+        if truncates or point is Point.RENAME:
+            self.replaced[relative] = time.monotonic()
+        return 0
+
+    def _relative(self, path: str) -> str | None:
+        if not path.startswith(self._root + "/"):
+            return None
+        relative = path[len(self._root) + 1 :]
+        return None if any(part in _NOT_ITS_WORK for part in relative.split("/")) else relative
+
+    def _point(self, call: syscalls.Call, path: str, truncates: bool) -> Point | None:
+        if call.name.startswith(("rename", "link")):
+            return Point.RENAME
+        if syscalls.descriptor_of(call) is None:
+            if truncates or not os.path.lexists(path):
+                self._empty.add(path)
+                self._emptied.add(path)
+                return Point.OPEN
+            self._emptied.discard(path)
+            return None  # opened to append or to change in place: what matters is the write
+        if call.name.startswith("dup"):
+            return Point.FIRST_WRITE if path in self._empty else None  # a shell about to redirect
+        if path in self._empty:
+            self._empty.discard(path)
+            return Point.FIRST_WRITE
+        return Point.LATER_WRITE if path in self._emptied else Point.WRITE
+
+
+def _target(call: syscalls.Call) -> tuple[str | None, bool]:
+    """The file that a call is about to change, and whether it empties it."""
+    arguments = call.arguments
+    descriptor = syscalls.descriptor_of(call)
+    if descriptor is not None:
+        return _link(f"/proc/{call.pid}/fd/{descriptor}"), False
+    match call.name:
+        case "open":
+            return _path(call.pid, None, arguments[0]), bool(arguments[1] & os.O_TRUNC)
+        case "openat":
+            return _path(call.pid, arguments[0], arguments[1]), bool(arguments[2] & os.O_TRUNC)
+        case "openat2":
+            flags = struct.unpack("=Q", _memory(call.pid, arguments[2], 8))[0]
+            if not flags & syscalls.O_WRITING:
+                return None, False
+            return _path(call.pid, arguments[0], arguments[1]), bool(flags & os.O_TRUNC)
+        case "creat" | "truncate":
+            return _path(call.pid, None, arguments[0]), True
+        case "rename" | "link":
+            return _path(call.pid, None, arguments[1]), False
+        case "renameat" | "renameat2" | "linkat":
+            return _path(call.pid, arguments[2], arguments[3]), False
+    return None, False
+
+
+def _path(pid: int, directory: int | None, address: int) -> str | None:
+    name = os.fsdecode(_memory(pid, address, _PATH_BYTES).split(b"\0", 1)[0])
+    if name.startswith("/") or not name:
+        return name or None
+    base = None
+    if directory is None or directory & 0xFFFFFFFF == _AT_FDCWD:
+        base = _link(f"/proc/{pid}/cwd")
+    else:
+        base = _link(f"/proc/{pid}/fd/{directory & 0xFFFFFFFF}")
+    return None if base is None else os.path.normpath(os.path.join(base, name))
+
+
+def _memory(pid: int, address: int, size: int) -> bytes:
+    """Up to the end of the page after the address at least: a name may end where readable memory ends."""
+    descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+    try:
+        try:
+            return os.pread(descriptor, size, address)
+        except OSError:
+            return os.pread(descriptor, 4096 - address % 4096, address)
+    finally:
+        os.close(descriptor)
+
+
+def _link(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None

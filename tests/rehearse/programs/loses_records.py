@@ -1,0 +1,36 @@
+"""Wrong: the checkpoint says that a step is done before its record is written."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+STEPS = int(os.environ.get("STEPS", "25"))
+PAUSE = 0.03
+
+state = {"step": 0, "sum": 0}
+if os.path.exists("state.json"):
+    with open("state.json") as file:
+        state = json.load(file)
+
+
+def save():
+    with open("state.json.tmp", "w") as file:
+        json.dump(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace("state.json.tmp", "state.json")
+
+
+while state["step"] < STEPS:
+    time.sleep(PAUSE)
+    state["sum"] = state["sum"] * 31 % 1000003 + state["step"]
+    state["step"] += 1
+    save()
+    with open("out.jsonl", "a") as file:
+        file.write(json.dumps({"id": state["step"], "value": state["sum"]}) + "\n")
+    if told:
+        sys.exit(75)

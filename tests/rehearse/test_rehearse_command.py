@@ -1,0 +1,261 @@
+"""The command as a person and a CI job meet it: output, exit codes, refusals, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from zoo import PROGRAMS
+
+SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A directory with the programs, and a place for copies of its own."""
+    work = tmp_path / "work"
+    shutil.copytree(PROGRAMS, work)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    yield work
+    assert list(copies.iterdir()) == [], "something was left behind"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "holdfast", "rehearse", *arguments]
+
+
+def run(home: Path, *arguments: str, timeout: float = 200.0) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TMPDIR": str(home.parent / "copies")}
+    return subprocess.run(
+        command(*arguments), cwd=home, env=environment, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def codes(ended: subprocess.CompletedProcess[str]) -> set[str]:
+    return {reason["code"] for reason in json.loads(ended.stdout)["reasons"]}
+
+
+def program(name: str) -> tuple[str, ...]:
+    return ("--", sys.executable, f"{name}.py")
+
+
+def test_a_program_that_survives(home: Path) -> None:
+    before = sorted(path.name for path in home.iterdir())
+    ended = run(home, *SMALL, "--compare", "result.txt", "--output", "json", *program("right_by_hand"))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    told = json.loads(ended.stdout)
+    assert told["verdict"] == "survives"
+    assert told["reasons"] == []
+    assert told["trials"] == 3
+    assert told["kills"] == len([row for row in told["attempts"] if row["kill"] is not None]) >= 3
+    assert {row["exit_code"] for row in told["attempts"]} <= {0, 75, 137}
+    assert told["measures"]["safe_seconds_max"] < 5.0
+    assert sorted(path.name for path in home.iterdir()) == before, "the directory itself is not touched"
+
+
+def test_a_reason_can_be_seen_again(home: Path) -> None:
+    ended = run(home, *SMALL, "--compare", "result.txt", "--seed", "4", "--json", *program("torn_checkpoint"))
+    assert ended.returncode == 1, ended.stderr
+    (reason,) = json.loads(ended.stdout)["reasons"]
+    assert reason["code"] == "resume-crash"
+    assert reason["seed"] == 4
+    assert reason["kill"] in reason["kills"]
+    assert "JSONDecodeError" in reason["detail"]
+    words = reason["reproduce"].split()
+    assert words[:2] == ["holdfast", "rehearse"]
+    assert ["--only-kill", ",".join(map(str, reason["kills"]))] == words[4:6]
+    again = run(home, *words[2 : words.index("--")], "--json", *program("torn_checkpoint"))
+    told = json.loads(again.stdout)
+    assert [row["code"] for row in told["reasons"]] == ["resume-crash"]
+    assert told["trials"] == 1
+    assert {row["kill"] for row in told["attempts"]} - {None} == set(reason["kills"])
+
+
+def test_text_page_and_junit(home: Path) -> None:
+    files = ("--html", "../page.html", "--junit", "../junit.xml")
+    ended = run(home, *SMALL, "--compare", "result.txt", *files, *program("exits_zero"))
+    assert ended.returncode == 1
+    assert "exit-zero-unfinished: left with 0 before the work was done" in ended.stdout
+    assert "again: holdfast rehearse --seed 0 --only-kill" in ended.stdout
+    page = (home.parent / "page.html").read_text()
+    assert "exit-zero-unfinished" in page
+    assert page.count('class="row"') == 3
+    suite = ElementTree.parse(home.parent / "junit.xml").getroot()
+    assert suite.get("tests") == "3"
+    failures = suite.findall("testcase/failure")
+    assert len(failures) == int(suite.get("failures") or 0) >= 1
+    assert {failure.get("type") for failure in failures} == {"exit-zero-unfinished"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "there is no command to rehearse"),
+        (("--kills", "0", "--", "true"), "--kills 0 is too small"),
+        (("--kinds", "meteor", "--", "true"), "--kinds meteor is not known"),
+        (("--records", "out.jsonl", "--", "true"), "--records and --key belong together"),
+        (("--grace", "nan", "--", "true"), "is no length"),
+        (("--ephemeral", "/tmp", "--", "true"), "--ephemeral /tmp is not an empty directory"),
+        (("--ephemeral", "../x", "--", "true"), "--ephemeral ../x leads out of the directory"),
+        (("--", "/no/such/program"), "cannot start '/no/such/program': No such file or directory"),
+        (("--", "false"), "without any interruption the command leaves with 1"),
+        (("--compare", "nothing", "--", "true"), "matches nothing that the uninterrupted run has left"),
+        (("--compare", "../x", "--", "true"), "leads out of the directory"),
+        (("--", "python", "train.py", "gs://bucket/run"), "every trial would write to gs://bucket/run"),
+        (("--only-kill", "99", "--", "true"), "--only-kill 99 is not one of the kills 1 to 27"),
+        (("--records", "hangs_on_resume.py", "--key", "id", "--", "true"), "--records hangs_on_resume.py: line 1"),
+        (("--check", "exit 3", "--", "true"), "the uninterrupted run does not pass itself"),
+    ],
+)
+def test_bad_input_is_one_sentence(home: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    ended = run(home, *arguments)
+    assert ended.returncode == 2, ended
+    assert sentence in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert ended.stdout == ""
+
+
+def test_a_result_that_differs_by_itself_is_no_proof(home: Path) -> None:
+    ended = run(home, *SMALL, "--compare", "result.json", *program("time_stamps"))
+    assert ended.returncode == 2
+    assert "result.json differs first at byte" in ended.stderr
+    assert "between two uninterrupted runs" in ended.stderr
+    check = """python3 -c 'import json; assert json.load(open("result.json"))["sum"] > 0'"""
+    ended = run(home, *SMALL, "--check", check, *program("time_stamps"))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_write_outside_is_refused_and_does_not_happen(home: Path) -> None:
+    outside = home.parent / "outside.txt"
+    ended = run(home, *SMALL, *program("outside"), str(outside))
+    assert ended.returncode == 2
+    assert f"the program writes outside its directory, to {outside}" in ended.stderr
+    assert not outside.exists()
+
+
+def test_with_a_place_per_trial_it_is_allowed(home: Path) -> None:
+    ended = run(home, *SMALL, "--json", *program("outside"), str(home.parent / "outside-{trial}.txt"))
+    assert ended.returncode == 0, ended.stderr
+    assert len(list(home.parent.glob("outside-*.txt"))) >= 2 + 3
+    ended = run(home, *SMALL, "--writable", str(home.parent), *program("outside"), str(home.parent / "shared.txt"))
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("after_seconds", [0.0, 3.0])
+def test_interrupted_itself_it_leaves_nothing(home: Path, number: signal.Signals, after_seconds: float) -> None:
+    environment = {**os.environ, "TMPDIR": str(home.parent / "copies"), "MARK": str(home)}
+    rehearsal = subprocess.Popen(
+        command("--trials", "50", "--parallel", "4", *program("leaves_children")),
+        cwd=home, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not list((home.parent / "copies").iterdir()) and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(after_seconds)
+    rehearsal.send_signal(number)
+    out, err = rehearsal.communicate(timeout=60)
+    assert rehearsal.returncode == 128 + number, err
+    assert out == ""
+    assert processes_with(f"MARK={home}") == []
+
+
+def processes_with(variable: str) -> list[int]:
+    """Everything that was started with this in its environment and still runs."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if variable.encode() in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                    found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize("name", ["right_by_hand", "torn_checkpoint", "exits_zero"])
+def test_without_a_namespace_the_verdict_is_the_same(home: Path, name: str) -> None:
+    codes = {"right_by_hand": [], "torn_checkpoint": ["resume-crash"], "exits_zero": ["exit-zero-unfinished"]}
+    ended = run(home, *SMALL, "--no-namespace", "--compare", "result.txt", "--json", *program(name))
+    told = json.loads(ended.stdout)
+    assert [reason["code"] for reason in told["reasons"]] == codes[name], told["reasons"]
+    assert told["pid_namespace"] is False
+
+
+def test_a_wrapper_hides_the_signal_without_a_namespace_too(home: Path) -> None:
+    line = f"STEPS=60 {sys.executable} right_by_hand.py; echo done"
+    options = ("--trials", "2", "--kills", "1", "--grace", "0.4", "--no-namespace", "--kinds", "term")
+    ended = run(home, *options, "--compare", "result.txt", "--json", "--", "sh", "-c", line)
+    assert [reason["code"] for reason in json.loads(ended.stdout)["reasons"]] == ["grace-overrun"], ended
+
+
+def test_as_an_ordinary_user(as_nobody) -> None:
+    for name in ("right_by_hand.py", "torn_checkpoint.py"):
+        shutil.copy(PROGRAMS / name, as_nobody.folder)
+    for name, codes in (("right_by_hand", []), ("torn_checkpoint", ["resume-crash"])):
+        ended = as_nobody(
+            "-m", "holdfast", "rehearse", *SMALL, "--compare", "result.txt", "--json",
+            "--", as_nobody.python, f"{name}.py",
+        )  # fmt: skip
+        told = json.loads(ended.stdout)
+        assert [reason["code"] for reason in told["reasons"]] == codes, told
+        assert told["watched"] == "system calls"
+    ended = as_nobody(
+        "-m", "holdfast", "rehearse", *SMALL, "--no-namespace", "--compare", "result.txt", "--json",
+        "--", as_nobody.python, "torn_checkpoint.py",
+    )  # fmt: skip
+    told = json.loads(ended.stdout)
+    assert [reason["code"] for reason in told["reasons"]] == ["resume-crash"], told
+    assert (told["pid_namespace"], told["watched"]) == (False, "system calls")
+
+
+def test_an_absolute_ephemeral_directory(home: Path) -> None:
+    scratch = home.parent / "scratch"
+    text = f"""
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+os.makedirs({str(scratch)!r}, exist_ok=True)
+assert os.listdir({str(scratch)!r}) == []
+open({str(scratch / "here")!r}, "w").close()
+time.sleep(0.1)
+open("out", "w").close()
+"""
+    options = ("--trials", "2", "--compare", "out", "--ephemeral", str(scratch), "--json")
+    ended = run(home, *options, "--", sys.executable, "-c", text)
+    assert codes(ended) <= {"no-progress"}, ended.stdout  # it keeps nothing, and an assertion would be a crash
+    assert list(scratch.iterdir()) == []
+
+
+def test_large_files_are_shared_until_they_are_written(home: Path) -> None:
+    data = home / "data.bin"
+    data.write_bytes(b"a" * (3 << 20))
+    text = "import os; f = open('data.bin', 'r+b'); f.write(b'changed'); f.close(); os.stat('data.bin').st_size"
+    ended = run(home, *SMALL, "--compare", "data.bin", "--", sys.executable, "-c", text)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert data.read_bytes()[:7] == b"a" * 7, "the original is as it was"
+
+
+def test_the_pod_has_another_name_each_time_and_its_scratch_space_is_empty(home: Path) -> None:
+    text = """
+import os, socket, tempfile, time
+assert os.listdir(tempfile.gettempdir()) == []
+open(os.path.join(tempfile.gettempdir(), "x"), "w").close()
+open("names", "a").write(os.environ["HOSTNAME"] + chr(10))
+time.sleep(0.3)
+names = open("names").read().split()
+assert len(names) == len(set(names)), names
+"""
+    ended = run(home, "--trials", "2", "--kinds", "kill", "--json", "--", sys.executable, "-c", text)
+    assert codes(ended) <= {"no-progress"}, ended.stdout
+    assert json.loads(ended.stdout)["kills"] >= 2

@@ -1,0 +1,93 @@
+"""A seed is enough to know every interruption, and every dangerous point is reached."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.rehearse.plan import DEFAULT_KINDS, AtEvent, AtResume, AtTime, Kind, Point, Profile, TrialPlan
+from holdfast.rehearse.schedule import schedule
+
+EVENTS = {
+    ("state.tmp", Point.OPEN): 10,
+    ("state.tmp", Point.FIRST_WRITE): 10,
+    ("state", Point.RENAME): 10,
+    ("log", Point.WRITE): 50,
+    ("result", Point.FIRST_WRITE): 1,
+}
+PROFILE = Profile(seconds=4.0, first_write_seconds=0.3, handler_seconds=0.1, events=EVENTS)
+
+
+def make(**options: object) -> list[TrialPlan]:
+    asked = {"kinds": DEFAULT_KINDS, "kills": 3, "trials": 9, "seed": 0, **options}
+    return schedule(asked.pop("profile", PROFILE), **asked)
+
+
+@given(
+    seed=st.integers(0, 10**9),
+    kills=st.integers(1, 6),
+    trials=st.integers(1, 30),
+    kinds=st.lists(st.sampled_from(list(Kind)), min_size=1, unique=True),
+    with_events=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_schedule_is_whole_and_repeatable(
+    seed: int, kills: int, trials: int, kinds: list[Kind], with_events: bool
+) -> None:
+    profile = PROFILE if with_events else PROFILE._replace(events={})
+    plans = make(profile=profile, seed=seed, kills=kills, trials=trials, kinds=kinds)
+    assert plans == make(profile=profile, seed=seed, kills=kills, trials=trials, kinds=kinds)
+    numbers = [kill.number for plan in plans for kill in plan.kills]
+    assert numbers == list(range(1, trials * kills + 1))
+    allowed = {*kinds, Kind.KILL} if Kind.KILL_DURING_RESUME in kinds else set(kinds)
+    for plan in plans:
+        assert {kill.kind for kill in plan.kills} <= allowed
+        assert plan.kills[0].kind is not Kind.KILL_DURING_RESUME, "there is nothing to resume yet"
+        for kill in plan.kills:
+            if isinstance(kill.moment, AtEvent):
+                assert 1 <= kill.moment.nth <= profile.events[kill.moment[:2]]
+            else:
+                assert 0.0 < kill.moment.fraction <= 1.0
+
+
+def test_seeds_differ() -> None:
+    assert make(seed=1) != make(seed=2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_default_reaches_every_dangerous_point_with_a_kill(seed: int) -> None:
+    first = [plan.kills[0] for plan in make(seed=seed)]
+    aimed = {kill.moment[:2] for kill in first if kill.kind is Kind.KILL and isinstance(kill.moment, AtEvent)}
+    assert aimed >= {("state.tmp", Point.FIRST_WRITE), ("state", Point.RENAME), ("log", Point.WRITE)}
+    assert ("result", Point.FIRST_WRITE) in {
+        kill.moment[:2] for plan in make(seed=seed) for kill in plan.kills if isinstance(kill.moment, AtEvent)
+    }
+    late = [kill for kill in first if isinstance(kill.moment, AtTime)]
+    assert {kill.kind for kill in late} >= {Kind.TERM, Kind.KILL}
+    assert all(kill.moment.fraction > 0.5 for kill in late), "starting over has to show"
+
+
+def test_a_kill_during_resume_follows_a_kill() -> None:
+    plans = make(kinds=[Kind.KILL_DURING_RESUME], kills=2, trials=4)
+    for plan in plans:
+        assert [kill.kind for kill in plan.kills] == [Kind.KILL, Kind.KILL_DURING_RESUME]
+        assert isinstance(plan.kills[1].moment, AtResume)
+
+
+def test_two_writers_meet_where_files_are_replaced() -> None:
+    plans = make(kinds=[Kind.FREEZE], trials=12)
+    points = Counter(plan.kills[0].moment[1] for plan in plans if isinstance(plan.kills[0].moment, AtEvent))
+    assert points[Point.RENAME] >= 1
+    assert points[Point.OPEN] >= 1
+
+
+def test_earlier_and_only() -> None:
+    (plan,) = make(trials=1)
+    sooner = plan.earlier(0.5)
+    assert [kill.number for kill in sooner.kills] == [1, 2, 3]
+    assert sooner.kills[0].moment.fraction == pytest.approx(plan.kills[0].moment.fraction / 2)
+    assert [kill.number for kill in plan.only(frozenset({2})).kills] == [2]
+    assert "term at" in str(plan.kills[0])

@@ -1,0 +1,189 @@
+"""From facts to codes, without a process: what counts, what does not, and what a slow machine must not change."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.rehearse.compare import Difference
+from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
+from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, TrialPlan
+from holdfast.rehearse.shrink import shrink
+from holdfast.rehearse.verdict import Reason, is_suspicious, judge, reproduce
+
+BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
+KILL = Kill(1, Kind.KILL, AtTime(0.7))
+TERM = Kill(2, Kind.TERM, AtTime(0.7))
+
+
+def attempt(number: int, seconds: float, code: int = 0, kill: Kill | None = None, **more: object) -> AttemptFact:
+    fields = {"ran_seconds": seconds, "delivered": kill is not None, "write_calls": int(10 * seconds), **more}
+    return AttemptFact(number, 0.0, seconds, code=code, kill=kill, **fields)
+
+
+def trial(*attempts: AttemptFact, finished: bool = True, **more: object) -> TrialFact:
+    kills = tuple(fact.kill for fact in attempts if fact.kill is not None)
+    return TrialFact(TrialPlan(1, kills), attempts, 20.0, finished, **more)
+
+
+def codes(fact: TrialFact, baseline: BaselineFact = BASELINE) -> list[str]:
+    return [reason.code for reason in judge(baseline, fact)]
+
+
+def test_resuming_is_surviving() -> None:
+    assert codes(trial(attempt(1, 7.0, 137, KILL), attempt(2, 4.0))) == []
+    assert codes(trial(attempt(1, 7.0, 75, TERM), attempt(2, 3.0))) == []
+
+
+def test_starting_over_is_no_progress() -> None:
+    assert codes(trial(attempt(1, 7.0, 137, KILL), attempt(2, 10.0))) == ["no-progress"]
+
+
+def test_starting_over_after_little_work_is_fine() -> None:
+    assert codes(trial(attempt(1, 3.0, 137, KILL), attempt(2, 10.0))) == []
+
+
+def test_a_slow_machine_is_not_lost_work() -> None:
+    slow = attempt(2, 12.0, write_calls=40)  # it had 40 of 100 writes left, and took its time
+    assert codes(trial(attempt(1, 7.0, 137, KILL), slow)) == []
+    startup = attempt(1, 7.0, 137, KILL, write_calls=2)  # most of its seven seconds went into getting ready
+    assert codes(trial(startup, attempt(2, 10.0))) == []
+
+
+def test_without_writes_the_clock_decides() -> None:
+    silent = BASELINE._replace(write_calls=1, steady_writes=False)
+    first = attempt(1, 7.0, 137, KILL, write_calls=0)
+    assert codes(trial(first, attempt(2, 9.5, write_calls=1)), silent) == ["no-progress"]
+    assert codes(trial(first, attempt(2, 8.5, write_calls=1)), silent) == []
+
+
+def test_files_tell_more_than_calls() -> None:
+    wrapped = BASELINE._replace(write_calls=12, opens=12, steady_writes=False, steady_opens=True)
+    first = attempt(1, 7.0, 137, KILL, write_calls=11, opens=8)  # most of the calls are the wrapper's own
+    assert codes(trial(first, attempt(2, 16.0, write_calls=12, opens=4)), wrapped) == []
+    assert codes(trial(first, attempt(2, 10.0, write_calls=12, opens=12)), wrapped) == ["no-progress"]
+    assert codes(trial(first._replace(opens=1), attempt(2, 10.0, write_calls=12, opens=12)), wrapped) == []
+
+
+def test_one_family_that_was_not_written_again_is_progress() -> None:
+    key, other = ("state", Point.RENAME), ("bucket/#", Point.OPEN)
+    kept = BASELINE._replace(families={key: 10, other: 4})
+    first = attempt(1, 7.0, 137, KILL)
+    assert codes(trial(first, attempt(2, 10.0, families={key: 4, other: 9})), kept) == []
+    assert codes(trial(first, attempt(2, 10.0, families={key: 10, other: 9})), kept) == ["no-progress"]
+
+
+def test_small_gains_between_kills_are_worth_a_second_look() -> None:
+    steady = BASELINE._replace(opens=10, steady_opens=True)
+    lost = trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 1.0, 75, TERM, opens=2), attempt(3, 8.0, opens=8))
+    assert codes(lost, steady) == []
+    assert is_suspicious(steady, lost)
+    kept = trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 1.0, 75, TERM, opens=2), attempt(3, 3.0, opens=3))
+    assert not is_suspicious(steady, kept)
+    assert not is_suspicious(steady, trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 9.0, opens=9)))
+
+
+def test_a_busy_program_is_judged_by_its_own_time() -> None:
+    busy = BASELINE._replace(write_calls=0, steady_writes=False, cpu_seconds=9.0)
+    first = attempt(1, 7.0, 137, KILL, write_calls=0, cpu_seconds=6.0)
+    assert codes(trial(first, attempt(2, 11.0, write_calls=0, cpu_seconds=3.0)), busy) == []
+    assert codes(trial(first, attempt(2, 8.0, write_calls=0, cpu_seconds=8.9)), busy) == ["no-progress"]
+
+
+def test_a_program_of_half_a_second_has_nothing_to_keep() -> None:
+    short = BASELINE._replace(seconds=0.3, write_calls=1)
+    assert codes(trial(attempt(1, 0.25, 137, KILL), attempt(2, 0.3)), short) == []
+
+
+def test_needing_sigkill_is_an_overrun() -> None:
+    fact = trial(attempt(1, 9.0, 137, TERM, overran=True, noticed=False), attempt(2, 4.0))
+    (reason,) = judge(BASELINE, fact)
+    assert reason.code == "grace-overrun"
+    assert reason.kills == (TERM,)
+    assert "neither handles nor waits for SIGTERM" in reason.detail
+
+
+def test_a_zombie_that_outlives_its_grace_is_not_to_blame() -> None:
+    frozen = Kill(3, Kind.FREEZE, AtTime(0.5))
+    assert codes(trial(attempt(1, 9.0, 137, frozen, overran=True), attempt(2, 4.0))) == []
+
+
+def test_zero_before_the_end() -> None:
+    missing = (Difference("result-differs", "out", "is missing"),)
+    fact = trial(attempt(1, 7.0, 0, TERM), finished=False, unfinished_zero=missing)
+    (reason,) = judge(BASELINE, fact)
+    assert reason.code == "exit-zero-unfinished"
+    assert "out is missing" in reason.detail
+
+
+@pytest.mark.parametrize("code", ["result-differs", "duplicate-records", "missing-records"])
+def test_results_keep_their_code(code: str) -> None:
+    difference = (Difference(code, "out", "differs"),)
+    assert codes(trial(attempt(1, 7.0, 137, KILL), attempt(2, 4.0), differences=difference)) == [code]
+
+
+def test_with_two_writers_the_old_one_is_named() -> None:
+    freeze = Kill(3, Kind.FREEZE, AtTime(0.5))
+    pair = (attempt(1, 9.0, 0, freeze), attempt(2, 4.0))
+    difference = (Difference("duplicate-records", "out", "2 too many"),)
+    assert codes(trial(*pair, differences=difference, wrote_after_replaced=True)) == ["stale-writer"]
+    assert codes(trial(*pair, differences=difference)) == ["duplicate-records"], "the old one wrote nothing more"
+    assert codes(trial(*pair, overwrote=("state",))) == ["stale-writer"]
+    assert codes(trial(attempt(1, 7.0, 137, KILL), attempt(2, 4.0), overwrote=("state",))) == []
+
+
+def test_giving_up() -> None:
+    crash = trial(attempt(1, 7.0, 137, KILL), attempt(2, 0.1, 1), finished=False, gave_up="left with 1: boom")
+    assert codes(crash) == ["resume-crash"]
+    hang = trial(attempt(1, 7.0, 137, KILL), attempt(2, 80.0, 137, timed_out=True), finished=False, gave_up="80 s")
+    assert codes(hang) == ["no-progress"]
+    loop = trial(attempt(1, 7.0, 137, KILL), attempt(2, 1.0, 75), finished=False, gave_up="5 times")
+    assert codes(loop) == ["no-progress"]
+
+
+def test_how_to_see_it_again() -> None:
+    reason = Reason("resume-crash", (KILL, TERM), 1, "")
+    line = reproduce(reason, seed=7, options=["--grace", "2"], command=["python", "a b.py"])
+    assert line == "holdfast rehearse --seed 7 --only-kill 1,2 --grace 2 -- python 'a b.py'"
+
+
+PLAN = TrialPlan(
+    4, (Kill(10, Kind.KILL, AtTime(0.7)), Kill(11, Kind.TERM, AtTime(0.1)), Kill(12, Kind.KILL, AtTime(0.1)))
+)
+
+
+class Runs:
+    """Trials in which these kills together show this code."""
+
+    def __init__(self, code: str, *needed: int) -> None:
+        self.code, self.needed, self.asked = code, set(needed), []
+
+    def __call__(self, plan: TrialPlan, label: str) -> list[Reason]:
+        numbers = [kill.number for kill in plan.kills]
+        self.asked.append(numbers)
+        return [Reason(self.code, plan.kills, 4, "")] if self.needed <= set(numbers) else []
+
+
+@pytest.mark.parametrize("needed", [(10,), (12,), (10, 12), (10, 11, 12)])
+def test_the_smallest_schedule_is_found(needed: tuple[int, ...]) -> None:
+    reason = Reason("resume-crash", PLAN.kills, 4, "")
+    runs = Runs("resume-crash", *needed)
+    (found,) = shrink(reason, PLAN, runs)
+    assert tuple(kill.number for kill in found.kills) == needed
+    assert [10, 11, 12] not in runs.asked, "what is known need not be run again"
+
+
+def test_a_reason_by_the_clock_has_to_show_again() -> None:
+    reason = Reason("no-progress", PLAN.kills, 4, "")
+    assert shrink(reason, PLAN, Runs("no-progress", 99)) == []
+    (found,) = shrink(reason, PLAN, Runs("no-progress", 10, 11, 12))
+    assert found.numbers == "10,11,12"
+    alone = Reason("no-progress", PLAN.kills[:1], 4, "")
+    assert shrink(alone, PLAN, Runs("no-progress", 99)) == []
+
+
+def test_zero_in_a_later_attempt_may_have_another_cause() -> None:
+    reason = Reason("exit-zero-unfinished", PLAN.kills[1:2], 4, "")
+    (found,) = shrink(reason, PLAN, Runs("result-differs", 10))
+    assert found.code == "result-differs"
+    (found,) = shrink(reason, PLAN, Runs("exit-zero-unfinished", 11))
+    assert found.numbers == "11"

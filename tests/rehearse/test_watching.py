@@ -1,0 +1,228 @@
+"""Programs are seen at the very call, held there, and fenced; copies cost little and never touch the original."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from zoo import PROGRAMS, PYTHON, RESULT
+
+from holdfast.errors import UsageError
+from holdfast.rehearse import confine, copies
+from holdfast.rehearse.attempt import Attempt, Surroundings
+from holdfast.rehearse.plan import AtEvent, Kill, Kind, Point, Profile
+from holdfast.rehearse.rehearsal import Options, rehearse
+from holdfast.rehearse.watching import Watcher, family
+from holdfast.runtime.namespace import disposition
+
+PROFILE = Profile(seconds=1.0, first_write_seconds=0.1, handler_seconds=None, events={})
+
+WRITES = """
+import os, time
+time.sleep(0.05)
+for number in range(3):
+    with open(f"state-{number}.tmp", "w") as file:
+        file.write("first")
+        file.flush()
+        file.write("second")
+    os.replace(f"state-{number}.tmp", "state")
+    with open("log", "a") as file:
+        file.write("line\\n")
+"""
+
+
+def begin(tmp_path: Path, command: list[str], kill: Kill | None = None, *, learn: bool = True) -> Attempt:
+    work = tmp_path / "work"
+    work.mkdir(exist_ok=True)
+    own = os.path.realpath(tmp_path)
+    around = Surroundings(
+        command=command,
+        folder=str(tmp_path),
+        environment=dict(os.environ),
+        grace_seconds=5.0,
+        limit_seconds=60.0,
+        allows=lambda path: confine.Fence(command).allows(path, own),
+    )
+    attempt = Attempt(1, around, kill, PROFILE, learn=learn)
+    if not isinstance(attempt.watcher, Watcher):
+        attempt.close()
+        pytest.skip(f"system calls cannot be watched: {attempt.program.unwatched}")
+    return attempt
+
+
+def finish(attempt: Attempt) -> object:
+    while not attempt.tick():
+        pass
+    return attempt.close()
+
+
+def test_every_point_is_counted(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, [sys.executable, "-c", WRITES])
+    assert finish(attempt).code == 0
+    assert dict(attempt.watcher.counts) == {
+        ("state-#.tmp", Point.OPEN): 3,
+        ("state-#.tmp", Point.FIRST_WRITE): 3,
+        ("state-#.tmp", Point.LATER_WRITE): 3,
+        ("state", Point.RENAME): 3,
+        ("log", Point.OPEN): 1,
+        ("log", Point.FIRST_WRITE): 1,
+        ("log", Point.WRITE): 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "nth", "left"),
+    [
+        ("state-#.tmp", Point.OPEN, 2, {"state": "firstsecond", "log": "line\n"}),
+        ("state-#.tmp", Point.FIRST_WRITE, 2, {"state": "firstsecond", "log": "line\n", "state-1.tmp": ""}),
+        ("state-#.tmp", Point.LATER_WRITE, 2, {"state": "firstsecond", "log": "line\n", "state-1.tmp": "first"}),
+        ("state", Point.RENAME, 1, {"state-0.tmp": "firstsecond"}),
+        ("log", Point.WRITE, 2, {"state": "firstsecond", "log": "line\nline\n"}),
+    ],
+)
+def test_a_kill_comes_exactly_there(tmp_path: Path, name: str, point: Point, nth: int, left: dict[str, str]) -> None:
+    attempt = begin(tmp_path, [sys.executable, "-c", WRITES], Kill(1, Kind.KILL, AtEvent(name, point, nth)))
+    fact = finish(attempt)
+    assert (fact.code, fact.delivered) == (137, True)
+    assert {path.name: path.read_text() for path in (tmp_path / "work").iterdir()} == left
+
+
+def test_a_shell_is_killed_between_emptying_and_writing(tmp_path: Path) -> None:
+    kill = Kill(1, Kind.KILL, AtEvent("state", Point.FIRST_WRITE, 1))
+    fact = finish(begin(tmp_path, ["bash", "-c", "sleep 0.05; echo one > state; echo two > other"], kill))
+    assert fact.code == 137
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["state"]
+    assert (tmp_path / "work" / "state").read_text() == ""
+
+
+def test_a_frozen_program_stands_before_its_call_until_it_is_thawed(tmp_path: Path) -> None:
+    kill = Kill(1, Kind.FREEZE, AtEvent("state", Point.RENAME, 2))
+    attempt = begin(tmp_path, [sys.executable, "-c", WRITES], kill)
+    while not attempt.fired:
+        attempt.tick()
+    for _ in range(10):
+        attempt.tick()
+    assert (tmp_path / "work" / "state-1.tmp").exists()
+    assert attempt.held_path == "state"
+    attempt.thaw()
+    while not attempt.tick(alone=False):
+        pass
+    assert attempt.close().code == 0
+    assert not (tmp_path / "work" / "state-1.tmp").exists()
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="no perl here")
+def test_a_signal_never_breaks_off_a_call(tmp_path: Path) -> None:
+    text = """
+$SIG{TERM} = sub { $n++ };
+for (1 .. 300) { open my $f, '>', "a" or die "open: $!"; close $f; rename "a", "b" or die "rename: $!" }
+print "signals: $n\\n";
+"""
+    attempt = begin(tmp_path, ["perl", "-e", text])
+    for _ in range(40):
+        if attempt.program.poll() is not None:
+            break
+        if disposition(attempt.program.pid, signal.SIGTERM) == "handler":
+            attempt._send_term()
+        time.sleep(0.003)
+    fact = finish(attempt)
+    assert fact.code == 0, fact.last_words
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("ckpt-00012.json", "ckpt-#.json"),
+        ("out/tmpab12cd_x/part", "out/tmp*/part"),
+        ("f0e1d2c3b4a59687.bin", "*.bin"),
+        ("3fa85f64-5717-4562-b3fc-2c963f66afa6", "*"),
+        ("tmpfile", "tmpfile"),
+        ("model.pt", "model.pt"),
+    ],
+)
+def test_families(name: str, known: str) -> None:
+    assert family(name) == known
+
+
+@pytest.mark.parametrize("name", ["right_by_hand", "writes_at_the_end", "forgets_rng"])
+def test_polling_is_enough_for_a_verdict(name: str) -> None:
+    codes = {"right_by_hand": set(), "writes_at_the_end": {"no-progress"}, "forgets_rng": {"result-differs"}}
+    options = Options([PYTHON, f"{name}.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
+    result = rehearse(options)
+    assert {reason.code for reason in result.reasons} == codes[name], result.reasons
+    assert result.watched == "polling"
+
+
+def test_a_copy_is_whole_and_its_own(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep" / "er").mkdir(parents=True)
+    (source / "deep" / "er" / "file").write_text("x")
+    (source / "empty").mkdir()
+    (source / "big").write_bytes(bytes(copies.LINK_FROM_BYTES))
+    (source / "run.sh").write_text("")
+    (source / "run.sh").chmod(0o755)
+    (source / "link").symlink_to("deep/er/file")
+    (source / ".venv").mkdir()
+    os.mkfifo(source / "pipe")
+    target = tmp_path / "target"
+    copies.Copier(str(source), may_link=True).copy_to(str(target))
+    assert (target / "deep" / "er" / "file").read_text() == "x"
+    assert (target / "link").readlink() == Path("deep/er/file")
+    assert os.access(target / "run.sh", os.X_OK)
+    assert (target / ".venv").is_symlink()
+    assert not (target / "pipe").exists()
+    copies.break_link(str(target / "big"))
+    assert (target / "big").stat().st_nlink == 1
+    assert (target / "big").read_bytes() == (source / "big").read_bytes()
+    (target / "deep").chmod(0o500)
+    copies.remove(str(target))
+    assert not target.exists()
+    assert (source / "big").exists()
+    plain = tmp_path / "plain"
+    copies.Copier(str(source), may_link=False).copy_to(str(plain))
+    assert (plain / "big").stat().st_nlink == 1
+
+
+def test_copies_below_what_is_copied_do_not_copy_themselves(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "copies").mkdir()
+    copies.Copier(str(tmp_path), may_link=True).copy_to(str(tmp_path / "copies" / "one"))
+    assert sorted(path.name for path in (tmp_path / "copies" / "one").iterdir()) == ["file"]
+
+
+def test_the_fence() -> None:
+    fence = confine.Fence(["a"], writable=["/data"])
+    for path, allowed in {
+        "/own/work/x": True,
+        "/own": True,
+        "/owner/x": False,
+        "/dev/null": True,
+        "/data/x": True,
+        "/etc/x": False,
+    }.items():
+        assert fence.allows(path, "/own") is allowed, path
+    assert confine.Fence(["--out", "/etc/{trial}"]).allows("/etc/x", "/own")
+    assert confine.for_trial(["{trial}/a", "b"], "t-1") == ["t-1/a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "refused"),
+    [
+        (["a", "s3://b/c"], {}, True),
+        (["a", "--url=postgresql://host/db"], {}, True),
+        (["a", "gs://b/{trial}"], {}, False),
+        (["a"], {"RUN_URL": "gs://b/c"}, True),
+        (["a", "file:///x"], {"HTTP_PROXY": "http://proxy"}, False),
+    ],
+)
+def test_remote_urls(command: list[str], environment: dict[str, str], refused: bool) -> None:
+    if refused:
+        with pytest.raises(UsageError, match="every trial would write to"):
+            confine.check_command(command, environment)
+    else:
+        confine.check_command(command, environment)

@@ -1,0 +1,79 @@
+"""The zoo: programs in tests/rehearse/programs with the options that fit them and the verdict that each must get."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.rehearse.compare import Comparison
+from holdfast.rehearse.plan import DEFAULT_KINDS, Kind
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+PYTHON = sys.executable
+RESULT = Comparison(globs=("result.txt",))
+RECORDS = Comparison(records=("out.jsonl",), key=("id",))
+
+
+class Animal(NamedTuple):
+    """One program and what must be found about it."""
+
+    name: str
+    command: tuple[str, ...]
+    codes: frozenset[str] = frozenset()
+    comparison: Comparison = RESULT
+    kinds: tuple[Kind, ...] = DEFAULT_KINDS
+    grace_seconds: float = 5.0
+    ephemeral: tuple[str, ...] = ()
+    needs: str = ""
+
+    @property
+    def can_run(self) -> bool:
+        return not self.needs or shutil.which(self.needs) is not None
+
+
+def python(name: str, *codes: str, **more: object) -> Animal:
+    return Animal(name, (PYTHON, f"{name}.py"), frozenset(codes), **more)  # type: ignore[arg-type]
+
+
+SHORT_GRACE = {"grace_seconds": 0.4}
+LONG = ("env", "STEPS=60")
+
+ZOO = (
+    python("right_by_hand"),
+    python("leaves_children"),
+    python("prints_a_lot"),
+    python("reads_stdin"),
+    python("short_one"),
+    python("holdfast_train"),
+    python("torn_checkpoint", "resume-crash"),
+    python("newest_file", "resume-crash"),
+    python("exits_zero", "exit-zero-unfinished"),
+    python("ephemeral_checkpoint", "no-progress", ephemeral=("scratch",)),
+    python("writes_at_the_end", "no-progress"),
+    python("removes_then_renames", "no-progress"),
+    python("forgets_rng", "result-differs"),
+    python("forgets_loader", "result-differs"),
+    python("torn_result", "result-differs"),
+    python("appends_twice", "duplicate-records", comparison=RECORDS),
+    python("loses_records", "missing-records", comparison=RECORDS),
+    python("no_fencing", "stale-writer", kinds=(Kind.OVERLAP, Kind.FREEZE)),
+    python("ignores_sigterm", "grace-overrun", **SHORT_GRACE)._replace(command=(*LONG, PYTHON, "ignores_sigterm.py")),
+    python("deadlocks_in_handler", "grace-overrun", **SHORT_GRACE)._replace(
+        command=(*LONG, PYTHON, "deadlocks_in_handler.py")
+    ),
+    Animal(
+        "shell_wrapper",
+        ("sh", "-c", f"STEPS=60 {PYTHON} right_by_hand.py; echo done"),
+        frozenset({"grace-overrun"}),
+        **SHORT_GRACE,  # type: ignore[arg-type]
+    ),
+    Animal("exec_around_exits_zero", (PYTHON, "-m", "holdfast", "exec", "--", PYTHON, "exits_zero.py")),
+    Animal("right_shell", ("bash", "right_shell.sh")),
+    Animal("torn_shell", ("bash", "torn_shell.sh"), frozenset({"resume-crash"})),
+    Animal("right_perl", ("perl", "right_perl.pl"), needs="perl"),
+    Animal("exits_zero_perl", ("perl", "exits_zero.pl"), frozenset({"exit-zero-unfinished"}), needs="perl"),
+    Animal("right_node", ("node", "right_node.js"), needs="node"),
+    Animal("torn_node", ("node", "torn_node.js"), frozenset({"resume-crash"}), needs="node"),
+)

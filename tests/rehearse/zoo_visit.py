@@ -1,0 +1,36 @@
+"""A visit to the zoo: rehearse one of its programs and insist on the exact verdict."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from zoo import PROGRAMS, Animal
+
+from holdfast.rehearse.rehearsal import Options, rehearse
+
+SEEDS = [int(os.environ.get("HOLDFAST_SEED", "0")) + number for number in range(int(os.environ.get("ZOO_SEEDS", "2")))]
+
+
+def visit(animal: Animal, seed: int) -> None:
+    """With the default number of kills and trials."""
+    if not animal.can_run:
+        pytest.skip(f"no {animal.needs} here")
+    result = rehearse(
+        Options(
+            command=animal.command,
+            comparison=animal.comparison,
+            kinds=animal.kinds,
+            seed=seed,
+            grace_seconds=animal.grace_seconds,
+            ephemeral=animal.ephemeral,
+            parallel=5,
+            directory=str(PROGRAMS),
+        )
+    )
+    found = {reason.code for reason in result.reasons}
+    assert found == animal.codes, [(reason.code, reason.detail, reason.kills) for reason in result.reasons]
+    assert sum(len(trial.delivered) for trial in result.trials) >= len(result.trials)
+    for reason in result.reasons:
+        assert reason.kills
+        assert reason.detail
