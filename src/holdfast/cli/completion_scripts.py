@@ -74,7 +74,11 @@ def zsh(commands: Sequence[Described]) -> str:
         specs = [spec for option in command.options for spec in _zsh_option(option)]
         specs.append(f"1:argument:({' '.join(command.words)})" if command.words else "*:argument:_files")
         lines.append(f"    {command.name}) _arguments {' '.join(shlex.quote(spec) for spec in specs)};;")
-    lines += ["  esac", "}", 'if [[ $funcstack[1] == _holdfast ]]; then _holdfast "$@"; else compdef _holdfast holdfast; fi']
+    lines += [
+        "  esac",
+        "}",
+        'if [[ $funcstack[1] == _holdfast ]]; then _holdfast "$@"; else compdef _holdfast holdfast; fi',
+    ]
     return "\n".join(lines) + "\n"
 
 
