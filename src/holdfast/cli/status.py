@@ -128,9 +128,9 @@ def ledger(row: RunRow) -> dict[str, Any]:
 def _read_run(url: str) -> dict[str, Any]:
     if "{index}" in url or not url.startswith(("gs://", "s3://")):
         return {}  # one ledger per index, or a path inside the pod
+    from holdfast.checkpoint.account import account
     from holdfast.checkpoint.effects import drive
     from holdfast.checkpoint.protocol import read_head
-    from holdfast.cli.bill import account
     from holdfast.stores.open import open_store
 
     store = open_store(url)
