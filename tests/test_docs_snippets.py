@@ -6,7 +6,7 @@ A fenced block means what its language says; a comment on the line above says wh
     <!-- no-run: needs a cluster -->     check the syntax only, and say why
 
 ``python`` blocks run as programs of their own, ``bash`` blocks as scripts; all blocks of one page share one folder, in
-their order on the page.
+their order on the page, and a ``bash`` block starts where the one before it ended, as in a reader's shell.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ RUN_ELSEWHERE = {
     "docs/guides/lightning.md": "tests/integrations/test_trainers.py",
     "docs/guides/hugging-face.md": "tests/integrations/test_trainers.py",
 }
-BLOCK = re.compile(r"(?:^<!-- (?P<key>[a-z-]+): (?P<value>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<key>[a-z-]+): (?P<value>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ class Snippet:
 def snippets(page: Path) -> list[Snippet]:
     text = page.read_text()
     return [
-        Snippet(found["language"], found["text"], text[: found.start("text")].count("\n") + 1, found["key"], found["value"])
+        Snippet(
+            found["language"], found["text"], text[: found.start("text")].count("\n") + 1, found["key"], found["value"]
+        )
         for found in BLOCK.finditer(text)
     ]
 
@@ -103,7 +107,12 @@ def check_syntax(snippet: Snippet, where: str) -> None:
 def run_snippet(language: str, text: str, where: str, folder: Path, tools: Path) -> None:
     if language not in ("python", "bash"):
         return
-    command = [sys.executable, "-c", text] if language == "python" else ["bash", "-euo", "pipefail", "-c", text]
+    place = folder / ".place"
+    if language == "python":
+        command = [sys.executable, "-c", text]
+    else:
+        command = ["bash", "-euo", "pipefail", "-c", f"trap {shlex.quote(f'pwd > {place}')} EXIT\n{text}"]
+        folder = Path(place.read_text().strip()) if place.exists() else folder
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
     environment |= {
         "PYTHONPATH": str(ROOT / "src"),
@@ -116,11 +125,13 @@ def run_snippet(language: str, text: str, where: str, folder: Path, tools: Path)
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """The words behind ``holdfast`` on every line of a fenced block that calls it, up to a pipe, redirection or remark."""
+    """The words behind ``holdfast`` on every line of a fenced block that calls it, up to a pipe or remark."""
     found = []
     for snippet in BLOCK.finditer(text):
-        for line in re.sub(r"\\\n\s*", " ", snippet["text"]).splitlines():
-            lexer = shlex.shlex(re.sub(r"(\S)\s{2,}\S.*$", r"\1", line.strip()), posix=True, punctuation_chars="|&;<>()")
+        for line in re.sub(r"\s*\\\n\s*", " ", snippet["text"]).splitlines():
+            lexer = shlex.shlex(
+                re.sub(r"(\S)\s{2,}\S.*$", r"\1", line.strip()), posix=True, punctuation_chars="|&;<>()"
+            )
             lexer.whitespace_split = True
             try:
                 words = list(lexer)

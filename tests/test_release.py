@@ -1,4 +1,4 @@
-"""The release: built twice it is the same bytes, it holds what it should, and it works where nothing else is installed."""
+"""The release: built twice it is the same bytes, it holds what it should, and works where nothing else is installed."""
 
 from __future__ import annotations
 
@@ -110,4 +110,6 @@ def test_installed_alone_it_works(dist: Path, tmp_path: Path) -> None:
     assert run([holdfast, "exec", "--", "echo", "held"], tmp_path, **quiet) == "held\n"
     assert "whole" in run([holdfast, "checkpoints", "verify", f"file://{tmp_path}/run"], tmp_path)
     run([holdfast, "init", "batch", "p"], tmp_path)
-    assert "100 items added" in run([holdfast, "enqueue", "--queue", "sqlite://./work.db", "items.jsonl"], tmp_path / "p")
+    assert "100 items added" in run(
+        [holdfast, "enqueue", "--queue", "sqlite://./work.db", "items.jsonl"], tmp_path / "p"
+    )

@@ -54,7 +54,9 @@ def source_files() -> dict[str, bytes]:
 
 def check_wheel(files: dict[str, bytes]) -> list[str]:
     """Package and metadata, no more and no less."""
-    problems = compare(source_files(), {name: data for name, data in files.items() if name.startswith("holdfast/")}, "wheel")
+    problems = compare(
+        source_files(), {name: data for name, data in files.items() if name.startswith("holdfast/")}, "wheel"
+    )
     strangers = [name for name in files if not name.startswith("holdfast/") and ".dist-info/" not in name]
     return problems + [f"the wheel holds {name}" for name in strangers] + marks(files, "wheel")
 
@@ -77,7 +79,11 @@ def compare(wanted: dict[str, bytes], found: dict[str, bytes], what: str) -> lis
 
 def marks(files: dict[str, bytes], what: str) -> list[str]:
     """Files that name the machine."""
-    return [f"{name} in the {what} names a path of this machine" for name, data in files.items() if any(mark in data for mark in MARKS)]
+    return [
+        f"{name} in the {what} names a path of this machine"
+        for name, data in files.items()
+        if any(mark in data for mark in MARKS)
+    ]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0.05"))  # stands for the
 
 def model(text):
     """Something that always gives the same answer for the same input."""
-    return {"label": "long" if len(text) > 40 else "short", "score": int(hashlib.sha256(text.encode()).hexdigest()[:4], 16)}
+    return {
+        "label": "long" if len(text) > 40 else "short",
+        "score": int(hashlib.sha256(text.encode()).hexdigest()[:4], 16),
+    }
 
 
 @holdfast.task(key=lambda item: item["id"])

@@ -38,7 +38,9 @@ $(complete -p holdfast | sed -n 's/.*-F \\([^ ]*\\).*/\\1/p')
 printf '%s\\n' "${COMPREPLY[@]}"
 """
     # Called in the same shell, not in a substitution, so that COMPREPLY stays.
-    program = program.replace("$(complete -p", 'function_name=$(complete -p').replace("\nprintf", '\n"$function_name"\nprintf')
+    program = program.replace("$(complete -p", "function_name=$(complete -p").replace(
+        "\nprintf", '\n"$function_name"\nprintf'
+    )
     command = ["bash", "--norc", "-c", program, "bash", str(script), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, cwd=folder)
     assert done.stderr == ""

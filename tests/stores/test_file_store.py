@@ -103,6 +103,14 @@ def test_content_is_durable_before_its_name_and_the_name_before_the_answer(tmp_p
     assert fs.calls == ["write", "fsync", "replace", "fsync_dir d"]
 
 
+@pytest.mark.timeout(30)
+def test_one_slash_too_many_is_the_same_place(tmp_path: Path) -> None:
+    store = FileStore("/" + str(tmp_path / "run"))
+    store.put("a", b"x")
+    assert (tmp_path / "run" / "a").read_bytes() == b"x"
+    assert store.url == f"file://{tmp_path}/run"
+
+
 def test_a_directory_made_by_another_process_is_made_durable_too(tmp_path: Path) -> None:
     (tmp_path / "root" / "d").mkdir(parents=True)
     fs = RecordingFS()

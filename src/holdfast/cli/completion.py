@@ -58,7 +58,8 @@ def describe(command: Command) -> Described:
     """Ask the command's own parser."""
     parser = build_parser(command)
     importlib.import_module(command.module).configure(parser)
-    options, words = [], ()
+    options: list[Option] = []
+    words: tuple[str, ...] = ()
     for action in parser._actions:
         values = tuple(str(value) for value in action.choices or ())
         if action.option_strings:

@@ -36,7 +36,7 @@ class FileStore:
             raise UrlError(f"the path {root!r} is not absolute", help="write file:///absolute/path")
         if "\0" in root:
             raise UrlError(f"the path {root!r} holds a NUL character", help="write file:///absolute/path")
-        self.root = os.path.normpath(root)
+        self.root = "/" + os.path.normpath(root).lstrip("/")  # two slashes at the start are kept by normpath
         self.url = "file://" + self.root
         self._fs = fs or SystemFS()
         self._clock = clock or SystemClock()
