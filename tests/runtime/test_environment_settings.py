@@ -48,6 +48,7 @@ FREE_TEXT = {
     "HOLDFAST_CATALOGUE",
     "HOLDFAST_QUEUE",
     "HOLDFAST_SINK",
+    "HOLDFAST_WEBHOOK_URL",
     "HOLDFAST_ZONE",
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
