@@ -14,6 +14,7 @@ measured in the run itself. On a notice and at the end the session saves whateve
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -42,12 +43,12 @@ class Moment:
     """How long this machine has been ours."""
 
 
-class Cadence:
+class Cadence(ABC):
     """Base of the policies; anything with ``is_due`` may stand in for one."""
 
+    @abstractmethod
     def is_due(self, moment: Moment) -> bool:
         """Whether to save at the end of this step."""
-        raise NotImplementedError
 
     def next_look(self, _moment: Moment) -> tuple[float, float]:
         """Seconds and steps from now before which ``is_due`` cannot turn true; whichever comes first ends the pause.

@@ -7,18 +7,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.checkpoint.head import Committed
 
 
-class Retention:
+class Retention(ABC):
     """Base of the policies; anything with ``keeps`` may stand in for one."""
 
+    @abstractmethod
     def keeps(self, checkpoints: Sequence[Committed]) -> set[Committed]:
         """Those to keep, of all that are committed, newest first."""
-        raise NotImplementedError
 
     def __or__(self, other: Retention) -> Retention:
         return KeepAny(self, other)
