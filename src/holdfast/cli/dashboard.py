@@ -7,20 +7,29 @@ import json
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
+from holdfast.cli.cluster_options import add_cluster, chosen_namespace
 from holdfast.cli.main import OK, add_output
 from holdfast.cli.simulate import amount
 from holdfast.errors import MissingExtraError, SettingError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.dashboard.lookout import Fleet
 
 _EPILOG = """\
 examples:
   holdfast dashboard /data/runs
   holdfast dashboard gs://bucket/runs --queue 'postgresql://…?queue=images' --on-demand-usd-per-hour 11.06
+  holdfast dashboard gs://bucket/runs --cluster -n ml     (what kubeconfig points to: phases, why it waits, lease ends)
   holdfast dashboard /data/runs --allow-actions          (retry and verify; asks for the token it prints)
 
-It reads what is there: run folders and buckets, queue databases. It listens on this machine alone and changes nothing
-unless told otherwise. From elsewhere: ssh -L 8765:localhost:8765 HOST
+It reads what is there: run folders and buckets, queue databases, the cluster. It listens on this machine alone and
+changes nothing unless told otherwise. From elsewhere: ssh -L 8765:localhost:8765 HOST
 """
+
+
+_SILENCE_SECONDS = 10.0  # a page is waiting: shorter than what a command in a terminal allows the cluster
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +53,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-demand-usd-per-hour", type=amount, metavar="USD", help="what the machine costs on demand, to compare with"
     )
+    parser.add_argument(
+        "--cluster", action="store_true", help="show the runs of the cluster too; implied by the options below"
+    )
+    add_cluster(parser, all_namespaces=True)
     add_output(parser)
 
 
@@ -67,8 +80,9 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError(f"--port {args.port} is not a port", help="use 0 to 65535")
     queues = args.queue or [url for url in (os.environ.get("HOLDFAST_QUEUE"),) if url]
     urls = tuple(as_url(url) for url in args.urls)
-    if not urls and not queues:
-        raise UsageError("there is nothing to show", help="name a folder or bucket with runs, or --queue URL")
+    fleet = _fleet(args)
+    if not urls and not queues and fleet is None:
+        raise UsageError("there is nothing to show", help="name a folder or bucket with runs, --queue URL or --cluster")
     for url in urls:
         open_store(url).close()  # a URL that cannot be one is said now, not on the page
     door = Door(serve.hosts_for(args.bind, tuple(args.host_name)), _token(args))
@@ -87,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         if door.token is not None and args.token_file is None:
             print(f"holdfast: token for retry and verify: {door.token}", file=sys.stderr, flush=True)
 
-    serve.serve(sources, door, listener, ready)
+    serve.serve(sources, door, listener, ready, fleet=fleet)
     return OK
 
 
@@ -105,3 +119,15 @@ def _token(args: argparse.Namespace) -> str | None:
     elif not sys.stderr.isatty():
         raise UsageError("standard error is no terminal, and a token does not belong in a log", help="add --token-file")
     return token
+
+
+def _fleet(args: argparse.Namespace) -> Fleet | None:
+    """The cluster, if one was asked for; nothing is sent before somebody looks at its page."""
+    if not (args.cluster or args.kubeconfig or args.context or args.namespace or args.all_namespaces):
+        return None
+    from holdfast.cluster.client import Client
+    from holdfast.cluster.kubeconfig import find_access
+    from holdfast.dashboard.fleet import ClusterFleet
+
+    client = Client(find_access(kubeconfig=args.kubeconfig, context=args.context), silence_seconds=_SILENCE_SECONDS)
+    return ClusterFleet(client, chosen_namespace(args, client))

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dashboard.gate import App, Door, Gate
+from holdfast.dashboard.lookout import Lookout
 from holdfast.dashboard.stream import Stream
 from holdfast.dashboard.watch import Watch, to_json
 from holdfast.errors import HoldfastError, MissingExtraError
@@ -38,7 +39,14 @@ def load_pages() -> dict[str, tuple[bytes, str, str]]:
     return found
 
 
-def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None] = lambda: None) -> App:
+def make_app(
+    watch: Watch,
+    door: Door,
+    stream: Stream,
+    ready: Callable[[], None] = lambda: None,
+    *,
+    lookout: Lookout | None = None,
+) -> App:
     """The whole server as one ASGI application; ``ready`` is called when it starts to answer."""
     try:
         from starlette.applications import Starlette
@@ -47,7 +55,7 @@ def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None]
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "holdfast[dashboard]"'
         ) from error
-    desk = _Desk(watch, door, stream)
+    desk = _Desk(watch, door, stream, lookout)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -57,6 +65,8 @@ def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None]
         await asyncio.gather(first, return_exceptions=True)
         await desk.stream.close()
         await asyncio.to_thread(watch.close)
+        if lookout is not None:
+            lookout.close()
 
     routes = [
         Route("/", desk.page),
@@ -67,6 +77,7 @@ def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None]
         Route("/api/runs/{id}/verify", desk.verify, methods=["POST"]),
         Route("/api/queues/{id}", desk.queue),
         Route("/api/queues/{id}/retry", desk.retry, methods=["POST"]),
+        Route("/api/fleet", desk.fleet),
         Route("/events", desk.events),
     ]
     return Gate(Starlette(routes=routes, lifespan=lifespan), door)
@@ -75,8 +86,8 @@ def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None]
 class _Desk:
     """Answers what the gate lets through."""
 
-    def __init__(self, watch: Watch, door: Door, stream: Stream) -> None:
-        self._watch, self._door = watch, door
+    def __init__(self, watch: Watch, door: Door, stream: Stream, lookout: Lookout | None) -> None:
+        self._watch, self._door, self._lookout = watch, door, lookout
         self.stream = stream
         self._pages = load_pages()
 
@@ -94,7 +105,8 @@ class _Desk:
 
     async def overview(self, _: Request) -> Response:
         await self.stream.look()
-        return await self._tell(lambda: {**self._watch.overview(), "actions": self._door.token is not None})
+        more = {"actions": self._door.token is not None, "fleet": self._lookout is not None}
+        return await self._tell(lambda: {**self._watch.overview(), **more})
 
     async def run(self, request: Request) -> Response:
         return await self._tell(lambda: self._watch.run(request.path_params["id"]))
@@ -105,6 +117,13 @@ class _Desk:
 
     async def queue(self, request: Request) -> Response:
         return await self._tell(lambda: self._watch.queue(request.path_params["id"]))
+
+    async def fleet(self, _: Request) -> Response:
+        from starlette.responses import Response
+
+        if self._lookout is None:
+            return _refuse(404, "no cluster was named; start the dashboard with --cluster")
+        return Response(to_json(await self._lookout.tell()), media_type="application/json")
 
     async def retry(self, request: Request) -> Response:
         asked = await _body(request)

@@ -12,7 +12,6 @@ from typing import Any
 
 from holdfast.checkpoint.head import HEAD_KEY, MAX_HEAD_BYTES, Head, decode
 from holdfast.clock import Clock, SystemClock
-from holdfast.dashboard.fleet import Fleet
 from holdfast.dashboard.queues import QueueView
 from holdfast.dashboard.runs import Prices, Sample, checkpoint_page, clean, detail, identify, summary
 from holdfast.dashboard.sources import find_runs
@@ -27,7 +26,6 @@ _BUCKET_SECONDS = 5.0
 _FIND_LOCAL_SECONDS = 0.9
 _FIND_BUCKET_SECONDS = 60.0
 _FIND_SHARE = 400.0  # looking for new runs in a deep tree takes time: at most this share of it
-_FLEET_SECONDS = 5.0
 _READERS = 8
 _SAMPLES = 500
 _GONE = "gone"
@@ -41,7 +39,6 @@ class Sources:
     queues: tuple[str, ...] = ()
     sink: str | None = None
     prices: Prices = field(default_factory=Prices)
-    fleet: Fleet | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -68,8 +65,6 @@ class Watch:
         self._queues = {view.id: view for view in (QueueView(u, sources.sink, self._clock) for u in sources.queues)}
         self._find_next = dict.fromkeys(sources.urls, float("-inf"))
         self._troubles: dict[str, str] = {}
-        self._fleet: dict[str, Any] | None = None
-        self._fleet_at = float("-inf")
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-watch")
 
@@ -86,10 +81,9 @@ class Watch:
             for identity in [name for name, run in self._runs.items() if run.generation == _GONE]:
                 self._runs.pop(identity).store.close()
             gone = sorted(before - set(self._runs))
-            fleet = self._look_at_fleet()
-            if not (changed or queues or gone or fleet):
+            if not (changed or queues or gone):
                 return None
-            return {"runs": changed, "queues": queues, "gone": gone, "now": self._clock.wall(), "fleet": fleet}
+            return {"runs": changed, "queues": queues, "gone": gone, "now": self._clock.wall()}
 
     def _find(self, url: str) -> None:
         started = self._clock.monotonic()
@@ -159,21 +153,6 @@ class Watch:
             return {"id": identify(run.url), "url": run.url, "name": name, "state": "broken", "trouble": run.trouble}
         return {**summary(run.url, run.head, self.sources.prices), "trouble": run.trouble}
 
-    def _look_at_fleet(self) -> dict[str, Any] | None:
-        fleet = self.sources.fleet
-        now = self._clock.monotonic()
-        if fleet is None or now - self._fleet_at < _FLEET_SECONDS:
-            return None
-        self._fleet_at = now
-        try:
-            found = fleet.look()
-        except HoldfastError as error:
-            found = {"name": "cluster", "workloads": [], "trouble": str(error)}
-        if found == self._fleet:
-            return None
-        self._fleet = found
-        return found
-
     # -- telling
 
     def overview(self) -> dict[str, Any]:
@@ -182,7 +161,6 @@ class Watch:
             return {
                 "runs": [run.row for run in self._runs.values() if run.row],
                 "queues": [view.summary() for view in self._queues.values()],
-                "fleet": self._fleet,
                 "troubles": [{"url": url, "what": what} for url, what in self._troubles.items()],
                 "on_demand": self.sources.prices.on_demand_usd_per_hour is not None,
                 "now": self._clock.wall(),
@@ -234,8 +212,6 @@ class Watch:
             view.close()
         for run in self._runs.values():
             run.store.close()
-        if self.sources.fleet is not None:
-            self.sources.fleet.close()
 
 
 def to_json(value: Any) -> bytes:
