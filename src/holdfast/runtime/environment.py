@@ -82,6 +82,11 @@ VARIABLES = (
     Variable("HOLDFAST_SINK", "none", "URL of the sink, where `--sink` is not given"),
     Variable("HOLDFAST_METRICS_PORT", "none", "serve Prometheus metrics of the run or the workers on this port"),
     Variable("HOLDFAST_METRICS_ADDRESS", "0.0.0.0", "the address on which they are served"),
+    Variable(
+        "HOLDFAST_SPANS",
+        "off",
+        "on: OpenTelemetry spans of attempts, saves, restores, notices and chunks; `OTEL_…` says where they go",
+    ),
     Variable("HOLDFAST_CATALOGUE", "the bundled one", "price catalogue for `holdfast plan` and `holdfast prices`"),
     Variable(
         "HOLDFAST_BILLING_API_KEY", "none", "key for the Cloud Billing Catalog API, for `holdfast prices refresh`"
@@ -125,6 +130,7 @@ class Settings(NamedTuple):
     world_size: int = 1
     metrics_port: int = 0
     metrics_address: str = "0.0.0.0"
+    spans: str = "off"
 
     @property
     def window_seconds(self) -> float:
@@ -175,6 +181,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         world_size=env.integer("WORLD_SIZE", 1, lowest=1),
         metrics_port=env.integer("HOLDFAST_METRICS_PORT", 0, lowest=0, highest=65535),
         metrics_address=env.text("HOLDFAST_METRICS_ADDRESS") or "0.0.0.0",
+        spans=env.choice("HOLDFAST_SPANS", ("off", "on")),
     )
     if settings.shutdown_grace_critical_seconds > settings.shutdown_grace_seconds:
         raise SettingError(

@@ -23,6 +23,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.errors import LeaseLostError, QueueUnavailableError, SinkUnavailableError
 from holdfast.queue.base import Failure, Lease, Queue
+from holdfast.runtime.budget import Durations
 from holdfast.runtime.compute import Settled, Work
 from holdfast.runtime.task import Task
 from holdfast.sink.base import Sink
@@ -74,8 +75,17 @@ class _Outbox:
 class Pump:
     """Keeps the task supplied and its results safe; ``get`` and ``put`` are the task's side."""
 
-    def __init__(self, queue: Queue, sink: Sink, task: Task, clock: Clock, options: PumpOptions) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        sink: Sink,
+        task: Task,
+        clock: Clock,
+        options: PumpOptions,
+        durations: Durations | None = None,
+    ) -> None:
         self._queue, self._sink, self._task, self._clock = queue, sink, task, clock
+        self._durations = durations or Durations()
         self.options = options
         queue.missing = sink.missing
         self.tally = Tally()
@@ -277,6 +287,7 @@ class Pump:
 
     def _cycle(self) -> int | None:
         """Settle and claim, once; None when no claim was wanted. What fails stays ``_in_flight`` and is tried again."""
+        started = self._clock.monotonic()
         with self._changed:
             if not self._in_flight:
                 self._in_flight, self._outbox = self._outbox, _Outbox()
@@ -302,6 +313,9 @@ class Pump:
             self._in_flight = _Outbox()
             self._changed.notify_all()
         self._count(kept, leases, box, failures, dead)
+        if box or claimed:
+            kind, seconds = "record" if box else "claim", self._clock.monotonic() - started
+            self._durations.add(kind, seconds, recorded=len(kept), failed=len(failures), claimed=len(claimed))
         self._supply(claimed)
         return len(claimed) if wanted else None
 
