@@ -7,12 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from cluster import scenarios
-from cluster.scenarios import at, condition, ended, event, interrupted, job, node, pod, unschedulable, waiting, workload
+from cluster.scenarios import (
+    at,
+    condition,
+    ended,
+    event,
+    interrupted,
+    job,
+    local_queue,
+    node,
+    pod,
+    unschedulable,
+    waiting,
+    workload,
+)
 from holdfast.cluster.observe import Observed
 from holdfast.cluster.resources import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,
+    LOCAL_QUEUES,
     NODES,
     PODS,
     PROVISIONING_REQUESTS,
@@ -21,7 +35,8 @@ from holdfast.cluster.resources import (
 )
 from servers.api_server import ApiServer
 
-KINDS = {kind.kind: kind for kind in (JOBS, PODS, NODES, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, EVENTS)}
+_KINDS = (JOBS, PODS, NODES, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, EVENTS, LOCAL_QUEUES)
+KINDS = {kind.kind: kind for kind in _KINDS}
 Object = dict[str, Any]
 
 
@@ -44,7 +59,7 @@ def objects(run_url: str = "gs://bucket/runs/llm-7") -> list[Object]:
     labels = [job("labels", uid="j2", ago=2000), settings("labels", "spot"), stuck]
     labels += [event(stuck, "FailedScaleUp", "Node scale up in zones us-central1-a failed: GCE out of resources.")]
     flex = [job("vision-flex", uid="j3", ago=5400, labels={"kueue.x-k8s.io/queue-name": "gpus"}, suspend=True)]
-    flex += [workload(owner="j3", name="job-vision-flex"), settings("vision-flex", "flex-start")]
+    flex += [workload(owner="j3", name="job-vision-flex"), local_queue(), settings("vision-flex", "flex-start")]
     lease = {"node.gke.io/machine-termination-datetime": at(-2400)}
     sweep = [job("sweep", uid="j4", ago=600_000), settings("sweep", "flex-start", HOLDFAST_USD_PER_HOUR="5.1")]
     sweep += [pod("sweep-0", owner="j4", run="sweep", phase="Running", node="n2", ago=590_000)]

@@ -54,7 +54,8 @@ def test_phases_causes_interruptions_and_leases() -> None:
     assert runs["llm-7"]["run_id"] == identify("gs://bucket/runs/llm-7")
     assert runs["llm-7"]["why"] is None
     assert runs["labels"]["why"]["cause"]
-    assert "labels has waited 32 min for spot" in runs["labels"]["alerts"][0]
+    assert "labels has waited 32 min for spot" in runs["labels"]["alerts"][0]["sentence"]
+    assert [alert["code"] for alert in runs["sweep"]["alerts"]] == ["lease-ending"]
     assert runs["vision-flex"]["why"]["verdict"] == "wait"
     assert runs["eval"]["why"]["code"] == "image"
     assert runs["sweep"]["lease_ends_at"] == pytest.approx(time.time() + 2400, abs=60)

@@ -88,7 +88,7 @@ def _run(observed: Observed, row: RunRow, root: Object | None, alerts: Iterable[
         "lease_ends_at": min(ends.values(), default=None),
         "lease_last_at": max(ends.values(), default=None),
         "lease_machines": len(ends),
-        "alerts": [alert.sentence for alert in alerts],
+        "alerts": [{"code": alert.code, "sentence": alert.sentence} for alert in alerts],
     }
 
 

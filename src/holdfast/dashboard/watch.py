@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +39,13 @@ class Sources:
     queues: tuple[str, ...] = ()
     sink: str | None = None
     prices: Prices = field(default_factory=Prices)
+    listed: Mapping[str, Prices] = field(default_factory=dict)
+    """Prices of runs at or under a URL, from workload files."""
+
+    def prices_of(self, url: str) -> Prices:
+        """The longest URL that fits."""
+        fitting = [place for place in self.listed if url == place or url.startswith(place + "/")]
+        return self.listed[max(fitting, key=len)] if fitting else self.prices
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +158,7 @@ class Watch:
         if run.head is None:
             name = run.url.rstrip("/").rpartition("/")[2]
             return {"id": identify(run.url), "url": run.url, "name": name, "state": "broken", "trouble": run.trouble}
-        return {**summary(run.url, run.head, self.sources.prices), "trouble": run.trouble}
+        return {**summary(run.url, run.head, self.sources.prices_of(run.url)), "trouble": run.trouble}
 
     # -- telling
 
@@ -162,7 +169,7 @@ class Watch:
                 "runs": [run.row for run in self._runs.values() if run.row],
                 "queues": [view.summary() for view in self._queues.values()],
                 "troubles": [{"url": url, "what": what} for url, what in self._troubles.items()],
-                "on_demand": self.sources.prices.on_demand_usd_per_hour is not None,
+                "on_demand": bool(self.sources.listed) or self.sources.prices.on_demand_usd_per_hour is not None,
                 "now": self._clock.wall(),
             }
 
@@ -172,7 +179,7 @@ class Watch:
         if run is None or run.head is None:
             return None
         self.verifier.look(run.url, run.head)
-        found = detail(run.url, run.head, self.sources.prices, list(run.samples))
+        found = detail(run.url, run.head, self.sources.prices_of(run.url), list(run.samples))
         return {**found, "trouble": run.trouble, "now": self._clock.wall()}
 
     def checkpoints(self, identity: str, offset: int) -> dict[str, Any] | None:

@@ -124,7 +124,7 @@ class Books:
             machine=settings.machine,
             zone=settings.zone,
             capacity=settings.capacity,
-            usd_per_hour=settings.usd_per_hour,
+            usd_per_hour=settings.run_usd_per_hour,
         )
         world = find_world(settings, self._guard.clock, required=True)
         if world is None:

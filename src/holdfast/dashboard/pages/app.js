@@ -87,6 +87,11 @@ theme.addEventListener("click", () => {
   paint(dark ? "light" : "dark");
 });
 addEventListener("hashchange", () => { route(); document.getElementById("main").focus(); scrollTo(0, 0); });
+let resized = 0;
+addEventListener("resize", () => {  // pictures are drawn for a width
+  clearTimeout(resized);
+  resized = setTimeout(() => { if (page) page.update(); }, 200);
+});
 setInterval(() => { if (!document.hidden && page && page.tick) page.tick(); }, 10000);
 
 try {

@@ -20,7 +20,7 @@ function tiles(fleet) {
   const waiting = phases("queued", "pending", "starting", "suspended");
   const longest = Math.max(0, ...waiting.map((row) => row.pending_seconds));
   const causes = byCause(fleet.runs);
-  const act = fleet.runs.filter((row) => row.alerts.length || (row.why && row.why.verdict === "act"));
+  const act = fleet.runs.filter((row) => row.alerts.some(isUrgent) || (row.why && row.why.verdict === "act"));
   const ends = fleet.runs.filter((row) => row.lease_ends_at !== null).map((row) => row.lease_ends_at);
   const pods = phases("running").reduce((sum, row) => sum + (row.pods.running || 0), 0);
   return el("dl", { class: "tiles five" },
@@ -31,18 +31,24 @@ function tiles(fleet) {
     tile("Next lease ends", ends.length ? until(Math.min(...ends), fleet.now) : "–", ends.length ? clock(Math.min(...ends)) : "no machine with a known end"));
 }
 
+// A lease that ends is known long before, and the run saves by itself: worth seeing, not worth a person.
+function isUrgent(alert) {
+  return !alert.code.endsWith("lease-ending");
+}
+
 function until(at, now) {
   return at > now ? `in ${duration(at - now)}` : `${duration(now - at)} ago`;
 }
 
 function pods(row) {
+  if (!Object.entries(row.pods).some(([name, number]) => number && name !== "wanted")) return [ENDED.has(row.phase) ? "its pods are gone" : "no pods yet", ""];
   const others = Object.entries(row.pods).filter(([name, number]) => number && !["wanted", "running"].includes(name)).map(([name, number]) => `${count(number)} ${name}`);
   return [`${count(row.pods.running || 0)} of ${count(row.pods.wanted || 0)} pods`, others.join(", ")];
 }
 
 function why(row) {
   const act = row.why && row.why.verdict === "act";
-  const parts = row.alerts.map((text) => el("p", { class: "alert" }, text));
+  const parts = row.alerts.map((alert) => el("p", { class: isUrgent(alert) ? "alert" : "soon" }, alert.sentence));
   if (row.why) {
     const more = [...row.why.evidence, ...row.why.also];
     parts.push(el("p", { class: act ? "cause act" : "cause" }, row.why.cause));
@@ -61,13 +67,14 @@ function runRow(row, fleet, state) {
   const [have, others] = pods(row);
   const causes = Object.entries(row.interruptions).map(([cause, number]) => `${count(number)} × ${cause}`).join(", ");
   const lease = row.lease_ends_at === null ? null : el("div", { class: "sub" }, `${row.lease_machines > 1 ? `${count(row.lease_machines)} machines, the first ends` : "its machine ends"} ${until(row.lease_ends_at, fleet.now)}`);
-  const waits = row.pending_seconds && !ENDED.has(row.phase) ? `waits ${duration(row.pending_seconds)}, ` : "";
+  const waits = row.pending_seconds && !ENDED.has(row.phase) ? el("div", { class: "sub" }, `for ${duration(row.pending_seconds)}`) : null;
+  const lives = row.attempts ? `${count(row.attempts)} attempt${row.attempts === 1 ? "" : "s"}` : "–";
   return el("li", { "data-fleet": row.run },
     el("div", { class: "name" }, name, el("div", { class: "sub" }, [fleet.namespace === null ? row.namespace : null, row.kind, row.capacity].filter(Boolean).join(", "))),
-    el("div", {}, el("span", { class: `chip ${KIND[row.phase] || "waiting"}` }, row.words)),
+    el("div", {}, el("span", { class: `chip ${KIND[row.phase] || "waiting"}` }, row.words), waits),
     el("div", {}, have, el("div", { class: "sub" }, others || (row.last_step === null ? "" : `last step told: ${count(row.last_step)}`)), lease),
-    el("div", {}, `${count(row.attempts)} attempt${row.attempts === 1 ? "" : "s"}`, el("div", { class: "sub" }, causes || "not interrupted", row.failures ? `, ${count(row.failures)} failed` : "")),
-    el("div", { class: "cost" }, row.estimated_usd === null ? "–" : `≈ ${usd(row.estimated_usd)}`, el("div", { class: "sub" }, `${waits}${duration(row.age_seconds)} old`)),
+    el("div", {}, lives, el("div", { class: "sub" }, [causes || (row.attempts ? "not interrupted" : ""), row.failures ? `${count(row.failures)} failed` : ""].filter(Boolean).join(", "))),
+    el("div", { class: "cost" }, row.estimated_usd === null ? "–" : `≈ ${usd(row.estimated_usd)}`, el("div", { class: "sub" }, `${duration(row.age_seconds)} old`)),
     why(row));
 }
 
