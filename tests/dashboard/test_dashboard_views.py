@@ -68,9 +68,17 @@ def test_a_bucket_that_is_away_is_one_sentence_on_the_page(monkeypatch: pytest.M
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    found = look("s3://bucket/away")
-    assert found["runs"] == []
-    assert "s3://bucket/away" in found["troubles"][0]["url"]
+    watch = Watch(Sources(("s3://bucket/away",)))
+    try:
+        end = time.monotonic() + 60
+        while (news := watch.refresh()) is None:  # it is tried for a while; nobody waits for that
+            assert time.monotonic() < end
+        found = watch.overview()
+        assert found["runs"] == []
+        assert news["troubles"] == found["troubles"]
+        assert "s3://bucket/away" in found["troubles"][0]["url"]
+    finally:
+        watch.close()
 
 
 # -- runs

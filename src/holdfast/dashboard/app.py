@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.dashboard.gate import App, Door, Gate
 from holdfast.dashboard.lookout import Lookout
+from holdfast.dashboard.pool import DaemonPool
 from holdfast.dashboard.stream import Stream
 from holdfast.dashboard.watch import Watch, to_json
 from holdfast.errors import HoldfastError, MissingExtraError
@@ -25,6 +26,7 @@ log = logging.getLogger("holdfast.dashboard")
 
 _MOST_BYTES = 256 << 10
 _MOST_DRAINED = 8 << 20
+_ANSWERING = 32
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -64,7 +66,7 @@ def make_app(
         yield
         await asyncio.gather(first, return_exceptions=True)
         await desk.stream.close()
-        await asyncio.to_thread(watch.close)
+        watch.close()
         if lookout is not None:
             lookout.close()
 
@@ -90,6 +92,7 @@ class _Desk:
         self._watch, self._door, self._lookout = watch, door, lookout
         self.stream = stream
         self._pages = load_pages()
+        self._threads = DaemonPool(_ANSWERING, "holdfast-answer")
 
     async def page(self, request: Request) -> Response:
         from starlette.responses import Response
@@ -161,7 +164,7 @@ class _Desk:
         from starlette.responses import Response
 
         try:
-            answer = await asyncio.to_thread(lambda: (found := ask()) and to_json(found))
+            answer = await asyncio.wrap_future(self._threads.submit(lambda: (found := ask()) and to_json(found)))
         except HoldfastError as error:
             return _refuse(502, str(error))
         if answer is None:

@@ -11,6 +11,7 @@ from types import FrameType
 
 from holdfast.dashboard.app import make_app
 from holdfast.dashboard.gate import LOOPBACK, Door
+from holdfast.dashboard.impatience import make_protocol
 from holdfast.dashboard.lookout import Fleet, Lookout
 from holdfast.dashboard.stream import Stream
 from holdfast.dashboard.watch import Sources, Watch
@@ -82,6 +83,7 @@ def serve(
     app = make_app(watch, door, stream, ready, lookout=Lookout(fleet) if fleet is not None else None)
     config = uvicorn.Config(
         app,
+        http=make_protocol(),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -39,6 +39,7 @@ function take(rows) {
   for (const row of rows.runs) state.runs.set(row.id, row);
   for (const row of rows.queues) state.queues.set(row.id, row);
   for (const id of rows.gone || []) state.runs.delete(id);
+  state.troubles = rows.troubles;
 }
 
 // For those who listen: what an attempt's beginning or a run's end is worth saying.
@@ -52,7 +53,7 @@ async function load() {
   const all = await ask("/api/overview");
   state.runs.clear();
   state.queues.clear();
-  Object.assign(state, { troubles: all.troubles, actions: all.actions, onDemand: all.on_demand, fleet: all.fleet });
+  Object.assign(state, { actions: all.actions, onDemand: all.on_demand, fleet: all.fleet });
   document.querySelector('nav a[data-page="fleet"]').hidden = !all.fleet;
   take(all);
 }
