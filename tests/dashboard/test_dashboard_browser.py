@@ -229,7 +229,7 @@ def test_the_fleet_says_what_waits_and_why(browser: Any, tmp_path: Path) -> None
                 browser.execute_script("document.querySelector('nav a[data-page=\"fleet\"]').click()")
                 eventually(lambda: "waiting for a machine" in text(browser))
                 shown = text(browser)
-                for words in ("in the queue", "its image cannot be pulled", "2 × preemption", "its machine ends in 4"):
+                for words in ("in the queue", "its image cannot be pulled", "2 × preemption", "its machine ends in"):
                     assert words in shown, words
                 assert EVIL in shown
                 assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
@@ -240,8 +240,7 @@ def test_the_fleet_says_what_waits_and_why(browser: Any, tmp_path: Path) -> None
             eventually(lambda: "Time and money" in text(browser))
             browser.execute_script("location.hash = '#/fleet'")
             eventually(lambda: "sweep" in text(browser))
-            cluster.shutdown()
-            cluster.server_close()
+            cluster.tokens = set()  # nobody is let in any more
             eventually(lambda: "What stands here was seen" in text(browser), 60)
             assert "sweep" in text(browser)
             assert complaints(browser) == []

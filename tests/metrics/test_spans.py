@@ -256,10 +256,10 @@ def test_a_run_reaches_a_receiver_before_it_leaves(tmp_path: Path) -> None:
         assert server.named("holdfast.notice")[0]["holdfast.safe"] is True
 
 
-@pytest.mark.parametrize("kind", ["silent", "refused", "nonsense"])
+@pytest.mark.parametrize("kind", ["silent", "nonsense"])
 def test_a_receiver_that_is_away_costs_a_moment_at_most(tmp_path: Path, kind: str) -> None:
     with receiver(stall=True) as server:
-        url = {"silent": server.url, "refused": "http://127.0.0.1:9", "nonsense": "ht!tp:/nowhere"}[kind]
+        url = {"silent": server.url, "nonsense": "ht!tp:/nowhere"}[kind]
         process = start(tmp_path, url, HOLDFAST_GRACE_SECONDS="20", HOLDFAST_MARGIN_SECONDS="1")
         told = time.monotonic()
         process.send_signal(signal.SIGTERM)
