@@ -35,7 +35,7 @@ from holdfast.queue.open import open_queue  # noqa: E402
 from servers.api_server import ApiServer  # noqa: E402
 
 RUNS = {
-    "llm-7b-pretrain": ("us-central1-a", 3000),
+    "llm-7b-pretrain": ("us-central1-a", 6000),
     "ranker-v3": ("us-central1-c", 700),
     "vision-ablation-2": ("us-central1-f", 500),
 }
@@ -117,29 +117,13 @@ def world(folder: Path, browser: Any, images: Path, everything: Path | None) -> 
     runs.mkdir()
     for name in RUNS:
         (folder / f"{name}.yaml").write_text(SPEC.format(runs=runs, name=name))
-    demo = [
-        sys.executable,
-        "-m",
-        "holdfast",
-        "demo",
-        "--workers",
-        "1",
-        "--kills",
-        "12",
-        "--keep",
-        str(folder / "storm"),
-    ]
-    subprocess.run(demo, env=environment(), check=True, stdout=subprocess.DEVNULL)
     queue = dead_letters(folder)
     with ApiServer() as cluster, storm(runs, 40):
         fleet_world.fill(cluster, fleet_world.objects(f"file://{runs}/llm-7b-pretrain"))
         config = fleet_world.write_kubeconfig(folder, cluster.url)
         given = ["--queue", queue, "--kubeconfig", str(config)]
         given += [word for name in RUNS for word in ("-f", str(folder / f"{name}.yaml"))]
-        with (
-            Dashboard(folder, str(runs), *given, actions=True) as dashboard,
-            Dashboard(folder, str(folder / "storm"), "--on-demand-usd-per-hour", "0.854") as kept,
-        ):
+        with Dashboard(folder, str(runs), *given, actions=True) as dashboard:
             run = identify(f"file://{runs}/llm-7b-pretrain")
             pages = {
                 "overview": ("", "ranker-v3"),
@@ -148,9 +132,8 @@ def world(folder: Path, browser: Any, images: Path, everything: Path | None) -> 
                 "queues": ("#/queues", "captions"),
                 "queue": (f"#/queue/{identify(queue)}", "Dead letters"),
             }
-            visit(browser, kept, "", "training")
-            shoot(browser, images / "dashboard-demo.png", 1280, 640)
-            for name, height in (("overview", 830), ("run", 1120), ("fleet", 1250)):
+            for name, height in (("overview", 830), ("run", 1330), ("fleet", 1250)):
+                emulate(browser, 1280, height)
                 visit(browser, dashboard, *pages[name])
                 shoot(browser, images / f"dashboard-{name}.png", 1280, height)
             visit(browser, dashboard, *pages["overview"])

@@ -38,7 +38,7 @@ class Prices(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What we have seen ourselves: a step that was committed, and when."""
+    """What we have seen go by: a step that was committed, and when."""
 
     at: float
     step: int
@@ -153,6 +153,11 @@ def pace(checkpoints: Iterable[Committed], samples: Iterable[Sample]) -> list[li
         if attempt == following and later > at:
             found.append([later, (later - at) / (further - step)])
     return sorted(found)
+
+
+def committed_at(row: Committed) -> float | None:
+    """When it was committed, if that can be read."""
+    return _instant(row.committed_at)
 
 
 def _attempt(head: Head, number: int, prices: Prices) -> dict[str, Any]:

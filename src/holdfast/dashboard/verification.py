@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from holdfast.checkpoint.head import Committed, Head
+from holdfast.checkpoint.head import HEAD_KEY, MAX_HEAD_BYTES, Committed, Head, decode
 from holdfast.checkpoint.restore import Damage, find_damage, read_inventory
 from holdfast.dashboard.pool import DaemonPool
 from holdfast.errors import CorruptError, HoldfastError, KeyMissingError
@@ -73,6 +73,8 @@ class Verifier:
             store = open_store(url)
             try:
                 verdict = self._read(store, committed) if whole else _glance(store, committed)
+                if verdict["verdict"] != ("whole" if whole else "complete") and _is_pruned(store, committed):
+                    verdict = {"verdict": "pruned"}
             finally:
                 store.close()
         except HoldfastError as error:
@@ -107,6 +109,12 @@ def _glance(store: Store, committed: Committed) -> dict[str, Any]:
             except KeyMissingError:
                 damage[part.key] = "is missing"
     return _verdict("complete", damage)
+
+
+def _is_pruned(store: Store, committed: Committed) -> bool:
+    """Whether the run has let go of it since we were told of it: then missing parts are no damage."""
+    rows = decode(store.get(HEAD_KEY, length=MAX_HEAD_BYTES + 1).data).checkpoints
+    return all(row.name != committed.name for row in rows)
 
 
 def _verdict(good: str, damage: dict[str, str]) -> dict[str, Any]:

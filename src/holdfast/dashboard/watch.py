@@ -14,7 +14,7 @@ from holdfast.checkpoint.head import HEAD_KEY, MAX_HEAD_BYTES, Head, decode
 from holdfast.clock import Clock, SystemClock
 from holdfast.dashboard.pool import DaemonPool
 from holdfast.dashboard.queues import QueueView
-from holdfast.dashboard.runs import Prices, Sample, checkpoint_page, clean, detail, identify, summary
+from holdfast.dashboard.runs import Prices, Sample, checkpoint_page, clean, committed_at, detail, identify, summary
 from holdfast.dashboard.sources import find_runs
 from holdfast.dashboard.verification import Verifier
 from holdfast.errors import HoldfastError, KeyMissingError
@@ -213,7 +213,7 @@ class Watch:
         assert head.newest is not None
         newest = head.newest
         if not run.samples or (run.samples[-1].step, run.samples[-1].attempt) != (newest.step, newest.attempt):
-            run.samples.append(Sample(self._clock.wall(), newest.step, newest.attempt))
+            run.samples.append(Sample(committed_at(newest) or self._clock.wall(), newest.step, newest.attempt))
 
     def _row(self, run: _Run) -> dict[str, Any]:
         if run.head is None:

@@ -27,9 +27,9 @@ function tiles(state) {
     by("failed") && `${by("failed")} failed`].filter(Boolean).join(", ");
   return el("dl", { class: "tiles" },
     tile("Runs", `${by("running")} running`, rest || `${runs.length} in all`),
-    tile("Interruptions", count(sum(runs, (row) => row.interruptions)), killed ? `${count(killed)} without a warning` : "all with a warning"),
+    tile("Interruptions", count(sum(runs, (row) => row.interruptions)), killed ? `${count(killed)} without a warning` : sum(runs, (row) => row.interruptions) ? "all with a warning" : "none so far"),
     tile("Useful time", paid ? percent(money("useful_seconds") / paid) : "–", paid ? `${duration(money("useful_seconds"))} of ${duration(paid)}` : "nothing measured yet"),
-    tile("Lost", duration(money("lost_seconds")), money("unaccounted_seconds") ? `and ≤ ${duration(money("unaccounted_seconds"))} around kills` : "work done again"),
+    tile("Lost", duration(money("lost_seconds")), money("unaccounted_seconds") ? `and ≤ ${duration(money("unaccounted_seconds"))} around kills` : money("lost_seconds") ? "work done again" : "nothing done twice"),
     tile("Spent", priced.length ? usd(sum(priced, (row) => row.money.spent_usd)) : "–", unpriced ? `and ${duration(unpriced)} unpriced` : "by the runs' ledgers"),
     tile("Saved", saved.length ? usd(sum(saved, (row) => row.money.saved_usd)) : "–",
       saved.length ? `${usd(sum(saved, (row) => row.money.on_demand_usd))} on demand${saved.length < priced.length ? `, ${saved.length} of ${priced.length} runs` : ""}` : state.onDemand ? "nothing priced yet" : "no on-demand price: -f FILE"));
