@@ -9,10 +9,11 @@ from faults import subject
 from faults.sim.schedule import Process, Scheduler, SimClock
 from faults.tiers import Lost
 from holdfast.checkpoint import inventory as inventory_format
+from holdfast.checkpoint import protocol
 from holdfast.checkpoint.checksum import digest_named
 from holdfast.checkpoint.effects import drive
 from holdfast.checkpoint.garbage import collect
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode
+from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
 from holdfast.checkpoint.ledger import RunLedger
 from holdfast.checkpoint.protocol import read_head
 from holdfast.checkpoint.restore import matches
@@ -60,7 +61,7 @@ class Oracle:
         if key == HEAD_KEY:
             data = self.read(key)
             assert data is not None
-            self.head_landed(decode(data), writer)
+            self.head_landed(protocol.decode(data), writer)
 
     def gone(self, key: str) -> None:
         if key == HEAD_KEY:
@@ -116,7 +117,7 @@ class Oracle:
         """HEAD is the newest acknowledged one or newer, and all of it is there."""
         self._good.clear()
         data = self.read(HEAD_KEY)
-        self.head = None if data is None else decode(data)
+        self.head = None if data is None else protocol.decode(data)
         if self.newest_landed() < self.acked:
             raise Lost(f"save {self.acked} was acknowledged; after the power cut HEAD has {self.newest_landed()}")
         if (self.head.attempt if self.head else 0) < self.claimed:

@@ -142,7 +142,7 @@ class Scheduler:
                 task.action()
         except Killed:
             pass
-        except BaseException as error:  # noqa: BLE001 - told by run()
+        except BaseException as error:
             if self.failure is None and (task.process.alive or isinstance(error, AssertionError)):
                 self.failure = error
         task.done = True
@@ -210,9 +210,9 @@ class Scheduler:
             return None
         while True:
             now = self.now
-            if task is not None and task.wake_at <= now and task.process.stopped_until <= now:
-                if self.order.random() < self.sticky:
-                    return task
+            goes_on = task is not None and task.wake_at <= now and task.process.stopped_until <= now
+            if goes_on and self.order.random() < self.sticky:
+                return task
             ready = [each for each in self._tasks if each.wake_at <= now and each.process.stopped_until <= now]
             if ready:
                 return ready[self.order.randrange(len(ready))] if len(ready) > 1 else ready[0]

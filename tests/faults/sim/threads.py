@@ -1,4 +1,4 @@
-"""What the product takes from ``threading``, on the simulator's schedule: the worker's own threads interleave by seed."""
+"""What the product takes from ``threading``, on the simulator's schedule: a worker's threads interleave by seed."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ class Threading:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
-    def Condition(self) -> Condition:  # noqa: N802 - the module's name for it
+    def Condition(self) -> Condition:
         return Condition(self._scheduler)
 
-    def Event(self) -> Event:  # noqa: N802
+    def Event(self) -> Event:
         return Event(self._scheduler)
 
-    def Thread(self, *, target: Callable[..., Any], name: str = "", daemon: bool = False) -> Thread:  # noqa: N802
+    def Thread(self, *, target: Callable[..., Any], name: str = "", daemon: bool = False) -> Thread:
         return Thread(target, name, daemon, self._scheduler)

@@ -7,6 +7,7 @@ the faults stop and the world has so many ticks to come to rest: saved, drained,
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from faults.sim.runs import Oracle, Trainer, prune_from_outside, read_from_outsi
 from faults.sim.schedule import Machine, Process, Scheduler, SimClock, Task
 from faults.sim.work import WorkWorld
 from faults.tiers import Lost
+from holdfast.checkpoint import head as head_format
 from holdfast.checkpoint.effects import drive
 from holdfast.checkpoint.garbage import collect
 from holdfast.checkpoint.protocol import read_head
@@ -271,8 +273,10 @@ def deterministic(seed: int) -> Iterator[None]:
     names = random.Random(f"{seed}/names")
     with (
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
-        mock.patch("os.getpid", lambda: 4711),
+        mock.patch("os.getpid", return_value=4711),
         mock.patch("holdfast.checkpoint.arena.HUGE_PAGE", 4096),
+        mock.patch("holdfast.checkpoint.head.LEDGER_ROWS", 4),  # long ledgers would be most of the time
+        mock.patch("holdfast.checkpoint.protocol.decode", functools.lru_cache(16)(head_format.decode)),
     ):
         yield
 
