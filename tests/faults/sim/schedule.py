@@ -74,12 +74,15 @@ class Scheduler:
         self.now = 0.0
         self.tick = 0
         self.step_seconds = 0.002
-        self.sticky = self.order.choice((0.6, 0.85, 0.95, 0.98))
+        self.sticky = self.order.choice((0.7, 0.9, 0.97, 0.99))
         self.faults_on = True
         self.injected: Counter[str] = Counter()
         self.ordinals = 0
         self.detail = random.Random(seed)  # of the fault that is being made: how long, how much, which
         self.before_point: Callable[[Task], None] | None = None
+        self.operator: Callable[[], float] | None = None
+        """Starts and ends processes from outside; returns after how many seconds it wants to look again."""
+        self._operator_at = 0.0
         self.failure: BaseException | None = None
         self._tasks: list[Task] = []
         self._current: Task | None = None
@@ -166,6 +169,7 @@ class Scheduler:
 
     def end(self) -> None:
         """Let every thread unwind."""
+        self.operator = None
         self.faults_on = False
         for task in list(self._tasks):
             task.process.alive = False
@@ -210,6 +214,8 @@ class Scheduler:
             return None
         while True:
             now = self.now
+            if self.operator is not None and now >= self._operator_at:
+                self._operator_at = now + self._operate(self.operator)
             goes_on = task is not None and task.wake_at <= now and task.process.stopped_until <= now
             if goes_on and self.order.random() < self.sticky:
                 return task
@@ -217,9 +223,19 @@ class Scheduler:
             if ready:
                 return ready[self.order.randrange(len(ready))] if len(ready) > 1 else ready[0]
             soonest = min((max(each.wake_at, each.process.stopped_until) for each in self._tasks), default=NEVER)
-            if soonest == NEVER:
+            if self.operator is not None:
+                soonest = min(soonest, self._operator_at)
+            if soonest == NEVER or self.tick >= self._last_tick or self._until():
                 return None
             self.now = soonest
+
+    def _operate(self, operator: Callable[[], float]) -> float:
+        before, self._current = self._current, None
+        self.tick += 1
+        seconds = operator()
+        self.log(f"the operator looks again in {seconds:g} s")
+        self._current = before
+        return seconds
 
     # -- for those who wait
 

@@ -83,9 +83,8 @@ class WorkWorld:
         self.sink_eyes = sqlite3.connect(f"{self.folder}/r.db", isolation_level=None, check_same_thread=False)
         scheduler.before_point = self.something_happens
         scheduler.log(f"{self.where}, {len(self.items)} items, chunks of {self.chunk}, tasks up to {self.longest} s")
-        self.operator = Process("operator", Machine("outside"))
         self.producer = self.process("producer")
-        scheduler.start(self.operator, self.operate)
+        scheduler.operator = self.operate
 
     # -- what must hold after every commit
 
@@ -192,18 +191,17 @@ class WorkWorld:
         self.workers.append(process)
         self.scheduler.start(process, self.work)
 
-    def operate(self) -> None:
+    def operate(self) -> float:
         scheduler, rng = self.scheduler, self.scheduler.order
-        while not self.calm or not self.all_settled:
-            if not self.producer.running and not self.acked >= self.items.keys():
-                self.producer = self.process("producer")
-                scheduler.start(self.producer, self.enqueue)
-            alive = [process for process in self.workers if process.running]
-            if len(alive) < (1 if self.calm else 3) and self.acked and rng.random() < 0.6:
-                self.start_worker()
-            if alive and not self.calm and rng.random() < 0.03:
-                self.notify(rng.choice(alive))
-            scheduler.sleep(rng.choice((0.2, 2.0, 10.0)))
+        if not self.producer.running and not self.acked >= self.items.keys():
+            self.producer = self.process("producer")
+            scheduler.start(self.producer, self.enqueue)
+        alive = [process for process in self.workers if process.running]
+        if len(alive) < (1 if self.calm else 3) and self.acked and not self.all_settled and rng.random() < 0.6:
+            self.start_worker()
+        if alive and not self.calm and rng.random() < 0.03:
+            self.notify(rng.choice(alive))
+        return float(rng.choice((0.2, 2.0, 10.0)))
 
     def notify(self, process: Process) -> None:
         """SIGTERM: the notice is posted by a thread of the worker's own."""
@@ -215,8 +213,6 @@ class WorkWorld:
         self.scheduler.start(process, lambda: guard.board.post(notice), f"{process.name}/signal")
 
     def something_happens(self, task: Task) -> None:
-        if task.process is self.operator:
-            return
         kind = self.scheduler.fault(self.point_rate, ("kill", "kill", "stop", "stop", "clock jump", "reboot"))
         detail = self.scheduler.detail
         if kind == "kill":
@@ -224,11 +220,10 @@ class WorkWorld:
         elif kind == "stop":
             task.process.stopped_until = self.scheduler.now + detail.choice((2.0, 14.0, 16.0, 60.0))
         elif kind == "clock jump":
-            self.host.wall_offset += detail.uniform(-600.0, 600.0)
+            self.host.wall_offset += detail.choice((-1000.0, -60.0, 60.0, 1000.0))
         elif kind == "reboot" and detail.random() < 0.3:
             for other in list(self.scheduler._tasks):
-                if other.process is not self.operator:
-                    self.scheduler.kill(other.process)
+                self.scheduler.kill(other.process)
             self.boot += 1
             self.host.monotonic_offset = -self.scheduler.now + detail.uniform(1.0, 60.0)
 
@@ -242,7 +237,7 @@ class WorkWorld:
         scheduler.stop_everything_bad()
         self.bucket.deliver(all_of_it=True)
         until = scheduler.now + LIVENESS_SECONDS
-        scheduler.run(lambda: not scheduler._tasks or scheduler.now > until, LIVENESS_TICKS)
+        scheduler.run(lambda: (self.all_settled and not scheduler._tasks) or scheduler.now > until, LIVENESS_TICKS)
         if scheduler._tasks or not self.all_settled:
             names = [task.name for task in scheduler._tasks]
             left = sorted(self.items.keys() - self.settled())

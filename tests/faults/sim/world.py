@@ -56,7 +56,7 @@ class RunWorld:
         self.wrap_fs, self.wrap_store = wrap_fs, wrap_store
         rng = scheduler.order
         self.keep = rng.choice((1, 2, 2, 3))
-        self.oracle = Oracle(self.read)
+        self.oracle = Oracle(self.read, self.exists)
         self.count = 0
         self.trainers: list[Trainer] = []
         self.point_rate = rng.choice((0.0, 0.002, 0.005, 0.02))
@@ -65,13 +65,14 @@ class RunWorld:
         self.overlap = rng.choice((0.0, 0.1, 0.4))
         self.outsiders = rng.choice((0.0, 0.3, 0.6))
         scheduler.before_point = self.something_happens
-        self.operator = Process("operator", Machine("outside"))
-        self.calm = False
-        scheduler.start(self.operator, self.operate)
+        scheduler.operator = self.operate
 
     # -- what differs between disk and bucket
 
     def read(self, key: str) -> bytes | None:
+        raise NotImplementedError
+
+    def exists(self, key: str) -> bool:
         raise NotImplementedError
 
     def open_store(self, process: Process) -> Store:
@@ -97,25 +98,22 @@ class RunWorld:
         self.scheduler.start(process, lambda: trainer.live(saves))
         return trainer
 
-    def operate(self) -> None:
+    def operate(self) -> float:
         """A Job controller that restarts what died, sometimes before it has died; and people with a command line."""
         scheduler, rng = self.scheduler, self.scheduler.order
-        while not self.calm:
-            alive = any(trainer.process.running for trainer in self.trainers)
-            if not alive or rng.random() < self.overlap * 0.2:
-                self.start_trainer(rng.randint(2, 5))
-            if rng.random() < self.outsiders:
-                process = self.process("reader" if rng.random() < 0.5 else "pruner")
-                store = self.open_store(process)
-                if process.name.startswith("reader"):
-                    scheduler.start(process, lambda p=process, s=store: read_from_outside(p, scheduler, s, self.oracle))
-                else:
-                    scheduler.start(process, lambda p=process, s=store: prune_from_outside(p, scheduler, s))
-            scheduler.sleep(rng.choice((0.02, 0.2, 1.0)))
+        alive = any(trainer.process.running for trainer in self.trainers)
+        if not alive or rng.random() < self.overlap * 0.2:
+            self.start_trainer(rng.randint(2, 5))
+        if rng.random() < self.outsiders:
+            process = self.process("reader" if rng.random() < 0.5 else "pruner")
+            store = self.open_store(process)
+            if process.name.startswith("reader"):
+                scheduler.start(process, lambda: read_from_outside(process, scheduler, store, self.oracle))
+            else:
+                scheduler.start(process, lambda: prune_from_outside(process, scheduler, store))
+        return float(rng.choice((0.05, 0.2, 1.0)))
 
     def something_happens(self, task: Task) -> None:
-        if task.process is self.operator:
-            return
         kind = self.scheduler.fault(self.point_rate, (*POINT_FAULTS, "another"))
         process, detail = task.process, self.scheduler.detail
         if kind == "kill":
@@ -133,7 +131,7 @@ class RunWorld:
         scheduler = self.scheduler
         scheduler.run(lambda: False, ticks)
         scheduler.log("-- the faults stop --")
-        self.calm = True
+        scheduler.operator = None
         self.heal()
         if not scheduler.run(self.at_rest, LIVENESS_TICKS):
             names = [task.name for task in scheduler._tasks]
@@ -154,7 +152,7 @@ class RunWorld:
         self.scheduler.stop_everything_bad()
 
     def at_rest(self) -> bool:
-        return not any(task.process is not self.operator for task in self.scheduler._tasks)
+        return not self.scheduler._tasks
 
     def check_end(self) -> None:
         """Everything listed restores byte-equal, and one more prune leaves nothing that nobody needs."""
@@ -194,6 +192,9 @@ class BucketWorld(RunWorld):
         found = self.bucket.objects.get(key)
         return None if found is None else found[0]
 
+    def exists(self, key: str) -> bool:
+        return key in self.bucket.objects
+
     def open_store(self, process: Process) -> Store:
         store = ProcessStore(self.bucket, self.scheduler, process, self.call_rate)
         return self.wrap_store(store)  # type: ignore[return-value]
@@ -230,6 +231,9 @@ class DiskWorld(RunWorld):
         node = self.disk.names.get(f"{ROOT}/{key}")
         return None if node is None or node.data is None else bytes(node.data)
 
+    def exists(self, key: str) -> bool:
+        return f"{ROOT}/{key}" in self.disk.names
+
     def open_store(self, process: Process) -> Store:
         def seen(what: str, path: str) -> None:
             key = is_inside(path, ROOT)
@@ -253,8 +257,7 @@ class DiskWorld(RunWorld):
         self.scheduler.injected["power cut"] += 1
         self.scheduler.log("POWER CUT")
         for other in list(self.scheduler._tasks):
-            if other.process is not self.operator:
-                self.scheduler.kill(other.process)
+            self.scheduler.kill(other.process)
         self.disk.cut(detail)
         self.host.wall_offset += detail.choice((0.0, 0.0, -300.0, 300.0))
         self.oracle.power_came_back()
