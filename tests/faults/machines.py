@@ -41,6 +41,7 @@ class FragileDisk(Disk):
         super().__init__()
         self.left = -1
         self.how = "kill"
+        self.die_after_naming = ""
         self.oracles: dict[str, Oracle] = {}
         self.mkdir("/data")
         self.fsync_dir("/")
@@ -76,6 +77,8 @@ class FragileDisk(Disk):
         self._spend()
         super().replace(source, target)
         self._tell(target, gone=False)
+        if target == self.die_after_naming:
+            raise Crash
 
     def unlink(self, path: str) -> None:
         self._spend()

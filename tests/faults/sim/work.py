@@ -52,6 +52,8 @@ def template() -> dict[str, bytes]:
 class WorkWorld:
     """A producer, workers that come and go, and the books that must be right after every commit."""
 
+    TICKS = (600, 1200, 2400)
+
     def __init__(self, scheduler: Scheduler, wrap_fs: Any, wrap_store: Any) -> None:
         self.scheduler = scheduler
         rng = scheduler.order
@@ -231,7 +233,7 @@ class WorkWorld:
 
     def play(self, ticks: int) -> None:
         scheduler = self.scheduler
-        scheduler.run(lambda: self.all_settled, 2 * ticks)
+        scheduler.run(lambda: self.all_settled, ticks)
         scheduler.log("-- the faults stop --")
         self.calm = True
         scheduler.stop_everything_bad()
