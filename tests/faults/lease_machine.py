@@ -29,7 +29,15 @@ from holdfast.stores.base import Blob
 from holdfast.stores.memory import MemoryStore
 
 OWNERS = st.integers(0, 2)
-FAULTS = ("fine", "request lost", "answer lost", "answer lost, then conflict", "late", "unavailable", "late, then cut off")
+FAULTS = (
+    "fine",
+    "request lost",
+    "answer lost",
+    "answer lost, then conflict",
+    "late",
+    "unavailable",
+    "late, then cut off",
+)
 PLACE = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 

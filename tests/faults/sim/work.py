@@ -49,6 +49,31 @@ def template() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
+class WatchedQueue(SqliteQueue):
+    """Tells when leases were really renewed, and by whom; so that nobody loses one that is good."""
+
+    world: WorkWorld
+    process: Process
+
+    def _extend(self, owners: list[int]) -> int:
+        count = super()._extend(owners)
+        for owner in owners:
+            self.world.renewed[owner] = (self.process, self.world.scheduler.now)
+        return count
+
+    def _renew_own(self) -> int:
+        owner = super()._renew_own()
+        self.world.renewed[owner] = (self.process, self.world.scheduler.now)
+        return owner
+
+    def _expire(self, owner: int) -> int:
+        process, at = self.world.renewed.get(owner, (self.process, 0.0))
+        age = self.world.scheduler.now - at
+        if process.alive and process.running and process is not self.process and age < self.lease_seconds - 1.0:
+            raise Lost(f"{process.name} lives and renewed its lease {age:.1f} s ago, and it was given to others")
+        return super()._expire(owner)
+
+
 class WorkWorld:
     """A producer, workers that come and go, and the books that must be right after every commit."""
 
@@ -73,6 +98,7 @@ class WorkWorld:
         self.all_settled = False
         self.workers: list[Process] = []
         self.guards: dict[Process, Guard] = {}
+        self.renewed: dict[int, tuple[Process, float]] = {}  # by owner, when it last was
         self.point_rate = rng.choice((0.0, 0.001, 0.003, 0.01))
         self.call_rate = rng.choice((0.0, 0.005, 0.02, 0.05))
         self.longest = rng.choice((0.1, 3.0, 40.0))
@@ -126,7 +152,8 @@ class WorkWorld:
         return Process(f"{what}-{self.count}", self.host)
 
     def open_queue(self, process: Process) -> SqliteQueue:
-        queue: Any = SqliteQueue(self.path, clock=SimClock(self.scheduler, process), policy=POLICY)
+        queue: Any = WatchedQueue(self.path, clock=SimClock(self.scheduler, process), policy=POLICY)
+        queue.world, queue.process = self, process
         queue.connection = Connection(queue.connection, self.queue_file, process, self.call_rate)
         queue._lock = Condition(self.scheduler, "queue")
         queue._boot = f"boot {self.boot}"

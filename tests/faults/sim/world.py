@@ -43,8 +43,6 @@ class Report:
 
     seeds: int = 0
     ticks: int = 0
-    saves: int = 0
-    restores: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
 
@@ -345,10 +343,13 @@ def run(seed: int, count: int, deadline_seconds: float | None = None, **options:
     for number in range(seed, seed + count):
         if deadline_seconds is not None and time.process_time() - began > deadline_seconds:
             break
+        played: list[Scheduler] = []
         try:
-            scheduler = play(number, **options)  # type: ignore[arg-type]
+            play(number, watch=played.append, **options)  # type: ignore[arg-type]
         except Lost as error:
-            raise Lost(f"seed {number}: {error}; replay: python -m faults.sim --seed {number}") from error
+            how = f"replay: python -m faults.sim --seed {number} --kind {played[0].kind}"
+            raise Lost(f"seed {number}: {error}; {how}") from error
+        scheduler = played[0]
         report.seeds += 1
         report.ticks += scheduler.tick
         report.faults += scheduler.injected
