@@ -377,6 +377,7 @@ def run_machine(machine: type[Any], calls: int, number: int | None = None) -> in
             phases=(Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),
             print_blob=False,
+            report_multiple_bugs=False,
         )
         with deterministic():
             seeded = seed(number + round_) if number is not None else seed(20261116 + round_)

@@ -47,7 +47,7 @@ def test_the_machine_finds_nothing(name: str) -> None:
 
 
 def test_the_checkpoint_machine_finds_an_unsynced_name() -> None:
-    unsynced = mock.patch.object(FragileDisk, "fsync_dir", lambda self, path: None)
+    unsynced = mock.patch.object(FragileDisk, "fsync_dir", return_value=None)
     with unsynced, pytest.raises(AssertionError, match="power cut"):
         run_machine(CheckpointMachine, 2000)
 

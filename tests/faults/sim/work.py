@@ -58,19 +58,19 @@ class WatchedQueue(SqliteQueue):
     def _extend(self, owners: list[int]) -> int:
         count = super()._extend(owners)
         for owner in owners:
-            self.world.renewed[owner] = (self.process, self.world.scheduler.now)
+            self.world.renewed[owner] = (self, self.world.scheduler.now)
         return count
 
     def _renew_own(self) -> int:
         owner = super()._renew_own()
-        self.world.renewed[owner] = (self.process, self.world.scheduler.now)
+        self.world.renewed[owner] = (self, self.world.scheduler.now)
         return owner
 
     def _expire(self, owner: int) -> int:
-        process, at = self.world.renewed.get(owner, (self.process, 0.0))
+        other, at = self.world.renewed.get(owner, (self, 0.0))
         age = self.world.scheduler.now - at
-        if process.alive and process.running and process is not self.process and age < self.lease_seconds - 1.0:
-            raise Lost(f"{process.name} lives and renewed its lease {age:.1f} s ago, and it was given to others")
+        if other is not self and other._owner == owner and other.process.running and age < self.lease_seconds - 1.0:
+            raise Lost(f"{other.process.name} lives and renewed its lease {age:.1f} s ago, and it was given to others")
         return super()._expire(owner)
 
 
@@ -98,7 +98,7 @@ class WorkWorld:
         self.all_settled = False
         self.workers: list[Process] = []
         self.guards: dict[Process, Guard] = {}
-        self.renewed: dict[int, tuple[Process, float]] = {}  # by owner, when it last was
+        self.renewed: dict[int, tuple[WatchedQueue, float]] = {}  # by owner, when it last was
         self.point_rate = rng.choice((0.0, 0.001, 0.003, 0.01))
         self.call_rate = rng.choice((0.0, 0.005, 0.02, 0.05))
         self.longest = rng.choice((0.1, 3.0, 40.0))
