@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from holdfast.checkpoint.head import HEAD_KEY
 from holdfast.clock import ManualClock
 from holdfast.errors import OutcomeUnknownError, StoreUnavailableError
 from holdfast.fs import Buffer
+from holdfast.queue.sqlite import SqliteQueue
 from holdfast.stores.base import Blob, Entry
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
@@ -132,3 +135,43 @@ def test_nobody_is_superseded_by_a_late_write_of_his_own() -> None:
     store.lose_commits = False
     attempt.save(2, state(EVEN, 2))  # step 1 arrives just before it
     assert [step for step, _ in subject.restore_all(store)] == [2, 1]
+
+
+class WaitingConnection:
+    """The heartbeat's statement waits for the lock while another owner's transaction stands still."""
+
+    def __init__(self, real: Any, meanwhile: Callable[[], None]) -> None:
+        self._real, self._meanwhile = real, [meanwhile]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def execute(self, statement: str, values: Any = ()) -> Any:
+        if "SET expires=" in statement and self._meanwhile:
+            self._meanwhile.pop()()
+        return self._real.execute(statement, values)
+
+
+def test_a_renewal_that_had_to_wait_does_not_shorten_the_lease(tmp_path: Path) -> None:
+    """The heartbeat asked for time before it waited. What it asked for was written over what the other owner had given
+    back for the wait, and a living worker lost its items a few seconds after it had renewed them."""
+    clock = ManualClock()
+    living, frozen, third = (SqliteQueue(str(tmp_path / "q.db"), clock=clock, lease_seconds=15.0) for _ in range(3))
+    living.enqueue([("k", "1")])
+    assert living.claim(1)
+    clock.advance(5.0)
+
+    def stands_still() -> None:
+        with frozen.batch():
+            clock.advance(11.0)
+
+    living.connection = WaitingConnection(living.connection, stands_still)
+    assert living.renew(living.handles([])) == []
+    clock.advance(9.0)  # from the renewal; 20 since it was asked for
+    assert third.claim(1) == []
+    clock.advance(5.9)
+    assert third.claim(1) == []
+    clock.advance(0.2)
+    assert third.claim(1)
+    for queue in (living, frozen, third):
+        queue.close()
