@@ -7,7 +7,7 @@ import os
 import threading
 
 import pytest
-from work_command import pairs, until
+from work_command import finish, pairs, start_work, until, write_task
 
 from holdfast.queue.base import Lease
 from holdfast.queue.open import open_queue
@@ -156,7 +156,9 @@ def test_short_calls_share_claims_and_commits_and_each_gets_its_chunk(make_place
 
 
 @pytest.mark.parametrize(
-    ("options", "largest"), [({"prefetch": 0}, 1), ({"careful": True}, 1), ({"chunk": 100}, 100)], ids=str
+    ("options", "largest"),
+    [({"prefetch": 0}, 1), ({"careful": True}, 1), ({"share": False}, 1), ({"chunk": 100}, 100)],
+    ids=str,
 )
 def test_no_more_is_held_than_was_asked_for(make_place, options, largest):
     """Where nothing is to be fetched ahead, after a crash, and where chunks are large anyway."""
@@ -241,3 +243,19 @@ def test_a_notice_gives_back_the_whole_shelf_while_a_call_runs(make_place):
     assert (depth.done, depth.leased, depth.ready) == (30, 0, 170)
     rival.close()
     watched.close()
+
+
+def test_where_one_failure_is_the_end_a_crash_takes_only_the_chunk_and_the_next_with_it(make_place, tmp_path):
+    place = make_place("sqlite")
+    queue = open_queue(place.queue)
+    queue.enqueue(pairs(120))
+    body = "def work(batch):\n    if batch[0]['v'] == 60: os.kill(os.getpid(), signal.SIGKILL)\n    return [1]"
+    task = write_task(tmp_path, body)
+    more = ("--chunk", "1", "--max-failures", "1")
+    code, _, err = finish(start_work(tmp_path, task, place.queue, place.sink, *more))
+    assert code == 0, err
+    dead = {row.key for row in queue.dead()}
+    assert "k00060" in dead
+    assert len(dead) <= 4, "finished and not yet told, in work, on the shelf; never a whole deep shelf"
+    assert queue.depth().done == 120 - len(dead)
+    queue.close()

@@ -41,6 +41,8 @@ class WorkerOptions:
     replace: bool = False
     careful: bool = False
     """After a crash: one item at a time at first, so that the blame for another crash is exact."""
+    share: bool = True
+    """Whether short chunks are fetched and settled together; not where one crash costs all that is held its life."""
 
 
 class Worker:
@@ -130,7 +132,7 @@ class Worker:
         No more than is done in no time: on SIGKILL that much is done again, and in the end others have nothing to do
         for so long. None while calls surprise us, and none after a crash, when all that is held shares the blame.
         """
-        if self._options.careful or self._item_seconds is None or self._wary:
+        if self._options.careful or not self._options.share or self._item_seconds is None or self._wary:
             return 0
         return int(min(_AHEAD_ITEMS, _AHEAD_SECONDS / max(self._item_seconds, 1e-9)) / self._options.chunk)
 
