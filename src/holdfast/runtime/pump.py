@@ -24,6 +24,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.errors import LeaseLostError, QueueUnavailableError, SinkUnavailableError
 from holdfast.queue.base import Lease, Queue
+from holdfast.runtime.budget import Durations
 from holdfast.runtime.compute import Settled, Work, decode
 from holdfast.runtime.shelf import Outbox, PumpOptions, Shelf
 from holdfast.runtime.task import Task
@@ -57,8 +58,17 @@ class Tally:
 class Pump:
     """Keeps the task supplied and its results safe; ``get`` and ``put`` are the task's side."""
 
-    def __init__(self, queue: Queue, sink: Sink, task: Task, clock: Clock, options: PumpOptions) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        sink: Sink,
+        task: Task,
+        clock: Clock,
+        options: PumpOptions,
+        durations: Durations | None = None,
+    ) -> None:
         self._queue, self._sink, self._task, self._clock = queue, sink, task, clock
+        self._durations = durations or Durations()
         queue.missing = sink.missing
         self.tally = Tally()
         self.on_leases: Callable[[list[str]], None] = lambda _: None
@@ -286,6 +296,7 @@ class Pump:
 
     def _cycle(self) -> int | None:
         """Settle and claim, once; None when no claim was wanted. What fails stays ``_in_flight`` and is tried again."""
+        started = self._clock.monotonic()
         with self._changed:
             if not self._in_flight:
                 self._in_flight, self._outbox = self._outbox, Outbox()
@@ -309,6 +320,9 @@ class Pump:
             self._in_flight = Outbox()
             self._changed.notify_all()
         self._count(box, kept, dead)
+        if box or claimed:
+            kind, seconds = "record" if box else "claim", self._clock.monotonic() - started
+            self._durations.add(kind, seconds, recorded=len(kept), failed=len(box.failures), claimed=len(claimed))
         self._supply(claimed)
         return len(claimed) if wanted else None
 

@@ -365,14 +365,12 @@ class Run:
         return None
 
     def _publish(self) -> None:
-        """Metrics, where they are asked for; they are read from what is counted anyway, when somebody looks."""
+        """Metrics and spans, where they are asked for; both are made of what is measured anyway."""
         settings = self._guard.settings
-        if settings.metrics_port and settings.rank == 0 and self._owns_guard:
-            from holdfast.runtime.metrics_server import publish
-            from holdfast.runtime.readings import read_run
+        if (settings.metrics_port or settings.spans == "on") and self._owns_guard:
+            from holdfast.runtime.telemetry import begin
 
-            parts = (self._guard, self._books, self._saver)
-            self._unpublish = publish(settings, lambda: read_run(*parts, step=self._completed, total=self._total))
+            self._unpublish = begin(self._guard, self._books, self._saver, lambda: (self._completed, self._total))
 
     def _check_open(self) -> None:
         if self._ended or _open is not self:

@@ -55,7 +55,7 @@ class Worker:
             prefetch=0 if options.careful else options.prefetch,
             replace=options.replace,
         )
-        self._pump = Pump(queue, sink, task, guard.clock, ahead)
+        self._pump = Pump(queue, sink, task, guard.clock, ahead, guard.durations)
         self._item_seconds: float | None = None
         self._wary = 0
         self._over = threading.Event()
@@ -105,7 +105,9 @@ class Worker:
                 raise
             count = len(settled.results) + len(settled.failures)
             if count:
-                self._learn(self._guard.clock.monotonic() - started, count)
+                seconds = self._guard.clock.monotonic() - started
+                self._learn(seconds, count)
+                self._guard.durations.add("compute", seconds, items=count, failed=len(settled.failures))
             self._pump.put(settled, unstarted)
             self._become_trusting()
 
