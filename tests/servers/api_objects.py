@@ -190,6 +190,7 @@ class Objects:
 
     def merge(self, resource: Resource, namespace: str, name: str, change: Object, query: dict[str, str]) -> Object:
         current = self.get(resource, namespace, name)
+        self._check_version(resource, current, (change.get("metadata") or {}).get("resourceVersion"))
         merged = copy.deepcopy(current)
         merge_patch(merged, change)
         if query.get("fieldValidation") == "Strict":
@@ -201,9 +202,11 @@ class Objects:
         return self.put(resource, merged, "MODIFIED")
 
     def delete(
-        self, resource: Resource, namespace: str, name: str, uid: str | None, *, grace: int | None = None
-    ) -> Object:
+        self, resource: Resource, namespace: str, name: str, uid: str | None, *, version: str | None = None,
+        grace: int | None = None,
+    ) -> Object:  # fmt: skip
         found = self.get(resource, namespace, name)
+        self._check_version(resource, found, version)
         if uid and found["metadata"]["uid"] != uid:
             raise Refusal(
                 409, "Conflict", f'Operation cannot be fulfilled on {resource.title} "{name}": the UID in the '
@@ -242,6 +245,17 @@ class Objects:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
     # -- checks
+
+    @staticmethod
+    def _check_version(resource: Resource, current: Object, version: str | None) -> None:
+        """Whoever names the version that was looked at is refused when it is no longer the present one."""
+        name = current["metadata"]["name"]
+        if version is not None and version != current["metadata"].get("resourceVersion"):
+            raise Refusal(
+                409, "Conflict", f'Operation cannot be fulfilled on {resource.title} "{name}": the object has been '
+                "modified; please apply your changes to the latest version and try again",
+                name=name, kind=resource.plural,
+            )  # fmt: skip
 
     def _check_namespace(self, namespace: str) -> None:
         if ("", namespace) not in self.table(known.NAMESPACES):

@@ -280,12 +280,16 @@ class _Handler(BaseHTTPRequestHandler):
                     return 201, objects.evict(target.namespace, target.name)
                 return 201, objects.create(resource, target.namespace, value, dry_run="dryRun" in query)
             if verb == "delete":
-                uid = (value.get("preconditions") or {}).get("uid")
-                grace = value.get("gracePeriodSeconds")
+                stands = value.get("preconditions") or {}
                 self.server.deletions.append((target.name, value))
-                return 200, objects.delete(resource, target.namespace, target.name, uid, grace=grace)
+                return 200, objects.delete(
+                    resource, target.namespace, target.name, stands.get("uid"), version=stands.get("resourceVersion"),
+                    grace=value.get("gracePeriodSeconds"),
+                )  # fmt: skip
             kind = self.headers.get("Content-Type", "")
             if kind.startswith("application/apply-patch"):
+                if (target.namespace if resource.namespaced else "", target.name) not in objects.table(resource):
+                    self._authorize("create", target)  # an apply that makes the object needs both rights
                 return 200, objects.apply(resource, target.namespace, value, query)
             if kind.startswith(("application/merge-patch", "application/strategic-merge-patch")):
                 return 200, objects.merge(resource, target.namespace, target.name, value, query)

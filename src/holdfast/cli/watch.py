@@ -38,7 +38,7 @@ examples:
   holdfast watch -A --act copy-lease --dry-run      say what would be done
   holdfast watch --manifests --image IMAGE -n ops | kubectl apply --server-side -f -    inside the cluster
 actions for --act (none by default):
-{chr(10).join(f"  {name:<18}{about}" for name, about in ACTIONS.items())}
+{chr(10).join(f"  {name:<20}{about}" for name, about in ACTIONS.items())}
 The webhook (Slack's form) comes from {WEBHOOK_VARIABLE} alone: on a command line its address would show.
 """
 
@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
         return _print_manifests(args, actions)
     duties = _duties(args, actions)
     with connect(args) as client:
+        client.field_manager = "holdfast-watch"  # whoever submits anew sees who has changed what
         namespace = chosen_namespace(args, client)
         clock = SystemClock()
         watchman = Watchman(client, _state(args, client), duties, clock=clock)

@@ -48,6 +48,10 @@ class Thresholds:
     gang_spread_seconds: float = 900.0
     checkpoint_intervals: float = 3.0
 
+    def pending_limit(self, capacity: str | None) -> float:
+        """For a run of that class."""
+        return self.pending_seconds.get(capacity or "", self.pending_other_seconds)
+
 
 class Alert(NamedTuple):
     """One reason to look."""
@@ -101,7 +105,7 @@ def find_alerts(
 def _pending(row: RunRow, limits: Thresholds) -> Iterator[Alert]:
     if row.phase not in (Phase.PENDING, Phase.QUEUED):
         return
-    limit = limits.pending_seconds.get(row.capacity or "", limits.pending_other_seconds)
+    limit = limits.pending_limit(row.capacity)
     if row.pending_seconds > limit:
         kind = row.capacity or "its capacity"
         sentence = f"{row.run} has waited {duration(row.pending_seconds)} for {kind}; {duration(limit)} is the limit"

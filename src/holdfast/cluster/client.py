@@ -54,6 +54,7 @@ class Client:
         self._transport = Transport(access, silence_seconds=silence_seconds)
         self.warnings: dict[str, None] = {}
         """What the server accepted but warned about, each once, in order."""
+        self.field_manager = FIELD_MANAGER
         self.requests = 0
 
     def __enter__(self) -> Client:
@@ -157,16 +158,19 @@ class Client:
         return self._object("PATCH", path, asked, self._write_query(dry_run=False), Payload(change, _MERGE))
 
     def delete(
-        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, foreground: bool = False
-    ) -> bool:
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None,
+        version: str | None = None, foreground: bool = False,
+    ) -> bool:  # fmt: skip
         """Delete with everything it owns; false when it was gone already.
 
-        ``uid`` guards against a namesake; ``foreground`` keeps the object until what it owns is gone.
+        ``uid`` guards against a namesake and ``version`` against any change; ``foreground`` keeps the object until what
+        it owns is gone.
         """
         policy = "Foreground" if foreground else "Background"
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        stands = {"uid": uid, "resourceVersion": version}
+        if uid or version:
+            options["preconditions"] = {name: value for name, value in stands.items() if value}
         asked = self._asked("delete", resource, namespace, name)
         try:
             self._object("DELETE", resource.path(namespace, name), asked, {}, Payload(options))
@@ -194,9 +198,8 @@ class Client:
     ) -> Asked:
         return Asked(verb, resource, namespace, name, self.access.login_help)
 
-    @staticmethod
-    def _write_query(dry_run: bool) -> dict[str, str]:
-        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+    def _write_query(self, dry_run: bool) -> dict[str, str]:
+        query = {"fieldManager": self.field_manager, "fieldValidation": "Strict"}
         return {**query, "dryRun": "All"} if dry_run else query
 
     def _object(

@@ -34,6 +34,8 @@ from holdfast.cluster.slimming import slim
 from holdfast.errors import ClusterAccessError, ObjectMissingError
 
 RUN_LABEL = "holdfast.dev/run"
+PART_LABEL, CLASSES = "holdfast.dev/part", "classes"
+"""Marks the ConfigMap that holds the later classes of a run's plan; the settings carry no such label."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 LEASE_ENDS_AT = "holdfast.dev/lease-ends-at"
 TERMINATION_AT = "node.gke.io/machine-termination-datetime"

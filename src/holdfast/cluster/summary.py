@@ -11,6 +11,7 @@ from holdfast.cluster.causes.queueing import is_suspended, workload_of
 from holdfast.cluster.client import Object
 from holdfast.cluster.interruptions import end_of
 from holdfast.cluster.observe import (
+    PART_LABEL,
     RUN_LABEL,
     Observed,
     age_seconds,
@@ -99,6 +100,7 @@ def summarize(observed: Observed) -> list[RunRow]:
     settings = {
         (meta(item).get("namespace"), (meta(item).get("labels") or {}).get(RUN_LABEL)): item.get("data") or {}
         for item in observed.of(CONFIG_MAPS)
+        if PART_LABEL not in (meta(item).get("labels") or {})
     }
     rows = [_row(observed, root, jobs, settings) for root, jobs in roots]
     return sorted(rows, key=lambda row: (row.namespace, -row.age_seconds, row.run))
@@ -133,11 +135,12 @@ def _row(observed: Observed, root: Object, jobs: list[Object], settings: dict[An
     _count_pods(observed, row, root, jobs, pods)
     row.phase = _phase(observed, root, jobs, row)
     if row.phase in (Phase.QUEUED, Phase.SUSPENDED):
-        row.pending_seconds = row.age_seconds
+        row.pending_seconds = _suspended_seconds(observed, root, row)
     row.attempts = _attempts(root, jobs, pods)
     data = settings.get((metadata.get("namespace"), run)) or {}
-    row.capacity = data.get("HOLDFAST_CAPACITY")
-    row.usd_per_hour = _number(data.get("HOLDFAST_USD_PER_HOUR"))
+    marks = metadata.get("annotations") or {}  # of a class that it has fallen back to
+    row.capacity = marks.get("holdfast.dev/capacity") or data.get("HOLDFAST_CAPACITY")
+    row.usd_per_hour = _number(marks.get("holdfast.dev/usd-per-hour") or data.get("HOLDFAST_USD_PER_HOUR"))
     row.run_url, row.queue_url = data.get("RUN_URL"), data.get("HOLDFAST_QUEUE")
     return row
 
@@ -192,6 +195,12 @@ def _phase(observed: Observed, root: Object, jobs: list[Object], row: RunRow) ->
     if row.pods.get("draining"):
         return Phase.DRAINING
     return Phase.RESTARTING if row.pods.get("ended") or not jobs else Phase.PENDING
+
+
+def _suspended_seconds(observed: Observed, root: Object, row: RunRow) -> float:
+    """Since it was last put back into its queue; what ran for days has not waited for days."""
+    since = seconds_at((condition(root, "Suspended") or {}).get("lastTransitionTime"))
+    return row.age_seconds if since is None else min(row.age_seconds, max(0.0, observed.now - since))
 
 
 def _has_queue(root: Object) -> bool:

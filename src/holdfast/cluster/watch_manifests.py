@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.cluster.acting import COPY_LEASE, RECREATE_REQUEST
+from holdfast.cluster.acting import rights_of
 from holdfast.cluster.client import Object
 from holdfast.cluster.resources import (
     CONFIG_MAPS,
@@ -33,10 +33,8 @@ def rights(actions: set[str], *, events: bool) -> dict[tuple[str, str], set[str]
 
     for resource in WATCHED:
         grant(resource, "list", "watch")
-    if COPY_LEASE in actions:
-        grant(PODS, "patch")
-    if RECREATE_REQUEST in actions:
-        grant(PROVISIONING_REQUESTS, "delete")
+    for resource, verb in rights_of(actions):
+        grant(resource, verb.value)
     if events:
         grant(EVENTS, "create")
     return found
