@@ -361,7 +361,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.watches.discard(self.connection)
 
     def _event(self, kind: str, value: Object) -> None:
-        data = json.dumps({"type": kind, "object": value}).encode() + b"\n"
+        data = compact({"type": kind, "object": value}) + b"\n"
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
@@ -420,14 +420,14 @@ class _Handler(BaseHTTPRequestHandler):
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": rows}
 
     def _send(self, code: int, value: Object, headers: dict[str, str] | None = None, *, torn: bool = False) -> None:
-        self._send_bytes(code, json.dumps(value).encode(), "application/json", headers or {}, torn=torn)
+        self._send_bytes(code, compact(value), "application/json", headers or {}, torn=torn)
 
     def _send_kept(self, target: _Target, query: dict[str, str]) -> None:
         assert self.server.kept_lists is not None
         packed = "gzip" in (self.headers.get("Accept-Encoding") or "")
         found = self.server.kept_lists.get((self.path, packed))
         if found is None:
-            data, headers = json.dumps(self._list(target, query)).encode(), {}
+            data, headers = compact(self._list(target, query)), {}
             if packed and len(data) > 128 << 10:
                 data, headers = gzip.compress(data, 1), {"Content-Encoding": "gzip"}
             found = self.server.kept_lists[self.path, packed] = (data, headers)
@@ -455,6 +455,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) // 2] if torn else data)
         if torn:
             self._cut(reset=False)
+
+
+def compact(value: Object) -> bytes:
+    """As Go writes it."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _bookmark(resource: Resource, version: int) -> Object:

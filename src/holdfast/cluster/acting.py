@@ -10,7 +10,7 @@ from holdfast.cluster.deeds import fall_back, leases, requests, width
 from holdfast.cluster.deeds.deed import Deed, Step, Verb
 from holdfast.cluster.observe import Observed, meta
 from holdfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS, WORKLOADS, Resource
-from holdfast.cluster.summary import summarize
+from holdfast.cluster.summary import RunRow, summarize
 from holdfast.errors import ClusterError, ObjectConflictError
 
 ACTIONS = {
@@ -38,8 +38,10 @@ USED: dict[str, tuple[tuple[Resource, Verb], ...]] = {
 """The requests that each action makes: the rights that it needs."""
 
 
-def find_deeds(observed: Observed, allowed: set[str], thresholds: Thresholds | None = None) -> list[Deed]:
-    """What is to be done now, of what is allowed."""
+def find_deeds(
+    observed: Observed, allowed: set[str], thresholds: Thresholds | None = None, *, rows: list[RunRow] | None = None
+) -> list[Deed]:
+    """What is to be done now, of what is allowed; ``rows`` if they are added up already."""
     found: list[Deed] = []
     for name, find in (
         (leases.COPY_LEASE, leases.copy_leases),
@@ -50,17 +52,18 @@ def find_deeds(observed: Observed, allowed: set[str], thresholds: Thresholds | N
         if name in allowed:
             found += find(observed)
     if allowed & {width.SPLIT, fall_back.FALL_BACK}:
-        found += _by_run(observed, allowed, thresholds or Thresholds())
+        rows = summarize(observed) if rows is None else rows
+        found += _by_run(observed, rows, allowed, thresholds or Thresholds())
     return _once(found)
 
 
-def _by_run(observed: Observed, allowed: set[str], limits: Thresholds) -> list[Deed]:
+def _by_run(observed: Observed, rows: list[RunRow], allowed: set[str], limits: Thresholds) -> list[Deed]:
     found: list[Deed] = []
     roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
     plans = fall_back.plans_of(observed) if fall_back.FALL_BACK in allowed else {}
     standing: dict[fall_back.Key, list[str]] = {key: [] for key in plans}
     leaving: set[fall_back.Key] = set()
-    for row in summarize(observed):
+    for row in rows:
         root, key = roots.get(row.uid), (row.namespace, row.run)
         if root is None:
             continue

@@ -81,12 +81,14 @@ def find_alerts(
     observed: Observed,
     thresholds: Thresholds | None = None,
     checkpoints: Mapping[tuple[str, str], CheckpointAge] | None = None,
+    *,
+    rows: list[RunRow] | None = None,
 ) -> list[Alert]:
-    """All alerts that hold at the observed moment."""
+    """All alerts that hold at the observed moment; ``rows`` if they are added up already."""
     limits = thresholds or Thresholds()
     found: list[Alert] = []
     roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
-    for row in summarize(observed):
+    for row in summarize(observed) if rows is None else rows:
         root = roots.get(row.uid)
         if root is None:
             continue

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.clock import Clock, SystemClock, from_rfc3339
+from holdfast.clock import Clock, SystemClock, seconds_at
 from holdfast.cluster.credential import ClientCertificate, usable_token
 from holdfast.errors import ClusterAccessError, ClusterConfigError
 
@@ -81,7 +81,7 @@ class ExecCredential:
             raise ClusterAccessError(
                 f"{self._plugin.command} gave neither a token nor a certificate", help="log in again, then retry"
             )
-        self._expires_at = _expiry(status.get("expirationTimestamp"))
+        self._expires_at = seconds_at(status.get("expirationTimestamp"))
         self._is_known = True
 
 
@@ -171,12 +171,3 @@ def _last_words(stderr: bytes | None) -> str:
 def redact(text: str) -> str:
     """The text without anything that looks like a token."""
     return _SECRET.sub("[hidden]", text)
-
-
-def _expiry(value: Any) -> float | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return from_rfc3339(value)
-    except ValueError:
-        return None

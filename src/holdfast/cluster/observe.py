@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.clock import from_rfc3339
+from holdfast.clock import seconds_at as seconds_at
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.discovery import served
 from holdfast.cluster.failures import VersionGoneError
@@ -166,16 +166,6 @@ def condition(item: Object, kind: str, status: str | None = "True") -> dict[str,
 def owner_uids(item: Object) -> set[str]:
     """Uids of all owners."""
     return {str(ref.get("uid")) for ref in meta(item).get("ownerReferences") or [] if isinstance(ref, dict)}
-
-
-def seconds_at(value: Any) -> float | None:
-    """A timestamp as wall-clock seconds, or nothing."""
-    if not isinstance(value, str):
-        return None
-    try:
-        return from_rfc3339(value)
-    except ValueError:
-        return None
 
 
 def age_seconds(item: Object, now: float) -> float:

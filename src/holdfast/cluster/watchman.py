@@ -63,10 +63,10 @@ class Watchman:
         """One round; the second value is the metrics page."""
         rows = summarize(observed)
         known = self._duties.ledgers(rows, observed.now) if self._duties.ledgers else {}
-        alerts = find_alerts(observed, self._duties.thresholds, known)
+        alerts = find_alerts(observed, self._duties.thresholds, known, rows=rows)
         news = self._state.compare(alerts, observed.now)
         troubles = [trouble for alert in news.begun for trouble in self._tell(alert, rows)]
-        deeds = self._act(observed)
+        deeds = self._act(observed, rows)
         self.counters["looks"] += 1
         self.counters["alerts"] += len(news.begun)
         return Look(rows, alerts, news, deeds, troubles), exposition(observed, rows, alerts, self.counters)
@@ -108,9 +108,9 @@ class Watchman:
         }
         self._client.create(EVENTS, alert.namespace, value)
 
-    def _act(self, observed: Observed) -> list[tuple[Deed, str]]:
+    def _act(self, observed: Observed, rows: list[RunRow]) -> list[tuple[Deed, str]]:
         results = []
-        for deed in find_deeds(observed, self._duties.actions, self._duties.thresholds):
+        for deed in find_deeds(observed, self._duties.actions, self._duties.thresholds, rows=rows):
             tries, again_at = self._tried.get(deed.key, (0, 0.0))
             if observed.now < again_at:
                 continue
