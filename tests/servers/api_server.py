@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.cluster import resources as known
 from holdfast.cluster.resources import Resource
+from servers.api_admission import NO_STATUS
 from servers.api_objects import BUILT_IN, CUSTOM, Object, Objects, Refusal
 
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
@@ -274,7 +275,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, self._list(target, query)
             if verb == "get":
                 return 200, objects.get(resource, target.namespace, target.name)
-            value = json.loads(body) if body else {}
+            value = self._writable(target, json.loads(body) if body else {})
+            if verb == "create" and resource == known.PODS and not target.subresource:
+                objects.admit_pod(target.namespace, value)
+                value = {**value, "status": {"phase": "Pending"}}
             if verb == "create":
                 if target.subresource == "eviction":
                     return 201, objects.evict(target.namespace, target.name)
@@ -288,12 +292,25 @@ class _Handler(BaseHTTPRequestHandler):
                 )  # fmt: skip
             kind = self.headers.get("Content-Type", "")
             if kind.startswith("application/apply-patch"):
+                if not value.get("apiVersion") or not value.get("kind"):
+                    raise Refusal(400, "BadRequest", "Object 'Kind' is missing in the patch")
+                if (value.get("metadata") or {}).get("name", target.name) != target.name:
+                    raise Refusal(400, "BadRequest", "the name of the object does not match the name on the URL")
                 if (target.namespace if resource.namespaced else "", target.name) not in objects.table(resource):
                     self._authorize("create", target)  # an apply that makes the object needs both rights
                 return 200, objects.apply(resource, target.namespace, value, query)
             if kind.startswith(("application/merge-patch", "application/strategic-merge-patch")):
                 return 200, objects.merge(resource, target.namespace, target.name, value, query)
         raise Refusal(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {kind}")
+
+    @staticmethod
+    def _writable(target: _Target, value: Object) -> Object:
+        """The status is written through its own path, and nothing else is written there."""
+        if target.subresource == "status":
+            return {key: value[key] for key in ("apiVersion", "kind", "metadata", "status") if key in value}
+        if target.resource.kind in NO_STATUS or target.subresource:
+            return value
+        return {key: inner for key, inner in value.items() if key != "status"}
 
     def _list(self, target: _Target, query: dict[str, str]) -> Object:
         objects = self.server.objects
