@@ -52,14 +52,17 @@ def test_every_code_is_documented() -> None:
 @pytest.mark.parametrize(
     ("arguments", "rights"),
     [
-        (["status"], {("list", kind) for kind in ("jobs", "jobsets", "pods", "workloads", "configmaps")}),
+        (
+            ["status"],
+            {("list", kind) for kind in ("jobs", "jobsets", "deployments", "pods", "workloads", "configmaps")},
+        ),
         (
             ["explain", "train"],
             {
                 ("list", kind)
                 for kind in (
-                    "jobs", "jobsets", "pods", "workloads", "provisioningrequests", "localqueues", "events",
-                    "poddisruptionbudgets", "persistentvolumeclaims", "resourcequotas", "clusterqueues", "nodes",
+                    "jobs", "jobsets", "deployments", "pods", "workloads", "provisioningrequests", "localqueues",
+                    "events", "poddisruptionbudgets", "persistentvolumeclaims", "resourcequotas", "clusterqueues", "nodes",
                 )
             },
         ),

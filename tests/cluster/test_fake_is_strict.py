@@ -132,9 +132,9 @@ def test_the_status_has_a_way_of_its_own(server: ApiServer, client: Client) -> N
     client.merge(PODS, "default", "p", {"status": ended, "spec": {"nodeName": "n"}}, subresource="status")
     found = client.get(PODS, "default", "p")
     assert (found["status"]["phase"], "nodeName" in found["spec"]) == ("Failed", False)
-    for bad, words in (({**row, "state": {"running": {}}}, "non-terminated"), ({"name": "main"}, "Required")):
-        with pytest.raises(ObjectRefusedError, match=words):
-            client.merge(PODS, "default", "p", {"status": {"containerStatuses": [bad]}}, subresource="status")
+    again = {"status": {"containerStatuses": [{**row, "state": {"running": {}}}]}}
+    with pytest.raises(ObjectRefusedError, match="non-terminated"):
+        client.merge(PODS, "default", "p", again, subresource="status")
 
 
 def test_a_finalizer_holds_an_object_back(server: ApiServer, client: Client) -> None:

@@ -283,8 +283,11 @@ def test_an_endpoint_is_a_deployment_that_can_be_submitted_and_cancelled(
     code, found, err = submit(SERVE)
     assert (code, found["workload"]) == (0, "Deployment/serving/endpoint"), err
     assert submit(SERVE)[1]["action"] == "nothing"
-    code, _, err = submit(SERVE, "--wait")
-    assert (code, "kubectl rollout status deployment/endpoint -n serving" in err) == (2, True)
+    pod = {"metadata": {"name": "e-1", "labels": {"holdfast.dev/run": "endpoint"}}, "status": {"phase": "Running"}}
+    pod["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "uid": "rs"}]
+    server.add(PODS, {**pod, "spec": {"nodeName": "n1"}}, "serving")
+    code, found, err = submit(SERVE, "--wait")
+    assert (code, found["explanation"]["code"]) == (0, "running"), err
     assert main(["cancel", "endpoint", "-n", "serving"]) == 0
     assert server.objects.table(DEPLOYMENTS) == {}
     capsys.readouterr()

@@ -6,8 +6,10 @@ import argparse
 import gc
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from holdfast.cli.cluster_options import add_cluster, chosen_namespace, connect, run_label
 from holdfast.cli.main import OK, add_output
@@ -18,6 +20,8 @@ from holdfast.cluster.resources import JOBS, PODS
 from holdfast.cluster.summary import RunRow, summarize
 from holdfast.errors import ClusterAccessError, HoldfastError, UsageError
 
+MOST_OBJECTS = 200
+"""A ledger in a bucket is one object per item: more would take longer than anybody waits for a status."""
 _EPILOG = """\
 examples:
   holdfast status                  all runs of the namespace
@@ -115,14 +119,20 @@ def detail(row: RunRow, entry: dict[str, Any]) -> str:
 def ledger(row: RunRow) -> dict[str, Any]:
     """What the bucket and the queue say; a place that does not answer becomes a note."""
     found: dict[str, Any] = {"notes": []}
-    for url, read in ((row.run_url, _read_run), (row.queue_url, _read_queue)):
-        if not url:
-            continue
-        try:
-            found |= read(url)
-        except HoldfastError as error:
-            found["notes"].append(error.message)
+    if row.run_url:
+        _try(found, lambda: _read_run(str(row.run_url)))
+    if row.queue_url:
+        _try(found, lambda: _read_queue(str(row.queue_url), row.sink_url))
     return found
+
+
+def _try(found: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
+    try:
+        answer = read()
+    except HoldfastError as error:
+        answer = {"notes": [error.message]}
+    found["notes"] += answer.pop("notes", [])
+    found |= answer
 
 
 def _read_run(url: str) -> dict[str, Any]:
@@ -156,9 +166,12 @@ def _read_run(url: str) -> dict[str, Any]:
     return found
 
 
-def _read_queue(url: str) -> dict[str, Any]:
-    if not url.startswith("postgresql://"):
-        return {}  # a file inside the pod, or a service that does not count
+def _read_queue(url: str, sink_url: str | None) -> dict[str, Any]:
+    """Pub/Sub does not count; the ledger of its keys does, which stands beside the results."""
+    if url.startswith("sqlite:"):
+        return {"notes": ["the queue is a file inside the pods: its depth cannot be seen from here"]}
+    if url.startswith("pubsub:"):
+        return _read_pubsub_ledger(url, sink_url)
     from holdfast.queue.open import open_queue
 
     queue = open_queue(url, create=False)
@@ -166,3 +179,23 @@ def _read_queue(url: str) -> dict[str, Any]:
         return {"queue": asdict(queue.depth())}
     finally:
         queue.close()
+
+
+def _read_pubsub_ledger(url: str, sink_url: str | None) -> dict[str, Any]:
+    if not sink_url or sink_url.startswith(("sqlite:", "file:")):
+        return {"notes": ["Pub/Sub does not count, and its ledger is a file inside the pods: depth cannot be seen"]}
+    from holdfast.queue.ledger import ledger_depth, open_ledger
+    from holdfast.sink.open import open_sink
+
+    sink = open_sink(sink_url, create=False)
+    ledger = open_ledger(sink_url, unquote(urlsplit(url).path).strip("/"))
+    try:
+        is_database = sink_url.startswith("postgres")
+        depth = ledger_depth(ledger, sink.missing, most=None if is_database else MOST_OBJECTS)
+    finally:
+        ledger.close()
+        sink.close()
+    if depth is None:
+        note = f"the queue has more than {MOST_OBJECTS} items in a bucket; count them with: holdfast queue status"
+        return {"notes": [note]}
+    return {"queue": asdict(depth)}

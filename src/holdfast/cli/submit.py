@@ -82,11 +82,6 @@ def run(args: argparse.Namespace) -> int:
     plan, bundle = prepare(args)
     if bundle is None:
         return INFEASIBLE
-    if args.wait and bundle.workload["kind"] == "Deployment":
-        raise SettingError(
-            "--wait follows Jobs and JobSets, and this is a Deployment",
-            help=f"run: kubectl rollout status deployment/{bundle.outline.name} -n {bundle.outline.namespace}",
-        )
     result = _outline(plan, bundle)
     _say(args, _sentence(plan, bundle))
     if args.fall_back:

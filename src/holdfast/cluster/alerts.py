@@ -26,9 +26,11 @@ from holdfast.cluster.observe import (
     spec_of,
     title,
 )
-from holdfast.cluster.resources import JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from holdfast.cluster.resources import DEPLOYMENTS, JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
 from holdfast.cluster.summary import Phase, RunRow, summarize
 from holdfast.model.exits import Outcome
+
+ROOTS = (JOB_SETS, JOBS, DEPLOYMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def find_alerts(
     """All alerts that hold at the observed moment; ``rows`` if they are added up already."""
     limits = thresholds or Thresholds()
     found: list[Alert] = []
-    roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
+    roots = {str(meta(item).get("uid", "")): item for kind in ROOTS for item in observed.of(kind)}
     for row in summarize(observed) if rows is None else rows:
         root = roots.get(row.uid)
         if root is None:

@@ -13,7 +13,7 @@ from holdfast.cluster.resources import Resource
 from holdfast.cluster.slimming import slim
 from holdfast.cluster.watching import ChangeKind, Watch
 
-_LABELLED_KINDS = ("Job", "JobSet", "Pod", "ConfigMap")
+_LABELLED_KINDS = ("Job", "JobSet", "Deployment", "Pod", "ConfigMap")
 
 
 class Following:

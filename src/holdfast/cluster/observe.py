@@ -19,6 +19,7 @@ from holdfast.cluster.resources import (
     CLAIMS,
     CLUSTER_QUEUES,
     CONFIG_MAPS,
+    DEPLOYMENTS,
     EVENTS,
     JOB_SETS,
     JOBS,
@@ -30,7 +31,7 @@ from holdfast.cluster.resources import (
     WORKLOADS,
     Resource,
 )
-from holdfast.cluster.slimming import slim
+from holdfast.cluster.slimming import mapping, slim, texts
 from holdfast.errors import ClusterAccessError, ObjectMissingError
 
 RUN_LABEL = "holdfast.dev/run"
@@ -40,10 +41,12 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 LEASE_ENDS_AT = "holdfast.dev/lease-ends-at"
 TERMINATION_AT = "node.gke.io/machine-termination-datetime"
 
-FOR_STATUS = (JOBS, JOB_SETS, PODS, WORKLOADS, CONFIG_MAPS)
-FOR_EXPLAIN = (JOBS, JOB_SETS, PODS, WORKLOADS, PROVISIONING_REQUESTS, LOCAL_QUEUES, EVENTS, BUDGETS, CLAIMS, QUOTAS)
+FOR_STATUS = (JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, CONFIG_MAPS)
+FOR_EXPLAIN = (
+    JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS, LOCAL_QUEUES, EVENTS, BUDGETS, CLAIMS, QUOTAS,
+)  # fmt: skip
 CLUSTER_WIDE_FOR_EXPLAIN = (CLUSTER_QUEUES, NODES)
-_LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, PODS, CONFIG_MAPS))
+_LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, DEPLOYMENTS, PODS, CONFIG_MAPS))
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Observed:
     unseen: dict[str, str] = field(default_factory=dict)
     _owned: dict[str, dict[str, list[Object]]] = field(default_factory=dict, repr=False)
     """By kind and owner's uid, made when first asked for: otherwise every run would go through all pods."""
+    _replicas: list[Object] | None = field(default=None, repr=False)
 
     def of(self, resource: Resource) -> list[Object]:
         """All objects of a kind."""
@@ -65,6 +69,7 @@ class Observed:
         """Put objects in; for tests and for watches."""
         self.tables.setdefault(resource.title, []).extend(slim(resource, value) for value in values)
         self._owned.clear()
+        self._replicas = None
         return self
 
     def named(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
@@ -83,6 +88,19 @@ class Observed:
                 for uid in owner_uids(item):
                     index.setdefault(uid, []).append(item)
         return index.get(str(meta(owner).get("uid") or ""), [])
+
+    def selected_by(self, deployment: Object) -> list[Object]:
+        """The pods of a Deployment: those of its labels that a ReplicaSet has made."""
+        wanted = texts(mapping(spec_of(deployment).get("selector")).get("matchLabels")).items()
+        place = meta(deployment).get("namespace")
+        if self._replicas is None:
+            self._replicas = [pod for pod in self.of(PODS) if any(
+                ref.get("kind") == "ReplicaSet" for ref in meta(pod).get("ownerReferences") or [])]  # fmt: skip
+        return [
+            pod
+            for pod in self._replicas
+            if wanted and meta(pod).get("namespace") == place and wanted <= (meta(pod).get("labels") or {}).items()
+        ]
 
     def events_of(self, item: Object) -> list[Object]:
         """Newest first."""

@@ -8,6 +8,7 @@ from holdfast.cluster.acting import rights_of
 from holdfast.cluster.client import Object
 from holdfast.cluster.resources import (
     CONFIG_MAPS,
+    DEPLOYMENTS,
     EVENTS,
     JOB_SETS,
     JOBS,
@@ -19,7 +20,7 @@ from holdfast.cluster.resources import (
 )
 
 NAME = "holdfast-watch"
-WATCHED = (JOBS, JOB_SETS, PODS, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, NODES)
+WATCHED = (JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, NODES)
 _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": "holdfast"}
 _USER = 65532
 
