@@ -62,7 +62,8 @@ def test_every_code_is_documented() -> None:
                 ("list", kind)
                 for kind in (
                     "jobs", "jobsets", "deployments", "pods", "workloads", "provisioningrequests", "localqueues",
-                    "events", "poddisruptionbudgets", "persistentvolumeclaims", "resourcequotas", "clusterqueues", "nodes",
+                    "events", "poddisruptionbudgets", "persistentvolumeclaims", "resourcequotas", "clusterqueues",
+                    "nodes",
                 )
             },
         ),

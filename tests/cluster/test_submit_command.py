@@ -12,6 +12,7 @@ import pytest
 from cluster.scenarios import condition
 from holdfast.cli import submit as command
 from holdfast.cli.main import main
+from holdfast.cluster import bucket_region
 from holdfast.cluster.access import Access
 from holdfast.cluster.classes import read_classes
 from holdfast.cluster.client import Client
@@ -30,6 +31,12 @@ def _quick_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan's own tests replay thousands; here any plan will do."""
     few = Assumptions(windows=40, most_ticks=60)
     monkeypatch.setattr(command, "make_plan", lambda spec, catalogue: make_plan(spec, catalogue, assumptions=few))
+
+
+@pytest.fixture(autouse=True)
+def _buckets_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``test_places`` asks servers where buckets are."""
+    monkeypatch.setattr(bucket_region, "locate", lambda bucket: (bucket_region.Location("us-central1"), ""))
 
 
 @pytest.fixture
@@ -137,7 +144,8 @@ def test_a_bucket_elsewhere_is_a_warning(server: ApiServer, submit: Callable[...
     text = SPOT.replace("runs/llm-7}", "runs/llm-7, region: europe-west4}")
     code, found, _ = submit(text)
     assert code == 0
-    assert any(problem["object"] == "bucket" and problem["weight"] == "warning" for problem in found["problems"])
+    [problem] = [problem for problem in found["problems"] if problem["object"] == "gs://bucket"]
+    assert "the file says europe-west4" in problem["sentence"]
 
 
 class TestClasses:

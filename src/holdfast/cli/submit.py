@@ -14,6 +14,7 @@ from holdfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
 from holdfast.cli.prices import current_catalogue
 from holdfast.cli.simulate import positive, read_text
 from holdfast.clock import SystemClock
+from holdfast.cluster.bucket_region import check_region
 from holdfast.cluster.classes import later_classes
 from holdfast.cluster.client import Client
 from holdfast.cluster.explain import explain, find_root
@@ -23,7 +24,6 @@ from holdfast.cluster.preflight import (
     Problem,
     Weight,
     check_needs,
-    check_region,
     missing_namespaces,
     place,
     try_objects,
@@ -171,7 +171,8 @@ def _preflight(
     problems = try_objects(client, tried, force=args.force_conflicts, absent=absent)
     if workload is not None and bundle.outline.namespace not in absent and decision.action is not Action.NOTHING:
         problems += check_needs(client, placed, workload.value, bundle.outline.namespace)
-    return problems + check_region(client, bundle.outline.spec.bucket_region)
+    spec = bundle.outline.spec
+    return problems + check_region(client, [spec.checkpoint_url, spec.sink_url], spec.bucket_region)
 
 
 def _apply(
