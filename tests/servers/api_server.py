@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from holdfast.clock import SystemClock
 from holdfast.cluster import resources as known
 from holdfast.cluster.resources import Resource
 from servers.api_admission import NO_STATUS
@@ -33,7 +34,7 @@ class Fault:
     """One fault: its kind, and which request it waits for."""
 
     kind: str
-    """drop, reset, apply_drop, stall, torn, garbage, error_event (of a watch), or a status code."""
+    """drop, reset, apply_drop, stall, torn, garbage, html, a status code; half_event and error_event of a watch."""
     verb: str = ""
     path: str = ""
     times: int = 1
@@ -66,6 +67,8 @@ class ApiServer(ThreadingHTTPServer):
         self.kept_lists: dict[tuple[str, bool], tuple[bytes, dict[str, str]]] | None = None
         """Lists kept as bytes, for benchmarks: the time of a Python server is not what they measure."""
         self.bookmark_seconds = 1.0
+        self.ahead_seconds = 0.0
+        """Of its clock, against everybody else's."""
         self.watches: set[socket.socket] = set()
         self.lock = threading.Lock()
         self.tls = tls
@@ -158,6 +161,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(SystemClock().wall() + self.server.ahead_seconds)
+
     def do_GET(self) -> None:
         self._answer()
 
@@ -178,14 +184,17 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self._authenticate()
             if url.path in ("/api", "/apis", "/version") or url.path.startswith(("/openapi", "/healthz", "/readyz")):
-                self._send(200, self._about(url.path))
+                self._send(200, self._about(url.path), torn=bool(fault and fault.kind == "torn"))
                 return
             if re.fullmatch(r"/api/v1|/apis/[^/]+/[^/]+", url.path):
-                self._send(200, self._discover(url.path))
+                self._send(200, self._discover(url.path), torn=bool(fault and fault.kind == "torn"))
                 return
             target = _Target(self.server, url.path)
             self._authorize(verb, target)
             if verb == "watch":
+                if fault and fault.kind == "half_event":
+                    self._half_event()
+                    return
                 self._watch(target, query, broken=bool(fault and fault.kind == "error_event"))
             elif verb == "list" and self.server.kept_lists is not None:
                 self._send_kept(target, query)
@@ -222,8 +231,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.kind == "stall":
             time.sleep(fault.seconds)
             self._cut(reset=False)
-        elif fault.kind == "garbage":
-            self._send_bytes(200, b"<html>a proxy says hello</html>", "text/html")
+        elif fault.kind in ("garbage", "html"):
+            code = 200 if fault.kind == "garbage" else 502
+            self._send_bytes(code, b"<html>\x1b[31ma proxy says hello</html>", "text/html")
         elif fault.kind.isdigit():
             code = int(fault.kind)
             refusal = Refusal(code, {401: "Unauthorized", 429: "TooManyRequests"}.get(code, "Unknown"), "on demand")
@@ -376,6 +386,15 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             with self.server.lock:
                 self.server.watches.discard(self.connection)
+
+    def _half_event(self) -> None:
+        """Cut in the middle of a line, in the middle of a chunk."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b'40\r\n{"type":"ADDED","object":{"metadata":{"na')
+        self.wfile.flush()
+        self._cut(reset=False)
 
     def _event(self, kind: str, value: Object) -> None:
         data = compact({"type": kind, "object": value}) + b"\n"

@@ -10,6 +10,7 @@ from holdfast.cli.cluster_options import add_cluster, chosen_namespace, connect,
 from holdfast.cli.main import OK, add_output
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.discovery import served
+from holdfast.cluster.explanation import printable
 from holdfast.cluster.observe import CLASSES, PART_LABEL, meta
 from holdfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, Resource
 from holdfast.errors import ClusterAccessError, UsageError
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         verb = "would delete" if args.dry_run else "deleted"
         for name in gone:
-            print(f"{verb} {name} in namespace {namespace}")
+            print(printable(f"{verb} {name} in namespace {namespace}"))
         print("holdfast: checkpoints stay; submit again to resume", file=sys.stderr)
     return OK
 

@@ -12,11 +12,12 @@ from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.cluster.access import gke_context
 from holdfast.cluster.bucket_region import region_of
 from holdfast.cluster.client import Client
+from holdfast.cluster.explanation import printable
 from holdfast.cluster.facts import Check, ClusterFacts, State, judge
 from holdfast.cluster.gcloud import gcloud_json
 from holdfast.cluster.resources import NODES
 from holdfast.cluster.slimming import slim
-from holdfast.errors import ClusterAccessError, ClusterError, ObjectMissingError, UsageError
+from holdfast.errors import ClusterAccessError, ClusterError, ClusterLoginError, ObjectMissingError, UsageError
 
 NAMES = (
     "version", "gke", "auto-provisioning", "kueue", "jobset", "compute-class", "provisioning-request", "spot",
@@ -137,6 +138,8 @@ def ask(client: Client, facts: ClusterFacts) -> None:
             preferred = row.get("preferredVersion") if isinstance(row, dict) else None
             if isinstance(preferred, dict):
                 facts.groups[str(row.get("name"))] = str(preferred.get("version"))
+    except ClusterLoginError:
+        raise
     except (ClusterAccessError, ObjectMissingError) as error:
         facts.unseen["groups"] = error.message
     try:
@@ -150,7 +153,7 @@ def text(checks: list[Check]) -> str:
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
-        lines.append(f"{_MARKS[check.state]} {check.name:<{width}}  {check.what}: {check.evidence}")
+        lines.append(f"{_MARKS[check.state]} {check.name:<{width}}  {check.what}: {printable(check.evidence)}")
         if check.fix and check.state is not State.YES:
             lines.append(f"  {'':<{width}}  → {check.fix}")
     return "\n".join(lines) + "\n"

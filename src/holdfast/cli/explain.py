@@ -10,7 +10,7 @@ from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.clock import SystemClock
 from holdfast.cluster.client import Client
 from holdfast.cluster.explain import explain, find_root
-from holdfast.cluster.explanation import Explanation, Verdict, line
+from holdfast.cluster.explanation import Explanation, Verdict, line, printable
 from holdfast.cluster.observe import CLUSTER_WIDE_FOR_EXPLAIN, FOR_EXPLAIN, Observed, look, title
 from holdfast.errors import UsageError
 
@@ -58,11 +58,11 @@ def observe(client: Client, namespace: str | None) -> Observed:
 
 def text(name: str, found: Explanation) -> str:
     """For a person."""
-    lines = [f"{name}: {found.cause}  [{found.code}]"]
+    lines = [printable(f"{name}: {found.cause}  [{found.code}]")]
     lines += [f"  | {line}" for line in found.evidence]
     if found.fix and found.verdict is not Verdict.FINE:
-        lines.append(f"  do:    {found.fix}")
+        lines.append(f"  do:    {printable(found.fix)}")
     if found.usual_wait:
         lines.append(f"  usual: {found.usual_wait}")
-    lines += [f"  also:  {note}" for note in found.also]
+    lines += [f"  also:  {printable(note)}" for note in found.also]
     return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.cli.cluster_options import add_cluster, chosen_namespace, connect, run_label
 from holdfast.cli.main import OK, add_output
 from holdfast.clock import SystemClock, from_rfc3339
-from holdfast.cluster.explanation import duration
+from holdfast.cluster.explanation import duration, line, printable
 from holdfast.cluster.observe import FOR_STATUS, RUN_LABEL, look
 from holdfast.cluster.resources import JOBS, PODS
 from holdfast.cluster.summary import RunRow, summarize
@@ -79,16 +79,16 @@ def table(rows: list[RunRow], *, everywhere: bool) -> str:
     if not rows:
         return ""
     cells = [["NAMESPACE", "RUN", "PHASE", "PODS", "ATTEMPTS", "INTERRUPTED", "FAILED", "WAITED", "AGE"]]
-    for row in rows:
-        ready = f"{row.pods.get('running', 0)}/{row.pods.get('wanted', 0)}"
-        causes = ", ".join(f"{count} {cause}" for cause, count in row.interruptions.items()) or "-"
-        waited = duration(row.pending_seconds) if row.pending_seconds else "-"
-        cells.append([row.namespace, row.run, row.phase.value, ready, str(row.attempts), causes,
-                      str(row.failures), waited, duration(row.age_seconds)])  # fmt: skip
-    if not everywhere:
-        cells = [line[1:] for line in cells]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells)
+    for item in rows:
+        ready = f"{item.pods.get('running', 0)}/{item.pods.get('wanted', 0)}"
+        causes = ", ".join(f"{count} {cause}" for cause, count in item.interruptions.items()) or "-"
+        waited = duration(item.pending_seconds) if item.pending_seconds else "-"
+        cells.append([item.namespace, item.run, item.phase.value, ready, str(item.attempts), causes,
+                      str(item.failures), waited, duration(item.age_seconds)])  # fmt: skip
+    # Whoever names objects must not be able to move the cursor of whoever looks at them.
+    shown = [[line(cell) for cell in (row if everywhere else row[1:])] for row in cells]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(shown[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown)
     return "\n".join(lines) + "\n"
 
 
@@ -113,7 +113,7 @@ def detail(row: RunRow, entry: dict[str, Any]) -> str:
         lines.append("  queue        " + ", ".join(f"{count} {state}" for state, count in entry["queue"].items()))
     lines += [f"  note         {note}" for note in entry.get("notes", ())]
     lines.append(f"  age          {duration(row.age_seconds)}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(printable(text) for text in lines) + "\n"
 
 
 def ledger(row: RunRow) -> dict[str, Any]:

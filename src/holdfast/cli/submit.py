@@ -18,7 +18,7 @@ from holdfast.cluster.bucket_region import check_region
 from holdfast.cluster.classes import later_classes
 from holdfast.cluster.client import Client
 from holdfast.cluster.explain import explain, find_root
-from holdfast.cluster.explanation import Verdict, duration
+from holdfast.cluster.explanation import Verdict, duration, printable
 from holdfast.cluster.preflight import (
     Placed,
     Problem,
@@ -253,7 +253,7 @@ def _sentence(plan: Plan, bundle: Bundle) -> str:
 
 def _say(args: argparse.Namespace, sentence: str) -> None:
     if args.output == "text":
-        print(f"holdfast: {sentence}", file=sys.stderr)
+        print(f"holdfast: {printable(sentence)}", file=sys.stderr)
 
 
 def _finish(args: argparse.Namespace, result: dict[str, Any], code: int) -> int:

@@ -24,6 +24,8 @@ FIELD_MANAGER = "holdfast"
 PAGE_OBJECTS = 500
 TRIES = 4
 LONGEST_WAIT_SECONDS = 30.0
+SKEW_SECONDS = 30.0
+"""Less is the way of the answer and the rounding of its date."""
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
@@ -56,6 +58,9 @@ class Client:
         """What the server accepted but warned about, each once, in order."""
         self.field_manager = FIELD_MANAGER
         self.requests = 0
+        self._dated = ""
+        self.skew_seconds = 0.0
+        """How far the server's clock is ahead of ours, when it is worth minding; its times are in its objects."""
 
     def __enter__(self) -> Client:
         return self
@@ -217,7 +222,7 @@ class Client:
         if not isinstance(found, dict):
             raise ClusterUnreachableError(
                 f"{self._transport.where} answered {asked.verb} {asked.title} with something that is no object",
-                help="check that the address in the kubeconfig is an API server",
+                help="check that the address is an API server's: kubectl config view --minify",
             )
         return found
 
@@ -253,6 +258,15 @@ class Client:
             raise failure(answer.status, status_of(answer), asked)
         return opened[-1]
 
+    def _mind_clock(self, date: str) -> None:
+        if date == self._dated:  # whole seconds: most answers carry one that was looked at already
+            return
+        self._dated = date
+        theirs = _server_seconds(date)
+        if theirs is not None:
+            ahead = theirs - self._clock.wall()
+            self.skew_seconds = ahead if abs(ahead) > SKEW_SECONDS else 0.0
+
     def _retried(
         self, once: Callable[[], Answer], asked: Asked, *, may_repeat: bool, busy_is_final: bool = False
     ) -> Answer:
@@ -263,6 +277,7 @@ class Client:
             self.requests += 1
             try:
                 answer = once()
+                self._mind_clock(answer.headers.get("date", ""))
             except (NotSentError, AnswerLostError) as error:
                 answer, lost = None, str(error)
                 if isinstance(error, AnswerLostError) and not may_repeat:
@@ -282,6 +297,16 @@ class Client:
             f"the API server {self._transport.where} cannot be reached ({lost})",
             help=f"check the network and the context with: kubectl cluster-info; or {asked.login_help}",
         )
+
+
+def _server_seconds(date: str) -> float | None:
+    """The ``Date`` of an answer, as wall-clock seconds."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _target(path: str, query: Mapping[str, str]) -> str:

@@ -32,7 +32,7 @@ from holdfast.cluster.resources import (
     Resource,
 )
 from holdfast.cluster.slimming import mapping, slim, texts
-from holdfast.errors import ClusterAccessError, ObjectMissingError
+from holdfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
 
 RUN_LABEL = "holdfast.dev/run"
 PART_LABEL, CLASSES = "holdfast.dev/part", "classes"
@@ -127,10 +127,11 @@ def look(
             observed.tables[resource.title] = list(_slimmed(client, resource, place, chosen))
         except ObjectMissingError as error:
             observed.unseen[resource.title] = error.message
+        except ClusterLoginError:
+            raise  # nobody is let in: not a matter of one kind
         except ClusterAccessError as error:
-            if "401" in error.message:
-                raise  # nobody is let in: not a matter of one kind
             observed.unseen[resource.title] = error.message
+    observed.now += client.skew_seconds  # ages are told by the clock that the times in the objects come from
     return observed
 
 

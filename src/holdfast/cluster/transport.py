@@ -222,6 +222,13 @@ class Transport:
             ValueError,
         ) as error:  # ValueError: a name that is none in DNS or TLS
             connection.close()
+            if type(error).__name__ == "SSLCertVerificationError":  # ssl is loaded only where there is TLS
+                why = getattr(error, "verify_message", "") or "certificate verify failed"
+                raise ClusterUnreachableError(
+                    f"the API server {self.where} shows a certificate that the kubeconfig does not trust "
+                    f"(certificate verify failed: {why})",
+                    help=self._access.login_help,
+                ) from error
             raise NotSentError(_words(error)) from error
         sock = connection.sock
         sock.settimeout(self._silence_seconds)

@@ -17,7 +17,7 @@ from holdfast.cluster.client import Client, Object
 from holdfast.cluster.failures import Asked, VersionGoneError, failure
 from holdfast.cluster.resources import Resource
 from holdfast.cluster.transport import Stream, parse
-from holdfast.errors import ClusterAccessError, ClusterUnreachableError, ObjectMissingError
+from holdfast.errors import ClusterError, ClusterUnreachableError
 from holdfast.stores.wire import AnswerLostError
 
 WATCH_SECONDS = 290
@@ -83,8 +83,8 @@ class Watch:
             except (AnswerLostError, ClusterUnreachableError) as error:
                 if not self._stop.is_set():
                     yield Change(ChangeKind.TROUBLE, {}, str(error))
-            except (ClusterAccessError, ObjectMissingError) as error:
-                # Worth the longest pause, not the end: roles are granted and CRDs installed while we wait.
+            except ClusterError as error:
+                # Worth the longest pause, not the end: roles are granted, CRDs installed and logins renewed meanwhile.
                 yield Change(ChangeKind.TROUBLE, {}, str(error))
                 pause = LONGEST_PAUSE_SECONDS
             if heard or self._clock.monotonic() - started > self._watch_seconds / 2:
