@@ -90,7 +90,9 @@ def report(error: HoldfastError) -> int:
 
 def _complain(sentence: str) -> None:
     if sys.stderr is not None:  # closed: print() would put it on stdout, where only results belong
-        print(f"holdfast: {sentence}", file=sys.stderr)
+        # Names and messages come from anywhere: none of them may steer the terminal.
+        safe = "".join(character if character.isprintable() or character == "\n" else "?" for character in sentence)
+        print(f"holdfast: {safe}", file=sys.stderr)
 
 
 def exit_code(error: HoldfastError) -> int:
