@@ -15,7 +15,7 @@ from holdfast.rehearse.plan import COUNTABLE, TWO_WRITERS, AtEvent, AtResume, At
 from holdfast.rehearse.polling import Poller
 from holdfast.rehearse.syscalls import build_filter, is_calling
 from holdfast.rehearse.watching import GO_ON, HOLD, Event, Reaction, Watcher
-from holdfast.runtime.namespace import Options, Started, notices, start
+from holdfast.runtime.namespace import Keepers, Options, Started, notices, start
 from holdfast.runtime.process_tree import send_signal
 
 _TICK_SECONDS = 0.02
@@ -39,6 +39,7 @@ class Surroundings(NamedTuple):
     namespace: bool = True
     watch: bool = True
     monotonic_jump_seconds: int = 0
+    keepers: Keepers | None = None
 
     @property
     def work(self) -> str:
@@ -93,7 +94,13 @@ class Attempt:
         )
         with open(self._log, "wb") as log:
             return start(
-                around.command, cwd=around.work, env=around.environment, stdout=log, stderr=log, options=options
+                around.command,
+                cwd=around.work,
+                env=around.environment,
+                stdout=log,
+                stderr=log,
+                options=options,
+                keepers=around.keepers,
             )
 
     def _watch(self) -> Watcher | Poller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -24,6 +25,7 @@ from holdfast.rehearse.shrink import Run, shrink
 from holdfast.rehearse.syscalls import machine
 from holdfast.rehearse.trial import Setting, Stopped, Trial
 from holdfast.rehearse.verdict import CODES, Reason, is_suspicious, judge
+from holdfast.runtime.namespace import Keepers
 
 _SECOND_LOOKS = 4
 _EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
@@ -82,16 +84,23 @@ def rehearse(
     """Run everything; ``stop`` ends it early with :class:`Stopped`, and nothing is left behind."""
     env = dict(os.environ if environment is None else environment)
     confine.check_command(options.command, env)
-    base = os.path.realpath(tempfile.mkdtemp(prefix="holdfast-rehearse-"))
-    try:
-        return _Rehearsal(options, env, base, stop or threading.Event(), progress).run()
-    finally:
-        remove(base)
+    with contextlib.closing(Keepers()) as keepers:
+        base = os.path.realpath(tempfile.mkdtemp(prefix="holdfast-rehearse-"))
+        try:
+            return _Rehearsal(options, env, base, keepers, stop or threading.Event(), progress).run()
+        finally:
+            remove(base)
 
 
 class _Rehearsal:
     def __init__(
-        self, options: Options, env: Mapping[str, str], base: str, stop: threading.Event, progress: Progress
+        self,
+        options: Options,
+        env: Mapping[str, str],
+        base: str,
+        keepers: Keepers,
+        stop: threading.Event,
+        progress: Progress,
     ) -> None:
         self._options = options
         self._progress = progress
@@ -115,6 +124,7 @@ class _Rehearsal:
             watch=watch,
             monotonic_jump_seconds=options.monotonic_jump_seconds,
             stop=stop,
+            keepers=keepers,
         )
 
     def run(self) -> Result:

@@ -20,6 +20,7 @@ from holdfast.rehearse.copies import Copier, empty, remove
 from holdfast.rehearse.divergence import read_steps
 from holdfast.rehearse.facts import AttemptFact, TrialFact
 from holdfast.rehearse.plan import Kill, Kind, Profile, TrialPlan
+from holdfast.runtime.namespace import Keepers
 
 _NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
 _FINGERPRINTS = "fingerprints.jsonl"
@@ -47,6 +48,7 @@ class Setting(NamedTuple):
     watch: bool
     monotonic_jump_seconds: int
     stop: threading.Event
+    keepers: Keepers
     fingerprints: bool = False
     """Whether programs that use holdfast leave a digest of every step."""
 
@@ -264,4 +266,5 @@ def surroundings(setting: Setting, folder: str, label: str, profile: Profile | N
         namespace=setting.namespace,
         watch=setting.watch,
         monotonic_jump_seconds=setting.monotonic_jump_seconds,
+        keepers=setting.keepers,
     )
