@@ -10,6 +10,6 @@ RIGHT = [animal for animal in ZOO if not animal.codes]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("animal", RIGHT, ids=lambda animal: animal.name)
+@pytest.mark.parametrize("animal", RIGHT, ids=lambda animal: animal.title)
 def test_it_survives(animal: Animal, seed: int) -> None:
     visit(animal, seed)

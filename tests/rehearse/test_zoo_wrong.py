@@ -16,6 +16,6 @@ def test_every_code_has_its_animal() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("animal", WRONG, ids=lambda animal: animal.name)
+@pytest.mark.parametrize("animal", WRONG, ids=lambda animal: animal.title)
 def test_it_gets_its_verdict(animal: Animal, seed: int) -> None:
     visit(animal, seed)

@@ -26,7 +26,15 @@ class Animal(NamedTuple):
     kinds: tuple[Kind, ...] = DEFAULT_KINDS
     grace_seconds: float = 5.0
     ephemeral: tuple[str, ...] = ()
+    clock_jump_seconds: float = 0.0
+    disk_limit_bytes: int | None = None
     needs: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name, and what is hostile around it."""
+        hostile = ("-clock" if self.clock_jump_seconds else "") + ("-disk" if self.disk_limit_bytes else "")
+        return self.name + hostile
 
     @property
     def can_run(self) -> bool:
@@ -38,6 +46,7 @@ def python(name: str, *codes: str, **more: object) -> Animal:
 
 
 SHORT_GRACE = {"grace_seconds": 0.4}
+KILLS = {"kinds": (Kind.KILL, Kind.KILL_DURING_RESUME)}
 LONG = ("env", "STEPS=60")
 
 ZOO = (
@@ -69,6 +78,11 @@ ZOO = (
         frozenset({"grace-overrun"}),
         **SHORT_GRACE,  # type: ignore[arg-type]
     ),
+    python("sorts_by_clock", **KILLS),
+    python("sorts_by_clock", "result-differs", clock_jump_seconds=-3600.0, **KILLS),
+    python("leaves_temporaries"),
+    python("leaves_temporaries", "resume-crash", disk_limit_bytes=250_000),
+    python("holdfast_train", clock_jump_seconds=7200.0, disk_limit_bytes=1_000_000),
     Animal("exec_around_exits_zero", (PYTHON, "-m", "holdfast", "exec", "--", PYTHON, "exits_zero.py")),
     Animal("right_shell", ("bash", "right_shell.sh")),
     Animal("torn_shell", ("bash", "torn_shell.sh"), frozenset({"resume-crash"})),

@@ -47,7 +47,8 @@ class Options(NamedTuple):
     backoff_limit: int = 6
     writable: Sequence[str] = ()
     only_kills: frozenset[int] = frozenset()
-    monotonic_jump_seconds: int = 0
+    clock_jump_seconds: float = 0.0
+    disk_limit_bytes: int | None = None
     namespace: bool = True
     watch: bool = True
     directory: str = "."
@@ -122,7 +123,8 @@ class _Rehearsal:
             ephemeral=options.ephemeral,
             namespace=options.namespace,
             watch=watch,
-            monotonic_jump_seconds=options.monotonic_jump_seconds,
+            clock_jump_seconds=options.clock_jump_seconds,
+            disk_limit_bytes=options.disk_limit_bytes,
             stop=stop,
             keepers=keepers,
         )
