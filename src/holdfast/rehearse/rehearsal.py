@@ -24,7 +24,15 @@ from holdfast.rehearse.schedule import schedule
 from holdfast.rehearse.shrink import Run, shrink
 from holdfast.rehearse.syscalls import machine
 from holdfast.rehearse.trial import Setting, Stopped, Trial
-from holdfast.rehearse.verdict import CODES, Reason, is_suspicious, judge
+from holdfast.rehearse.verdict import (
+    BY_CLOCK,
+    CODES,
+    Reason,
+    at_least,
+    instead_of_the_signal,
+    is_suspicious,
+    judge,
+)
 from holdfast.runtime.namespace import Keepers
 
 _SECOND_LOOKS = 4
@@ -188,8 +196,8 @@ class _Rehearsal:
         tries = [plan, *(plan.earlier(factor) for factor in _EARLIER)]
         at_once = tuple(kill._replace(moment=AtTime(0.1)) for kill in plan.kills)
         for number, variant in enumerate([*tries, plan._replace(kills=at_once)]):
-            name = f"{self._token}-{label}" + (f"-{number}" if number else "")
-            fact = Trial(self._setting, variant, baseline.profile, baseline=baseline.work, label=name).run()
+            name = label + (f"-{number}" if number else "")
+            fact = self._once(variant, baseline, name)
             if fact.delivered or not plan.kills:
                 break
         return fact
@@ -202,15 +210,29 @@ class _Rehearsal:
                 first.setdefault(reason.code, (reason, fact))
 
         def run_again(plan: TrialPlan, label: str) -> list[Reason]:
-            trial = Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=f"{self._token}-{label}")
-            return judge(baseline.fact, trial.run())
+            return judge(baseline.fact, self._once(plan, baseline, label))
+
+        def run_beside_a_control(plan: TrialPlan, label: str) -> list[Reason]:
+            with ThreadPoolExecutor(1) as beside:
+                control = beside.submit(self._once, plan._replace(kills=()), baseline, f"{label}-control")
+                fact = self._once(plan, baseline, label)
+                return judge(at_least(baseline.fact, control.result()), fact)
 
         if "no-progress" not in first:
             first |= self._second_look(pool, facts, baseline, run_again)
         ordered = [first[code] for code in CODES if code in first]
         if ordered:
             self._progress("looking for the smallest schedule that fails")
-        futures = [pool.submit(shrink, reason, fact.plan, run_again) for reason, fact in ordered]
+        futures = [
+            pool.submit(
+                shrink,
+                reason,
+                fact.plan,
+                run_beside_a_control if reason.code in BY_CLOCK else run_again,
+                instead=instead_of_the_signal(fact),
+            )
+            for reason, fact in ordered
+        ]
         small: dict[str, Reason] = {}
         for future in futures:
             for reason in future.result():
@@ -219,6 +241,10 @@ class _Rehearsal:
             plans = {fact.plan.number: fact.plan for fact in facts}
             small["result-differs"] = self._divergence(small["result-differs"], plans, baseline)
         return [small[code] for code in CODES if code in small]
+
+    def _once(self, plan: TrialPlan, baseline: Baseline, label: str) -> TrialFact:
+        name = f"{self._token}-{label}"
+        return Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=name).run()
 
     def _second_look(
         self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run

@@ -23,6 +23,7 @@ CODES = {
 
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
+_WALL_WHEN_STEADY = 0.4  # where they also keep pace with the work; a busy machine halves and doubles times
 _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5
@@ -107,13 +108,32 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
         return ""
     wall = last.seconds / max(baseline.seconds, 1e-9)
     counted = _counted_share(baseline, last)
-    again = wall >= _NEARLY_ALL if counted is None else counted >= _NEARLY_ALL and wall >= _WALL_WHEN_COUNTED
-    if not again:
+    steady = baseline.steady_opens or baseline.steady_writes
+    least = _NEARLY_ALL if counted is None else _WALL_WHEN_STEADY if steady else _WALL_WHEN_COUNTED
+    if wall < least or (counted is not None and counted < _NEARLY_ALL):
         return ""
     return (
         f"an attempt had done {longest:.0%} of the baseline's {baseline.seconds:.1f} s, "
         f"and the last one still needed {wall:.0%} of it"
     )
+
+
+def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
+    """The baseline as it would be now: an uninterrupted run beside a suspicious one has met the same busy machine."""
+    run = control.attempts[-1]
+    return baseline._replace(
+        seconds=max(baseline.seconds, run.seconds),
+        cpu_seconds=max(baseline.cpu_seconds, run.cpu_seconds),
+        write_calls=max(baseline.write_calls, run.write_calls),
+        opens=max(baseline.opens, run.opens),
+        families={key: count for key, count in baseline.families.items() if run.families.get(key) == count},
+    )
+
+
+def instead_of_the_signal(trial: TrialFact) -> list[Reason]:
+    """What an attempt that left with 0 is guilty of when no signal made it leave: a result of its own."""
+    rows = [row for row in trial.unfinished_zero if "missing" not in row.detail]
+    return [Reason(row.code, tuple(trial.delivered), trial.plan.number, f"{row.path} {row.detail}") for row in rows[:1]]
 
 
 def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
