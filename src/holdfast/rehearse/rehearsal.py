@@ -36,6 +36,7 @@ from holdfast.rehearse.verdict import (
 from holdfast.runtime.namespace import Keepers
 
 _SECOND_LOOKS = 4
+_DIVERGENCE_TRIES = 3
 _EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
 
 
@@ -269,8 +270,10 @@ class _Rehearsal:
             return Trial(setting, plan, baseline.profile, baseline=baseline.work, label=name).run().steps
 
         wanted = steps(plan._replace(kills=()), "baseline")
-        told = first_divergence(wanted, steps(plan, "trial")) if wanted else ""
-        return reason._replace(detail=f"{told} ({reason.detail})") if told else reason
+        for number in range(_DIVERGENCE_TRIES if wanted else 0):  # the moment may have been another one this time
+            if told := first_divergence(wanted, steps(plan, f"trial-{number}")):
+                return reason._replace(detail=f"{told} ({reason.detail})")
+        return reason
 
     def _notes(self, facts: Sequence[TrialFact], baseline: Baseline) -> Iterator[str]:
         if self._options.comparison.is_empty:
