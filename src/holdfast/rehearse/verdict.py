@@ -23,7 +23,7 @@ CODES = {
 
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
-_WALL_WHEN_STEADY = 0.4  # where they also keep pace with the work; a busy machine halves and doubles times
+_WALL_WHEN_RECURRING = 0.4  # where files come again and again as it works; a busy machine halves and doubles times
 _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5
@@ -108,8 +108,8 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
         return ""
     wall = last.seconds / max(baseline.seconds, 1e-9)
     counted = _counted_share(baseline, last)
-    steady = baseline.steady_opens or baseline.steady_writes
-    least = _NEARLY_ALL if counted is None else _WALL_WHEN_STEADY if steady else _WALL_WHEN_COUNTED
+    recurring = any(count >= _RECURRING_FROM for count in baseline.families.values())
+    least = _NEARLY_ALL if counted is None else _WALL_WHEN_RECURRING if recurring else _WALL_WHEN_COUNTED
     if wall < least or (counted is not None and counted < _NEARLY_ALL):
         return ""
     return (
@@ -149,11 +149,13 @@ def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
 
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
+    share = by_clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
     if baseline.steady_opens:
-        return attempt.opens / baseline.opens
-    if baseline.steady_writes and baseline.write_calls:
-        return attempt.write_calls / baseline.write_calls
-    return attempt.ran_seconds / max(baseline.seconds, 1e-9)
+        share = attempt.opens / baseline.opens
+    elif baseline.steady_writes and baseline.write_calls:
+        share = attempt.write_calls / baseline.write_calls
+    # Two writers: what it did beside its replacement is not lost work, and the clock knows when that began.
+    return min(share, by_clock) if attempt.kind in TWO_WRITERS else share
 
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
