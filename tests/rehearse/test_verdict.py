@@ -149,6 +149,15 @@ def test_giving_up() -> None:
     assert codes(loop) == ["no-progress"]
 
 
+def test_a_crash_over_what_two_have_written_is_the_old_ones_doing() -> None:
+    zombie = Kill(3, Kind.FREEZE, AtTime(0.7))
+    crash = trial(attempt(1, 7.0, 137, zombie), attempt(2, 0.1, 1), finished=False, gave_up="left with 1: torn")
+    assert codes(crash) == ["resume-crash"]
+    assert codes(crash._replace(wrote_after_replaced=True)) == ["stale-writer"]
+    alone = trial(attempt(1, 7.0, 137, KILL), attempt(2, 0.1, 1), finished=False, gave_up="left with 1: torn")
+    assert codes(alone._replace(wrote_after_replaced=True)) == ["resume-crash"]
+
+
 def test_how_to_see_it_again() -> None:
     reason = Reason("resume-crash", (KILL, TERM), 1, "")
     line = reproduce(reason, seed=7, options=["--grace", "2"], command=["python", "a b.py"])

@@ -84,7 +84,16 @@ def _gave_up(trial: TrialFact, delivered: tuple[Kill, ...]) -> Reason:
     last = trial.attempts[-1]
     if last.timed_out or last.code in (75, 143, 137):
         return Reason("no-progress", delivered, trial.plan.number, f"never finishes: {trial.gave_up}")
+    if _meddled(trial, delivered):
+        detail = f"{trial.gave_up}; the old attempt wrote while its replacement ran"
+        return Reason("stale-writer", delivered, trial.plan.number, detail)
     return Reason("resume-crash", delivered, trial.plan.number, trial.gave_up)
+
+
+def _meddled(trial: TrialFact, delivered: tuple[Kill, ...]) -> bool:
+    """Whether an old attempt wrote beside its replacement, so that what is wrong is its doing."""
+    two_writers = any(kill.kind in TWO_WRITERS for kill in delivered)
+    return two_writers and bool(trial.wrote_after_replaced or trial.overwrote)
 
 
 def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
@@ -93,7 +102,7 @@ def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
         detail = f"the old attempt replaced {trial.overwrote[0]} after its replacement had written it"
         yield Reason("stale-writer", delivered, trial.plan.number, detail)
     for row in trial.differences:
-        if two_writers and (trial.wrote_after_replaced or trial.overwrote):
+        if _meddled(trial, delivered):
             detail = f"{row.path} {row.detail}; the old attempt wrote while its replacement ran"
             yield Reason("stale-writer", delivered, trial.plan.number, detail)
         else:
