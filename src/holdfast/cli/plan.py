@@ -15,6 +15,7 @@ from holdfast.cli.simulate import amount, positive, read_text, whole
 from holdfast.errors import SettingError, UsageError
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.html import to_html
+from holdfast.plan.measured import read_measured
 from holdfast.plan.options import Option
 from holdfast.plan.output import example, to_json
 from holdfast.plan.planner import Plan, make_plan
@@ -27,6 +28,7 @@ examples:
   holdfast plan -f holdfast.yaml
   holdfast plan -f holdfast.yaml --html report.html
   holdfast plan -f holdfast.yaml --traces mine.jsonl --trace-id us-central1-a --json
+  holdfast plan -f holdfast.yaml --measured rehearse.json
   holdfast plan --schema > holdfast.schema.json      for editors
 Exit code 4: no capacity class can keep what the workload asks for.
 """
@@ -47,6 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flex-wait-hours", type=amount, metavar="H", help="median wait in the flex-start queue")
     parser.add_argument("--upload-gb-per-second", type=positive, metavar="G", help="node to bucket (default: 1)")
     parser.add_argument("--egress-usd-per-gib", type=amount, metavar="USD", help="when the bucket is in another region")
+    parser.add_argument(
+        "--measured", metavar="FILE", help="what holdfast rehearse --output json printed: start, last save, verdict"
+    )
     add_output(parser)
 
 
@@ -82,6 +87,8 @@ def _assumptions(args: argparse.Namespace) -> Assumptions:
     if args.egress_usd_per_gib is not None:
         names = ("egress_usd_per_gib_near", "egress_usd_per_gib_far", "egress_usd_per_gib_remote")
         assumed = replace(assumed, **dict.fromkeys(names, args.egress_usd_per_gib))
+    if args.measured:
+        assumed = replace(assumed, measured=read_measured(read_text(args.measured), args.measured))
     return assumed
 
 
