@@ -41,6 +41,27 @@ def test_a_wrong_option_names_the_next_command(command: str, capsys: pytest.Capt
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["audit", "--que", "x"], "--queue"),
+        (["audit", "--quueue=x", "--sink", "y"], "--queue"),
+        (["lint", "--formt", "json", "k8s"], "--format"),
+        (["queue", "retry", "--ony", "img-17"], "--only"),
+        (["rehearse", "--comapre", "x", "--", "python", "--trails"], "--compare"),
+    ],
+)
+def test_a_mistyped_option_names_the_near_one(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_QUEUE", raising=False)
+    wrong = next(word for word in arguments if word.startswith("--")).split("=")[0]
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith(f"holdfast: there is no option {wrong}; type {meant}; ")
+
+
 def test_the_first_screen_begins_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()

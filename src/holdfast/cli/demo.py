@@ -117,4 +117,5 @@ in {result["seconds"]:.0f} s, {result["attempts"]} process starts
 
 {verdict}
 
-next: holdfast exec -- python train.py     your own program, with exit codes that Kubernetes understands"""
+next: holdfast init train my-run              a project to kill and to start again
+      holdfast rehearse -- python train.py    the same storm for a program of your own, and a verdict"""
