@@ -39,8 +39,8 @@ test-cluster: venv  ## the control-plane scenarios on the cluster of HOLDFAST_TE
 	$(BIN)/python -m pytest tests/control_plane -v -rs -s --timeout=$(if $(HOLDFAST_TEST_LONG),5400,900)
 
 lint: venv  ## style
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools
 
 types: venv  ## strict types
 	$(BIN)/mypy
@@ -51,8 +51,8 @@ contracts: venv  ## import layering, as drawn in docs/design/layers.md
 check: lint types contracts  ## everything but the tests
 
 format: venv  ## rewrite in house style
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks tools
+	$(BIN)/ruff format src tests benchmarks tools
 
 demo: $(VENV)/.base  ## the whole story on this machine, in under a minute
 	$(BIN)/holdfast demo

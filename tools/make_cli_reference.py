@@ -1,4 +1,4 @@
-"""Write ``docs/reference/cli.md`` and ``errors.md`` from the code; with ``--check`` only say whether they are up to date."""
+"""Write ``docs/reference/cli.md`` and ``errors.md`` from the code; ``--check`` says whether they are up to date."""
 
 from __future__ import annotations
 

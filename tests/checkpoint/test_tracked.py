@@ -221,6 +221,20 @@ def test_ranks_share_an_epoch_evenly() -> None:
     assert tiny == [[0], [0], [0]]
 
 
+def test_a_sampler_that_nobody_counts_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    sampler = ResumableSampler(8)
+    assert sampler.state_dict()["position"] == 0
+    assert caplog.text == ""
+    next(iter(make_loader(sampler, batch_size=2)))
+    sampler.state_dict()
+    sampler.state_dict()
+    assert caplog.text.count("sampler.batches(loader)") == 1
+    counted = ResumableSampler(8)
+    next(counted.batches(make_loader(counted, batch_size=2)))
+    counted.state_dict()
+    assert caplog.text.count("sampler.batches(loader)") == 1
+
+
 def test_misuse_of_the_sampler_is_told() -> None:
     sampler = ResumableSampler(5)
     with pytest.raises(ValueError, match="cannot be taken"):

@@ -40,7 +40,7 @@ def track(name: str, thing: Any) -> Tracked:
         raise UsageError(
             f"{name}: a plain DataLoader cannot say where it is",
             help="track a torchdata.stateful_dataloader.StatefulDataLoader, or give the DataLoader a "
-            "holdfast.integrations.torch.ResumableSampler and track that",
+            "holdfast.integrations.torch.ResumableSampler, track that, and iterate sampler.batches(loader)",
         )
     pair = _generator(thing)
     if pair is not None:
@@ -60,7 +60,7 @@ def _generator(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | N
         bits = thing.bit_generator
         return (lambda: bits.state), (lambda saved: setattr(bits, "state", saved))
     if torch is not None and isinstance(thing, torch.Generator):
-        return thing.get_state, lambda saved: thing.set_state(saved)
+        return thing.get_state, thing.set_state
     return None
 
 

@@ -165,7 +165,9 @@ def read_text(name: str) -> str:
             raise UsageError(f"{name} is larger than {MAX_TRACE_BYTES >> 20} MiB", help="split the trace file")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        cure = "check the path, or run: holdfast init train DIR" if path.suffix in (".yaml", ".yml") else "check the path"
+        cure = (
+            "check the path, or run: holdfast init train DIR" if path.suffix in (".yaml", ".yml") else "check the path"
+        )
         raise UsageError(f"{name} cannot be read ({error.strerror})", help=cure) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is not UTF-8 text (byte {error.start})", help="save it as UTF-8") from error
