@@ -51,6 +51,11 @@ SURFACE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             (name, "checkpoint/retention.py") for name in ("Retention", "KeepLast", "KeepEvery", "KeepAny", "KeepAll")
         ),
     ),
+    ("holdfast.spec", (("read_spec", "spec/read.py"),)),
+    ("holdfast.catalogue.catalogue", (("bundled_catalogue", "catalogue/catalogue.py"),)),
+    ("holdfast.plan.planner", (("make_plan", "plan/planner.py"),)),
+    ("holdfast.render.bundle", (("render", "render/bundle.py"),)),
+    ("holdfast.render.check", (("findings", "render/check.py"),)),
     ("holdfast.testing", tuple((name, "testing.py") for name in ("rehearse", "Rehearsal", "interrupt_at"))),
     ("holdfast.integrations.torch", (("ResumableSampler", "integrations/torch.py"),)),
     ("holdfast.integrations.lightning", (("HoldfastCallback", "integrations/lightning.py"),)),
