@@ -4,7 +4,7 @@ PYTEST_ARGS ?= -n auto --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help venv test test-long test-cluster lint types contracts check format demo bench clean faults docs dist
+.PHONY: help venv test test-long test-cluster lint types contracts check format demo bench clean faults docs dist test-wheel
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,9 @@ dist: venv  ## wheel and sdist, into dist/: the same bytes for the same commit
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1767225600) $(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python tools/check_dist.py dist
 	cd dist && sha256sum *
+
+test-wheel: venv  ## tests against the built wheel, in a fresh environment far from the source (WHEEL_ARGS=--borrow: quick)
+	$(BIN)/python tools/test_wheel.py $(WHEEL_ARGS)
 
 clean:  ## remove what make made
 	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache
