@@ -131,6 +131,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 BATCH = ["--queue", "sqlite://./work.db", "--sink", "sqlite://./work.db?table=t"]
+SCENARIO = ["--work-hours", "1", "--deadline-hours", "3", "--cold-start-hours", "0"]
+SCENARIO += ["--on-demand-price", "2", "--spot-price", "1", "--nodes", "1"]
 CASES = {
     "init": ["init", "train", "made"],
     "enqueue": ["enqueue", *BATCH[:2], "items.jsonl"],
@@ -144,10 +146,7 @@ CASES = {
     "bill": ["bill", "file://./run", "--usd-per-hour", "1"],
     "metrics": ["metrics"],
     "plan": ["plan", "-f", "made/holdfast.yaml", "--replays", "80"],
-    "simulate": [
-        *"simulate --model exponential --work-hours 1 --deadline-hours 3 --cold-start-hours 0 --policy greedy".split(),
-        *"--on-demand-price 2 --spot-price 1 --nodes 1".split(),
-    ],
+    "simulate": ["simulate", "--model", "exponential", "--policy", "greedy", *SCENARIO],
     "prices show": ["prices", "show"],
     "render": ["render", "-f", "made/holdfast.yaml", "-d", "deploy"],
     "submit": ["submit", "-f", "made/holdfast.yaml", "--dry-run", "client"],

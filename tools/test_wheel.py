@@ -46,7 +46,9 @@ def main(arguments: list[str]) -> int:
         folder = Path(name)
         python = install(build(folder), folder, borrow=args.borrow)
         for part in ("tests", "examples"):
-            shutil.copytree(ROOT / part, folder / "place" / part, ignore=shutil.ignore_patterns("__pycache__", ".counts"))
+            shutil.copytree(
+                ROOT / part, folder / "place" / part, ignore=shutil.ignore_patterns("__pycache__", ".counts")
+            )
         shutil.copy(ROOT / "pyproject.toml", folder / "place")
         check_origin(python, folder)
         command = [str(python), "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", *args.tests]

@@ -225,12 +225,12 @@ def test_a_sampler_that_nobody_counts_says_so_once(caplog: pytest.LogCaptureFixt
     sampler = ResumableSampler(8)
     assert sampler.state_dict()["position"] == 0
     assert caplog.text == ""
-    next(iter(make_loader(sampler, batch_size=2)))
+    next(iter(make_loader(sampler)))
     sampler.state_dict()
     sampler.state_dict()
     assert caplog.text.count("sampler.batches(loader)") == 1
     counted = ResumableSampler(8)
-    next(counted.batches(make_loader(counted, batch_size=2)))
+    next(counted.batches(make_loader(counted)))
     counted.state_dict()
     assert caplog.text.count("sampler.batches(loader)") == 1
 

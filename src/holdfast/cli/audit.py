@@ -6,6 +6,7 @@ import argparse
 import json
 
 from holdfast.cli.main import FINDINGS, OK, add_output
+from holdfast.cli.progress import counting
 from holdfast.cli.queue import add_queue_option, printable
 from holdfast.queue.open import open_queue
 from holdfast.runtime.audit import Audit, compare
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         sink = open_sink(args.sink, create=False)
         try:
-            audit = compare(queue.entries(), sink.keys(), limit=args.limit)
+            audit = compare(counting(queue.entries(), "items compared"), sink.keys(), limit=args.limit)
         finally:
             sink.close()
     finally:

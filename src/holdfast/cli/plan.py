@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdfast.cli.main import INFEASIBLE, OK, add_output
 from holdfast.cli.prices import current_catalogue, warn
+from holdfast.cli.progress import waiting
 from holdfast.cli.simulate import amount, positive, read_text, whole
 from holdfast.errors import SettingError, UsageError
 from holdfast.plan.assumptions import Assumptions
@@ -60,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError("no workload is named", help="add -f holdfast.yaml, or run: holdfast init train DIR")
     spec = read_spec(read_text(args.file), args.file, accelerators=catalogue.accelerators)
     traces = _traces(args)
-    plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
+    with waiting(f"replaying {args.replays} times"):
+        plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
     if args.html:
         _write(args.html, to_html(plan, example(plan)))
     if args.output == "json":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.main import add_output
+from holdfast.cli.progress import waiting
 from holdfast.errors import SettingError, UsageError
 from holdfast.replay.roster import NAMES, NEEDS_FLEX_PRICE, check_name
 from holdfast.replay.scenario import Saving, Scenario, cut, floor_ticks
@@ -81,7 +82,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         starts = draw_starts(traces, scenario, windows=args.windows, seed=args.seed)
         result |= {"windows": args.windows, "seed": args.seed}
-        result["runs"] = [summary_row(policy, run_many(traces, scenario, policy, starts)) for policy in policies]
+        with waiting(f"replaying {args.windows} windows"):
+            result["runs"] = [summary_row(policy, run_many(traces, scenario, policy, starts)) for policy in policies]
     if args.output == "json":
         print(json.dumps(result))
     else:
