@@ -120,6 +120,18 @@ def test_the_table_of_the_readme_is_what_was_measured() -> None:
     assert found["date"][:10] in text
 
 
+def test_the_table_of_the_comparison_is_what_was_measured() -> None:
+    text = (ROOT / "docs" / "comparison.md").read_text()
+    found = json.loads((ROOT / "benchmarks" / "results" / "queue_speed.json").read_text())
+    measured = {(round(row["items_per_second"]), round(row["cpu_us_per_item"])) for row in found["rows"]}
+    table = text.partition("| | items/s | CPU")[2].partition("\n\n")[0]
+    shown = re.findall(r"\| ([\d,]+) \| ([\d,]+) \|$", table, re.MULTILINE)
+    assert len(shown) >= 10
+    for items, cpu in shown:
+        assert (int(items.replace(",", "")), int(cpu.replace(",", ""))) in measured, items
+    assert found["date"][:10] in text
+
+
 def numbers(text: str, title: str) -> list[float]:
     """The seconds in a row of the table."""
     row = next(line for line in text.splitlines() if line.startswith(f"| {title} |"))
