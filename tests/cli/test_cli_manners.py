@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pty
 import re
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.commands import COMMANDS
-from holdfast.cli.main import main
+from holdfast.cli.commands import COMMANDS, Command
+from holdfast.cli.main import build_parser, main
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7])[0-9;]*m")
@@ -27,6 +28,13 @@ def test_help_has_an_example_that_can_be_typed(command: str, capsys: pytest.Capt
     assert re.search(rf"^  .*\bholdfast {command}\b", examples, re.MULTILINE), (
         "give the command an epilog with examples"
     )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_argument_says_what_it_means(command: Command) -> None:
+    parser = build_parser(command)
+    importlib.import_module(command.module).configure(parser)
+    assert [action.dest for action in parser._actions if not action.help] == []
 
 
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])

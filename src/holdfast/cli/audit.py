@@ -21,7 +21,7 @@ example:
 
 Exit 0 when every enqueued key is recorded or in the dead-letter, 1 with the list of the others."""
     add_queue_option(parser)
-    parser.add_argument("--sink", metavar="URL", required=True)
+    parser.add_argument("--sink", metavar="URL", required=True, help="where the results are")
     parser.add_argument("--limit", type=int, default=10_000, metavar="N", help="list at most N keys (default: 10000)")
     add_output(parser)
 

@@ -36,7 +36,7 @@ committed is the run's own decision (its retention), so prune never removes one 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
-    parser.add_argument("action", choices=("ls", "verify", "prune"))
+    parser.add_argument("action", choices=("ls", "verify", "prune"), help="list, read every byte, or clear away")
     parser.add_argument("url", metavar="URL", help="the run's URL, as given to holdfast.run")
     parser.add_argument("--step", type=int, help="verify: only the checkpoint of this step")
     parser.add_argument("--dry-run", action="store_true", help="prune: say what would go")

@@ -96,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   holdfast init train my-run        a loop, and holdfast.yaml to plan with
   holdfast init batch my-batch      a task, a hundred items, and holdfast.yaml"""
-    parser.add_argument("kind", choices=("train", "batch"))
+    parser.add_argument("kind", choices=("train", "batch"), help="a loop with steps, or a task over items")
     parser.add_argument("directory", metavar="DIR", help="made if it is not there; nothing in it is overwritten")
     add_output(parser)
 

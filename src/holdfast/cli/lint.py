@@ -36,7 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.epilog = _EXAMPLES
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files, folders, or - for standard input")
-    parser.add_argument("--format", choices=("text", "json", "sarif", "github", "junit"), default="text")
+    formats = ("text", "json", "sarif", "github", "junit")
+    parser.add_argument("--format", choices=formats, default="text", help="for people, programs or CI (default: text)")
     parser.add_argument("--select", default="", metavar="CODES", help="only these, e.g. HF1,HF503")
     parser.add_argument("--ignore", default="", metavar="CODES", help="all but these")
     parser.add_argument("--strict", action="store_true", help="warnings fail the command too")

@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace-id", metavar="ID", help="which trace of the file")
     parser.add_argument("--catalogue", metavar="FILE", help="a price catalogue, instead of the current one")
     parser.add_argument("--replays", type=whole, default=10_000, metavar="N", help="over all classes (default: 10000)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the replays (default: 0)")
     parser.add_argument("--cold-start-minutes", type=amount, metavar="M", help="node, image and process (default: 6)")
     parser.add_argument("--flex-wait-hours", type=amount, metavar="H", help="median wait in the flex-start queue")
     parser.add_argument("--upload-gb-per-second", type=positive, metavar="G", help="node to bucket (default: 1)")
