@@ -1,310 +1,419 @@
-"""One-line mistakes, switched on by name in tests only; each must be found by the suite that exists to find it.
+"""Bugs to be planted: one to three wrong lines each, written into the product's source while a test process loads it.
 
-A mistake is either a disk that is told less than it should be (``wrap_fs``), a store used in the wrong order
-(``wrap_store``), or a function of the product replaced for as long as ``switched_on`` lasts.
+The product knows nothing of this. ``planting/sitecustomize.py`` calls ``install`` in processes whose environment names
+a bug; a finder then hands the edited text of one module to the compiler. ``BUGS`` are the forty that every trusted
+system of this kind has had at some time, ``MORE`` are our own. Which hunter has to find it stands beside each.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+import difflib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
-from unittest import mock
 
-from holdfast.checkpoint import garbage, protocol, restore
-from holdfast.checkpoint.head import HEAD_KEY, Committed
-from holdfast.checkpoint.ledger import RunLedger
-from holdfast.checkpoint.protocol import Held
-from holdfast.errors import (
-    ConflictError,
-    CorruptError,
-    FormatError,
-    HoldfastError,
-    KeyMissingError,
-    OutcomeUnknownError,
-    StoreUnavailableError,
-)
-from holdfast.fs import FS
-from holdfast.stores.base import ABSENT, Store
+MOST_LINES = 3
 
-BUGS: dict[str, str] = {
-    "no fsync(part)": "A",
-    "no fsync(dir) after parts": "A",
-    "no fsync(record)": "A",
-    "no fsync(dir) after rename": "A",
-    "parents of the root trusted": "A",
-    "record before parts": "A",
-    "overwrite in place": "A",
-    "remove then rename": "A",
-    "fsync error ignored": "A",
-    "fsync retried": "A",
-    "latest from memory": "A",
-    "prune newest by name": "A",
-    "no fsync at all": "B",
-    "fsync error passed over": "C",
-    "leftovers of failed writes": "C",
-    "acknowledged before commit": "D",
-    "412 = conflict": "G",
-    "timeout = failure": "G",
-    "timeout = success": "G",
-    "token constant": "G",
-    "shared part name": "G",
-    "generation not in precondition": "G",
-    "prune by a stale attempt": "G",
-    "checksum skipped": "damage",
-    "prune while restoring": "damage",
+
+@dataclass(frozen=True)
+class Edit:
+    """In this file, exactly one occurrence of ``old`` becomes ``new``."""
+
+    file: str
+    old: str
+    new: str
+
+    def apply(self, text: str) -> str:
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.file} holds {text.count(self.old)} times what a planted bug replaces: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+    @property
+    def module(self) -> str:
+        return "holdfast." + self.file.removesuffix(".py").replace("/", ".")
+
+    @property
+    def lines(self) -> int:
+        """How many wrong lines there are afterwards, or how many are gone."""
+        rows = [row for row in difflib.ndiff(self.old.splitlines(), self.new.splitlines()) if row[:2] in ("+ ", "- ")]
+        return max(sum(row[0] == "+" for row in rows), sum(row[0] == "-" for row in rows))
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A name's edits, the suite that exists to find it, and the hunter that runs that suite."""
+
+    suite: str
+    hunter: str
+    edits: tuple[Edit, ...]
+
+    @property
+    def lines(self) -> int:
+        return sum(edit.lines for edit in self.edits)
+
+
+def _bug(hunter: str, *edits: tuple[str, str, str]) -> Bug:
+    return Bug(hunter.partition(":")[0], hunter, tuple(Edit(*edit) for edit in edits))
+
+
+FILE = "stores/file.py"
+_SYNC = "                self._fs.fsync(fd)\n            finally:\n                self._fs.close(fd)\n        except"
+_SYNC_DIR = "            self._fs.fsync_dir(os.path.dirname(path))\n        return str(generation)"
+
+
+def _sync(new: str) -> tuple[str, str, str]:
+    return FILE, _SYNC, _SYNC.replace("self._fs.fsync(fd)", new)
+
+
+def _sync_dir(condition: str) -> tuple[str, str, str]:
+    return FILE, _SYNC_DIR, _SYNC_DIR.replace("self._fs.fsync_dir", f"if {condition}: self._fs.fsync_dir")
+
+
+PROTOCOL = "checkpoint/protocol.py"
+_ANSWER = "        except (ConflictError, OutcomeUnknownError) as error:\n"
+GATE = "dashboard/gate.py"
+READ = "checkpoint/restore.py"
+
+BUGS: dict[str, Bug] = {
+    "no fsync(part)": _bug("A", _sync('if "/checkpoints/" not in temporary: self._fs.fsync(fd)')),
+    "no fsync(dir) after parts": _bug("A", _sync_dir('"/checkpoints/" not in path')),
+    "no fsync(record)": _bug("A", _sync('if "/checkpoints/" in temporary: self._fs.fsync(fd)')),
+    "no fsync(dir) after rename": _bug("A", _sync_dir('"/checkpoints/" in path')),
+    "record before parts": _bug(
+        "A",
+        (
+            FILE,
+            "        path = self._path(key)\n        view = ",
+            '        if "/" in key and if_generation == ABSENT:\n'
+            '            return self.__dict__.setdefault("_later", {}).update({key: bytes(data)}) or "0"\n'
+            "        path = self._path(key)\n        view = ",
+        ),
+        (
+            FILE,
+            "        return str(generation)\n",
+            '        while self.__dict__.get("_later"): self.put(*self._later.popitem())\n'
+            "        return str(generation)\n",
+        ),
+    ),
+    "overwrite in place": _bug(
+        "A",
+        (
+            FILE,
+            "            self._check(key, current, if_generation)\n            try:\n",
+            "            self._check(key, current, if_generation)\n"
+            "            if current != ABSENT:\n"
+            "                self._fs.truncate(fd := self._fs.open(path), 0)\n"
+            "                return str(self._write_durably(fd, path, view, current, direct=False))\n"
+            "            try:\n",
+        ),
+    ),
+    "remove-then-rename": _bug(
+        "A",
+        (
+            FILE,
+            "            self._fs.replace(temporary, path)\n",
+            "            if current != ABSENT:\n                self._fs.unlink(path)\n"
+            "            self._fs.replace(temporary, path)\n",
+        ),
+    ),
+    "fsync error ignored": _bug("A", _sync("with contextlib.suppress(OSError): self._fs.fsync(fd)")),
+    "fsync retried": _bug(
+        "A", _sync("try: self._fs.fsync(fd)\n                except OSError: self._fs.fsync(fd)")
+    ),
+    "412 = conflict": _bug(
+        "G:simulated", (PROTOCOL, _ANSWER, "        except ConflictError:\n            return _Another(None)\n" + _ANSWER)
+    ),
+    "timeout = failure": _bug(
+        "G:simulated",
+        (
+            PROTOCOL,
+            _ANSWER,
+            "        except OutcomeUnknownError as error:\n"
+            '            raise StoreUnavailableError("timed out") from error\n' + _ANSWER,
+        ),
+    ),
+    "timeout = success": _bug(
+        "G:simulated",
+        (
+            PROTOCOL,
+            _ANSWER,
+            "        except OutcomeUnknownError:\n            return Held(new, generation)\n" + _ANSWER,
+        ),
+    ),
+    "token constant": _bug(
+        "G:simulated", ("checkpoint/ledger.py", "    return secrets.token_hex(16)", '    return "0" * 32')
+    ),
+    "shared part name": _bug(
+        "G:simulated",
+        ("checkpoint/head.py", '        return f"{self.step:012d}-{self.attempt:06d}"', '        return f"{self.step:012d}-000000"'),
+        (
+            "checkpoint/persist.py",
+            '    return f"{FOLDER}/{step:012d}-{attempt:06d}" + ',
+            '    return f"{FOLDER}/{step:012d}-000000" + ',
+        ),
+        ("checkpoint/persist.py", "            store.put(key, data, if_generation=ABSENT)", "            store.put(key, data)"),
+    ),
+    "generation not in precondition": _bug(
+        "G:simulated", (PROTOCOL, "yield Put(HEAD_KEY, data, generation)", "yield Put(HEAD_KEY, data, None)")
+    ),
+    "lease by local clock": _bug(
+        "G:clocks", ("queue/sqlite.py", "        return self._clock.monotonic()", "        return self._clock.wall()")
+    ),
+    "release without generation": _bug(
+        "H",
+        (
+            "queue/sqlite_schema.py",
+            'RELEASE = "UPDATE holdfast_item SET holder=0, deliveries=deliveries-1" + _MINE',
+            'RELEASE = "UPDATE holdfast_item SET holder=0, deliveries=deliveries-1" + _MINE.partition("AND")[0] + "AND ? AND ?"',
+        ),
+    ),
+    "ack before store": _bug(
+        "D:queue:two files",
+        (
+            "runtime/pump.py",
+            "        if results and not self._fused:\n",
+            "        if results and not self._fused:\n            self._queue.complete(leases)\n",
+        ),
+    ),
+    "store without key": _bug(
+        "D:queue:one file",
+        (
+            "runtime/compute.py",
+            "Result(lease.key, payload, lease.generation)",
+            'Result(f"{lease.key}/{lease.generation}", payload, lease.generation)',
+        ),
+    ),
+    "heartbeat in the work thread": _bug(
+        "G:long items",
+        (
+            "runtime/worker.py",
+            "        while not self._over.wait(self._queue.lease_seconds / 3):\n            renew",
+            "        while False:\n            renew",
+        ),
+        (
+            "runtime/worker.py",
+            "            self._pump.put(settled, unstarted)\n",
+            "            self._pump.put(settled, unstarted)\n            renew(self._queue, self._pump._handles)\n",
+        ),
+    ),
+    "SIGTERM handler logs": _bug(
+        "E",
+        (
+            "runtime/signals.py",
+            "            self._missed = number\n            try",
+            '            self._missed = number\n            log.warning("received signal %d", number)\n            try',
+        ),
+    ),
+    "prune newest-by-name": _bug(
+        "A",
+        (
+            "checkpoint/garbage.py",
+            "    needed: set[str] = set()\n",
+            '    newest = max((entry.key.split("/")[1] for entry in entries), default="")\n'
+            '    return {entry.key for entry in entries if entry.key.split("/")[1] == newest}\n'
+            "    needed: set[str] = set()\n",
+        ),
+    ),
+    "prune while restoring": _bug(
+        "J",
+        ("checkpoint/engine.py", "                now = reread() if reread is not None else None\n", "                now = None\n"),
+    ),
+    "latest from memory": _bug(
+        "A",
+        (
+            "checkpoint/ledger.py",
+            "            self._held = drive(commit(self._held, change(self._held.head), _token), self.store, self._clock)\n",
+            "            try: self._held = drive(commit(self._held, change(self._held.head), _token), self.store, self._clock)\n"
+            "            except HoldfastError: self._held = Held(change(self._held.head), self._held.generation)\n",
+        ),
+    ),
+    "checksum of the wrong bytes": _bug(
+        "J",
+        (READ, "digest_named(inventory.algorithm)(target) !=", "digest_named(inventory.algorithm)(target[:512]) !="),
+        (
+            "checkpoint/persist.py",
+            "tuple(digest(view[at : at + self.chunk_bytes]) for",
+            "tuple(digest(view[at : at + 512]) for",
+        ),
+    ),
+    "checksum skipped on warm cache": _bug(
+        "J",
+        (
+            READ,
+            "    if digest_named(inventory.algorithm)(target) != part.chunks[number]:\n",
+            "    warm = store.__dict__.setdefault('_warm', set())\n"
+            "    if (part.key, number) not in warm and digest_named(inventory.algorithm)(target) != part.chunks[number]:\n",
+        ),
+        (READ, "\n\ndef chunk_length(", "    warm.add((part.key, number))\n\n\ndef chunk_length("),
+    ),
+    "size not checked": _bug("J", (READ, "    if count != len(target):\n", "    if False:\n")),
+    "loader state outside the record": _bug(
+        "D:trainers",
+        (
+            "checkpoint/tracked.py",
+            "    return {name: item.get() for name, item in tracked.items()}\n",
+            '    if "loader" in tracked: open("loader.txt", "w").write(repr(tracked["loader"].get()))\n'
+            "    return {name: item.get() if name != 'loader' else None for name, item in tracked.items()}\n",
+        ),
+        (
+            "checkpoint/tracked.py",
+            "    problems = []\n    if strict:\n        problems += [f\"{name}: tracked, but",
+            "    state = {**state, 'loader': __import__('ast').literal_eval(open('loader.txt').read())}\n"
+            "    problems = []\n    if strict:\n        problems += [f\"{name}: tracked, but",
+        ),
+    ),
+    "rng not saved": _bug("D:trainers", ("runtime/state.py", "        if self._options.rng:\n", "        if False:\n")),
+    "exit 0 on interrupt": _bug(
+        "E", ("model/exits.py", "INTERRUPTED = 75  # os.EX_TEMPFAIL", "INTERRUPTED = 0  # os.EX_TEMPFAIL")
+    ),
+    "poison without cap": _bug(
+        "H",
+        (
+            "queue/sqlite.py",
+            "                over = final or count >= self._policy.max_failures\n",
+            "                over = final\n",
+        ),
+    ),
+    "synchronous=NORMAL": _bug(
+        "B:queue",
+        ("stores/sqlite.py", 'connection.execute("PRAGMA synchronous=FULL")', 'connection.execute("PRAGMA synchronous=NORMAL")'),
+    ),
+    "autocommit between UPSERT and ACK": _bug(
+        "D:queue:one file",
+        (
+            "queue/sqlite.py",
+            "            if self._settle(sql.COMPLETE, leases) == len(leases):\n",
+            "            settled = self._settle(sql.COMPLETE, leases)\n"
+            '            self.connection.execute("COMMIT"), self.connection.execute("BEGIN IMMEDIATE")\n'
+            "            if settled == len(leases):\n",
+        ),
+    ),
+    "YAML depth unlimited": _bug("L", ("documents/gate.py", "    depth: int = 100\n", "    depth: int = 10**9\n")),
+    "duplicate keys allowed": _bug(
+        "L", ("documents/gate.py", "        elif frame.key in frame.container:\n", "        elif frame.key is ...:\n")
+    ),
+    "Host unchecked": _bug(
+        "N",
+        (GATE, "        if match is None or match[1] not in self._door.hosts or ", "        if match is None or "),
+    ),
+    "DELETE not in the deny list": _bug(
+        "N",
+        (
+            GATE,
+            'next((item for item in fitting if item.method == scope["method"]), None)',
+            'next((item for item in fitting if item.method == scope["method"] or scope["method"] == "DELETE"), None)',
+        ),
+    ),
+    "token in URL": _bug(
+        "N",
+        (
+            GATE,
+            '        if not rule.query.fullmatch(scope.get("query_string", b"").decode("latin-1")):\n',
+            '        if (query := scope.get("query_string", b"").decode("latin-1")).startswith("token="):\n'
+            "            headers[TOKEN_HEADER] = [query[6:]]\n"
+            "        elif not rule.query.fullmatch(query):\n",
+        ),
+    ),
+    "wildcard verb": _bug("O", ("cluster/watch_manifests.py", '"verbs": sorted(verbs)}', '"verbs": ["*"]}')),
+    "pickle fallback": _bug(
+        "K",
+        (
+            "checkpoint/leaf.py",
+            "    raise FormatError(f\"the leaf type",
+            "    if kind == 'pickle':\n        return __import__('pickle').loads(memory)\n    raise FormatError(f\"the leaf type",
+        ),
+    ),
 }
-"""Every bug and the suite that has to find it."""
+"""The forty, by the names they have everywhere."""
 
-_on: str | None = None
+MORE: dict[str, Bug] = {
+    "no fsync at all": _bug("B:store", ("fs.py", "fd: int) -> None:\n        os.fsync(fd)\n", "fd: int) -> None:\n        pass\n")),
+    "fsync error passed over": _bug("C", _sync("with contextlib.suppress(OSError): self._fs.fsync(fd)")),
+    "leftovers of failed writes": _bug(
+        "C",
+        (
+            FILE,
+            "            with contextlib.suppress(OSError):\n                self._fs.unlink(temporary)\n            raise",
+            "            raise",
+        ),
+    ),
+    "parents of the root trusted": _bug(
+        "A",
+        (
+            "stores/file_tree.py",
+            "                    self._fs.fsync_dir(os.path.dirname(step))\n",
+            "                    if missing: self._fs.fsync_dir(os.path.dirname(step))\n",
+        ),
+    ),
+    "acknowledged before commit": _bug(
+        "D:trainers",
+        (
+            "runtime/session.py",
+            "            self._ending.commit_now(self._completed)\n",
+            "            self._saver.submit(self._books.prepare(self._completed))\n",
+        ),
+    ),
+    "complete without generation": _bug(
+        "H",
+        (
+            "queue/sqlite_schema.py",
+            'COMPLETE = "UPDATE holdfast_item SET holder=NULL" + _MINE',
+            'COMPLETE = "UPDATE holdfast_item SET holder=NULL" + _MINE.partition("AND")[0] + "AND ? AND ?"',
+        ),
+    ),
+}
+"""What we nearly did ourselves, or what shows that a suite with few of the forty sees anything at all."""
+
+SLOW = ("no fsync(part)", "latest from memory", "SIGTERM handler logs", "heartbeat in the work thread", "token constant")
+"""Found in seconds where the others take a fraction of one: looked for at night, not for every change."""
 
 
-def check_name(bug: str | None) -> None:
+def find(name: str) -> Bug:
     """A misspelt bug would be one that nobody finds."""
-    if bug is not None and bug not in BUGS:
-        raise ValueError(f"no planted bug is called {bug!r}")
+    if name not in BUGS and name not in MORE:
+        raise ValueError(f"no planted bug is called {name!r}")
+    return BUGS.get(name) or MORE[name]
 
 
-class PlantedFS:
-    """An ``FS`` that passes everything on, but for one mistake."""
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Compiles the edited text; nothing of it is ever cached."""
 
-    def __init__(self, inner: Any, bug: str) -> None:
-        self._inner = inner
-        self._bug = bug
-        self._paths: dict[int, str] = {}
-        self._just_made_in = ""
+    def __init__(self, name: str, path: str, edits: list[Edit]) -> None:
+        super().__init__(name, path)
+        self._edits = edits
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def create(self, path: str, *, direct: bool = False) -> int:
-        fd: int = self._inner.create(path, direct=direct)
-        self._paths[fd] = path
-        return fd
-
-    def fsync(self, fd: int) -> None:
-        part = "/checkpoints/" in self._paths.get(fd, "")
-        if self._bug == "no fsync at all" or self._bug == ("no fsync(part)" if part else "no fsync(record)"):
-            return
-        try:
-            self._inner.fsync(fd)
-        except OSError:
-            if self._bug == "fsync retried":
-                self._inner.fsync(fd)
-            elif self._bug not in ("fsync error ignored", "fsync error passed over"):
-                raise
-
-    def fsync_dir(self, path: str) -> None:
-        below = "/checkpoints" in path
-        if self._bug == "no fsync at all" or self._bug == (
-            "no fsync(dir) after parts" if below else "no fsync(dir) after rename"
-        ):
-            return
-        if self._bug == "parents of the root trusted" and not below and not path.endswith("/one"):
-            if path == self._just_made_in:
-                self._just_made_in = ""
-                self._inner.fsync_dir(path)
-            return
-        self._inner.fsync_dir(path)
-
-    def mkdir(self, path: str) -> None:
-        self._inner.mkdir(path)
-        self._just_made_in = path.rpartition("/")[0] or "/"
-
-    def replace(self, source: str, target: str) -> None:
-        exists = self._inner.stat(target) is not None
-        if exists and self._bug == "remove then rename":
-            self._inner.unlink(target)
-        if exists and self._bug == "overwrite in place":
-            self._overwrite(source, target)
-        else:
-            self._inner.replace(source, target)
-
-    def _overwrite(self, source: str, target: str) -> None:
-        status = self._inner.stat(source)
-        buffer = bytearray(status.size)
-        old, new = self._inner.open(source), self._inner.open(target)
-        self._inner.read_into(old, memoryview(buffer), 0)
-        self._inner.truncate(new, 0)
-        self._inner.write(new, buffer, 0)
-        self._inner.set_mtime(new, status.mtime_ns)
-        self._inner.fsync(new)
-        self._inner.unlink(source)
-
-    def unlink(self, path: str) -> None:
-        if self._bug == "leftovers of failed writes" and "/.tmp-" in path:
-            return
-        self._inner.unlink(path)
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
+        text = Path(self.path).read_text(encoding="utf-8")
+        for edit in self._edits:
+            text = edit.apply(text)
+        return compile(text, self.path, "exec", dont_inherit=True)
 
 
-_FS_BUGS = {bug for bug, suite in BUGS.items() if "fsync" in bug} | {
-    "overwrite in place",
-    "remove then rename",
-    "parents of the root trusted",
-    "leftovers of failed writes",
-}
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, edits: dict[str, list[Edit]]) -> None:
+        self._edits = edits
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in self._edits:
+            return None
+        spec: Any = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        spec.loader = _Loader(fullname, spec.origin, self._edits[fullname])
+        return spec  # type: ignore[no-any-return]
 
 
-def wrap_fs(bug: str | None, fs: FS) -> FS:
-    """The disk with the mistake, if the bug is one of the disk's."""
-    check_name(bug)
-    return PlantedFS(fs, bug) if bug in _FS_BUGS else fs
-
-
-class RecordFirstStore:
-    """Commits first and writes what it committed afterwards."""
-
-    def __init__(self, inner: Store) -> None:
-        self._inner = inner
-        self._held_back: list[tuple[str, bytes]] = []
-        self.url = inner.url
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def put(self, key: str, data: Any, *, if_generation: str | None = None) -> str:
-        if key != HEAD_KEY:
-            self._held_back.append((key, bytes(data)))
-            return "0"
-        generation = self._inner.put(key, data, if_generation=if_generation)
-        for part, content in self._held_back:
-            self._inner.put(part, content)
-        self._held_back.clear()
-        return generation
-
-
-def wrap_store(bug: str | None, store: Store) -> Store:
-    """The store with the mistake, if the bug is one of order."""
-    check_name(bug)
-    return RecordFirstStore(store) if bug == "record before parts" else store  # type: ignore[return-value]
-
-
-# -- what the simulated attempts ask
-
-
-def folder_name(row: Committed) -> str:
-    """The folder of a save."""
-    return f"{row.step:012d}-000000" if _on == "shared part name" else row.name
-
-
-def part_precondition() -> str | None:
-    """Parts are created, never replaced."""
-    return None if _on == "shared part name" else ABSENT
-
-
-def token(fresh: str) -> str:
-    """Each write of HEAD has its own."""
-    return "always the same" if _on == "token constant" else fresh
-
-
-# -- functions of the product, replaced
-
-
-def _conflict_is_final(new: Any, generation: str) -> Any:
-    """No read-back: a conflict is another's, a time-out is this bug's guess."""
-    data = protocol.encode(new)
-    while True:
-        try:
-            written = yield protocol.Put(
-                HEAD_KEY, data, None if _on == "generation not in precondition" else generation
-            )
-            return Held(new, written)
-        except ConflictError:
-            if _on == "412 = conflict":
-                return protocol._Another(None)
-            held = yield from protocol.read_head()
-            return held if held and held.head.token == new.token else protocol._Another(held.head if held else None)
-        except OutcomeUnknownError as error:
-            if _on == "timeout = success":
-                return Held(new, generation)
-            if _on == "timeout = failure":
-                raise StoreUnavailableError("timed out") from error
-        except StoreUnavailableError:
-            pass
-
-
-def _write_from_memory(self: RunLedger, change: Callable[[Any], Any]) -> Any:
-    assert self._held is not None
-    head = change(self._held.head)
-    try:
-        self._held = protocol_drive(protocol.commit(self._held, head, _token), self)
-    except HoldfastError:
-        self._held = Held(head, self._held.generation)  # "it was asked for, so it is there"
-    return self._held.head
-
-
-def protocol_drive(steps: Any, ledger: RunLedger) -> Any:
-    from holdfast.checkpoint.effects import drive
-
-    return drive(steps, ledger.store, ledger._clock)
-
-
-def _token() -> str:
-    import secrets
-
-    return secrets.token_hex(16)
-
-
-def _needed_by_name(head: Any, entries: Any) -> Any:
-    folders = sorted({entry.key.split("/")[1] for entry in entries})[-1:]
-    return {entry.key for entry in entries if entry.key.split("/")[1] in folders}
-    yield  # a protocol, like the one it stands in for
-
-
-def _unfenced(attempt: int | None, in_flight: Any = (), *, dry_run: bool = False) -> Any:
-    held = yield from protocol.read_head()
-    if held is None:
-        return garbage.Collected()
-    entries = yield garbage.Keys("checkpoints/")
-    try:
-        needed = yield from garbage._needed(held.head, entries)
-    except (CorruptError, FormatError):
-        return garbage.Collected()  # as the real one does: what is needed cannot be told
-    for entry in entries:
-        if entry.key not in needed:
-            yield garbage.Delete(entry.key)
-    return garbage.Collected()
-
-
-def _read_unverified(store: Any, inventory: Any, part: Any, number: int, target: memoryview) -> None:
-    try:
-        store.read_into(part.key, target, offset=number * inventory.chunk_bytes)
-    except KeyMissingError as error:
-        raise CorruptError(f"{part.key} is missing") from error
-
-
-def _patches(bug: str) -> list[Any]:
-    match bug:
-        case "412 = conflict" | "timeout = failure" | "timeout = success" | "generation not in precondition":
-            return [mock.patch.object(protocol, "_replace", _conflict_is_final)]
-        case "latest from memory":
-            return [mock.patch.object(RunLedger, "_write", _write_from_memory)]
-        case "prune newest by name":
-            return [mock.patch.object(garbage, "_needed", _needed_by_name)]
-        case "prune by a stale attempt":
-            return [mock.patch.object(garbage, "collect", _unfenced)]
-        case "checksum skipped":
-            return [mock.patch.object(restore, "read_chunk", _read_unverified)]
-        case _:
-            return []
-
-
-@contextlib.contextmanager
-def switched_on(bug: str | None) -> Iterator[None]:
-    """The product with this mistake in it."""
-    global _on
-    check_name(bug)
-    with contextlib.ExitStack() as stack:
-        for patch in _patches(bug) if bug else ():
-            stack.enter_context(patch)
-        before, _on = _on, bug
-        try:
-            yield
-        finally:
-            _on = before
-
-
-def is_on(bug: str) -> bool:
-    """For mistakes that the harness itself has to make (a caller's, not the product's)."""
-    check_name(bug)
-    return _on == bug
+def install(name: str) -> None:
+    """From here on this process has the bug; before anything of the product is imported."""
+    edits: dict[str, list[Edit]] = {}
+    for edit in find(name).edits:
+        edits.setdefault(edit.module, []).append(edit)
+    loaded = [module for module in edits if module in sys.modules]
+    if loaded:
+        raise RuntimeError(f"{', '.join(loaded)} was imported before the bug {name!r} could be planted")
+    sys.meta_path.insert(0, _Finder(edits))
