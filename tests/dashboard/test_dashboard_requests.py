@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from dashboard_server import Dashboard, row, write_run
 
+from faults.tiers import account
 from holdfast.dashboard.gate import RULES
 from holdfast.dashboard.runs import identify
 from holdfast.queue.open import open_queue
@@ -308,3 +309,11 @@ def test_a_slow_or_broken_client_disturbs_nobody(acting: Dashboard) -> None:
     assert json.loads(acting.ask("GET", "/api/overview").body)["runs"]
     for connection in hanging:
         connection.close()
+
+
+@pytest.mark.faults
+def test_enough_was_asked(request: pytest.FixtureRequest) -> None:
+    """Suite N counts what the tests of this file have asked before."""
+    if len(request.session.items) < 20:
+        pytest.skip("only some of this file's tests were run")
+    account("N", Dashboard.asked)
