@@ -165,7 +165,9 @@ class Writer:
             held = yield from protocol.claim("run", AttemptRow(0, at), ledger._token)
             for number in range(self.saves):
                 step = held.head.next_step + (number % 2)
-                mine = Committed(step, held.head.attempt, at, 1, inventory_sha256=f"{self.rng.getrandbits(64):x}{self.name}")
+                mine = Committed(
+                    step, held.head.attempt, at, 1, inventory_sha256=f"{self.rng.getrandbits(64):x}{self.name}"
+                )
                 held = yield from self._save(held, mine)
                 self.committed.append(mine)
                 if self.rng.random() < 0.5:

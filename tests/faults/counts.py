@@ -19,11 +19,12 @@ from typing import Any
 
 DEFAULT = Path(__file__).resolve().parent.parent / ".counts" / "counts.json"
 MOST_SEEDS = 100
+_at_first = os.environ.get("HOLDFAST_COUNTS_FILE"), os.environ.get("HOLDFAST_TIER", "pr")
 
 
 def counts_file() -> Path:
     """Where the counts go."""
-    return Path(os.environ.get("HOLDFAST_COUNTS_FILE") or DEFAULT)
+    return Path(os.environ.get("HOLDFAST_COUNTS_FILE") or _at_first[0] or DEFAULT)
 
 
 def machine() -> dict[str, Any]:
@@ -63,7 +64,7 @@ def _changing() -> Iterator[dict[str, Any]]:
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         everything = read() or {
-            "tier": os.environ.get("HOLDFAST_TIER", "pr"),
+            "tier": os.environ.get("HOLDFAST_TIER") or _at_first[1],
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "machine": machine(),
             "suites": {},

@@ -119,7 +119,9 @@ def signal_storm(seed: int, seconds: float) -> int:
     while time.monotonic() < until:
         with scratch() as folder:
             command = [sys.executable, os.path.abspath(storm_server.__file__), "30", str(seed + programs), folder]
-            done = subprocess.run([*command, "--impatient"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            done = subprocess.run(
+                [*command, "--impatient"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
         result = json.loads(done.stdout.splitlines()[-1])
         programs += result["programs"]
         if result["wrong"]:
@@ -166,7 +168,9 @@ def long_items(seed: int, seconds: float) -> int:
             pid = os.fork()
             if pid == 0:
                 with contextlib.suppress(BaseException), Guard() as guard:
-                    task = Task(lambda batch: [os.write(computing, b"x") and time.sleep(3 * lease)], key=None, each=False)
+                    task = Task(
+                        lambda batch: [os.write(computing, b"x") and time.sleep(3 * lease)], key=None, each=False
+                    )
                     queue = SqliteQueue(path, lease_seconds=lease)
                     Worker(task, queue, SqliteSink(path), guard, WorkerOptions(chunk=1)).run()
                 os._exit(0)
@@ -214,7 +218,17 @@ def hostile_parts(seed: int, seconds: float) -> int:
     sys.addaudithook(lambda event, _: opened.append(event) if event == "pickle.find_class" else None)
     poison = b"cbuiltins\nlen\n(S'x'\ntR."
     rng, tried, until = random.Random(seed), 0, time.monotonic() + seconds
-    words = ["pickle", "pickle:", "numpy:|O", "numpy:object", "torch:load", "torch:Tensor", "object", "python", "marshal"]
+    words = [
+        "pickle",
+        "pickle:",
+        "numpy:|O",
+        "numpy:object",
+        "torch:load",
+        "torch:Tensor",
+        "object",
+        "python",
+        "marshal",
+    ]
     while time.monotonic() < until:
         for word in [*words, "".join(rng.choices("abcdeiklmnopqrstuvwxyz:", k=rng.randint(0, 8)))]:
             tried += 1

@@ -124,9 +124,18 @@ def _one_life(rng: random.Random, root: str, seed: int, total: int, report: Repo
     if kind < EXEC_SHARE:
         seconds = rng.uniform(0.05, 0.6)
         report.execs += 1
-        command = [sys.executable, os.path.abspath(trainer.__file__), f"file://{root}", str(seed), str(total), str(sender)]
+        command = [
+            sys.executable,
+            os.path.abspath(trainer.__file__),
+            f"file://{root}",
+            str(seed),
+            str(total),
+            str(sender),
+        ]
         with open(f"{root}.stderr", "w") as log:
-            pid = subprocess.Popen(command, pass_fds=[sender], env=os.environ, stderr=log, cwd=os.path.dirname(root)).pid
+            pid = subprocess.Popen(
+                command, pass_fds=[sender], env=os.environ, stderr=log, cwd=os.path.dirname(root)
+            ).pid
     else:
         if kind < 0.6:
             point = rng.randint(0, 260)

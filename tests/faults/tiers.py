@@ -1,7 +1,7 @@
 """How much each suite must inject per tier, and the share of it that this run has to do.
 
-``HOLDFAST_TIER`` is pr, night or release. ``HOLDFAST_SHARD=3/16`` makes this run the fourth of sixteen equal parts, with
-a seed of its own; ``HOLDFAST_SEED`` replays one. A run below its share is void, and fails.
+``HOLDFAST_TIER`` is pr, night or release. ``HOLDFAST_SHARD=3/16`` makes this run the fourth of sixteen equal parts,
+with a seed of its own; ``HOLDFAST_SEED`` replays one. A run below its share is void, and fails.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ WHAT: dict[str, str] = {
 }
 
 _started: dict[str, tuple[float, float]] = {}
+_at_first = dict(os.environ)  # some tests clear our variables for the product's sake; these are the run's
 
 
 class Lost(AssertionError):
@@ -62,7 +63,7 @@ class Lost(AssertionError):
 
 def tier() -> str:
     """The tier of this run."""
-    name = os.environ.get("HOLDFAST_TIER", "pr")
+    name = _variable("HOLDFAST_TIER", "pr")
     if name not in ("pr", "night", "release"):
         raise ValueError(f"HOLDFAST_TIER is {name!r}; use pr, night or release")
     return name
@@ -70,9 +71,10 @@ def tier() -> str:
 
 def shard() -> tuple[int, int]:
     """Which part of how many this run is; (0, 1) when it is the whole."""
-    number, _, parts = os.environ.get("HOLDFAST_SHARD", "0/1").partition("/")
+    given = _variable("HOLDFAST_SHARD", "0/1")
+    number, _, parts = given.partition("/")
     if not (number.isdecimal() and parts.isdecimal() and int(number) < int(parts)):
-        raise ValueError(f"HOLDFAST_SHARD is {os.environ['HOLDFAST_SHARD']!r}; the first of four is 0/4, the last 3/4")
+        raise ValueError(f"HOLDFAST_SHARD is {given!r}; the first of four is 0/4, the last 3/4")
     return int(number), int(parts)
 
 
@@ -85,7 +87,7 @@ def goal(suite: str) -> int:
 def seed_for(suite: str) -> int:
     """The seed of this run, printed and kept with the counts; ``HOLDFAST_SEED`` replays one."""
     _begin(suite)
-    given = os.environ.get("HOLDFAST_SEED")
+    given = _variable("HOLDFAST_SEED", "")
     seed = int(given) if given else random.SystemRandom().getrandbits(32)
     print(f"suite {suite}: seed {seed} (replay with HOLDFAST_SEED={seed})")
     add_seed(suite, seed)
@@ -95,7 +97,10 @@ def seed_for(suite: str) -> int:
 def account(suite: str, injected: int, *, part: str = "", **more: int) -> None:
     """Write down what a suite did; a run below its goal is void. ``part`` names one of several that count each."""
     began, cpu = _started.pop(suite, (time.monotonic(), _cpu_seconds()))
-    spent = {"milliseconds": int(1000 * (time.monotonic() - began)), "cpu_milliseconds": int(1000 * (_cpu_seconds() - cpu))}
+    spent = {
+        "milliseconds": int(1000 * (time.monotonic() - began)),
+        "cpu_milliseconds": int(1000 * (_cpu_seconds() - cpu)),
+    }
     record(f"{suite} {part}".strip(), injected=injected, **more, **spent)
     if injected < goal(suite):
         raise AssertionError(f"void run: suite {suite} injected {injected}, its goal is {goal(suite)}")
@@ -107,6 +112,10 @@ def conclude(suite: str) -> None:
     found = read().get("suites", {}).get(suite, {}).get("injected", 0)
     if found < goal(suite):
         raise AssertionError(f"void run: the tests of suite {suite} injected {found}, its goal is {goal(suite)}")
+
+
+def _variable(name: str, otherwise: str) -> str:
+    return os.environ.get(name) or _at_first.get(name) or otherwise
 
 
 def _begin(suite: str) -> None:

@@ -1,4 +1,4 @@
-"""Suite N without a server: every pair of method and route, foreign hosts, and tokens in the wrong place, at the gate."""
+"""Suite N without a server: every method on every route, foreign hosts, and tokens in the wrong place, at the gate."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import mutants
 import pytest
 from work_command import finish, pairs, start_work, until, write_task
 

@@ -22,7 +22,9 @@ def test_storms_end_with_75_in_time_and_never_hang(tmp_path: Path) -> None:
     directory = memory / f"storm-{os.getpid()}"
     directory.mkdir()
     try:
-        ended = Child([sys.executable, str(server), str(wanted), str(seed), str(directory)], environment()).end(800 + wanted)
+        ended = Child([sys.executable, str(server), str(wanted), str(seed), str(directory)], environment()).end(
+            800 + wanted
+        )
     finally:
         import shutil
 
