@@ -6,15 +6,18 @@ a bug; a finder then hands the edited text of one module to the compiler. The bu
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 MOST_LINES = 3
@@ -118,3 +121,60 @@ def install(name: str) -> None:
     if loaded:
         raise RuntimeError(f"{', '.join(loaded)} was imported before the bug {name!r} could be planted")
     sys.meta_path.insert(0, _Finder(edits))
+
+
+# -- in a process that has the product loaded already
+
+
+@contextlib.contextmanager
+def switched_on(name: str) -> Iterator[None]:
+    """The same bug for a while, here: the code of loaded functions, and changed constants, are exchanged and put back."""
+    undo: list[Callable[[], None]] = []
+    texts: dict[str, str] = {}
+    try:
+        for edit in find(name).edits:
+            path = Path(importlib.import_module(edit.module).__file__ or "")
+            texts[edit.module] = edit.apply(texts.get(edit.module) or path.read_text(encoding="utf-8"))
+        for module, text in texts.items():
+            loaded = importlib.import_module(module)
+            fresh = ModuleType(module)
+            fresh.__dict__.update(__file__=loaded.__file__, __package__=loaded.__package__)
+            with _standing_in(module, fresh):  # dataclasses look their own module up
+                exec(compile(text, module, "exec", dont_inherit=True), fresh.__dict__)
+            _exchange(loaded, fresh, undo)
+        yield
+    finally:
+        for step in reversed(undo):
+            step()
+
+
+@contextlib.contextmanager
+def _standing_in(name: str, fresh: ModuleType) -> Iterator[None]:
+    before, sys.modules[name] = sys.modules[name], fresh
+    try:
+        yield
+    finally:
+        sys.modules[name] = before
+
+
+def _exchange(old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
+    for name, value in list(vars(new).items()):
+        current = vars(old).get(name)
+        before, after = _function(current), _function(value)
+        if before is not None and after is not None:
+            if before.__module__ == after.__module__ and before.__code__ != after.__code__:
+                undo.append(functools.partial(setattr, before, "__code__", before.__code__))
+                before.__code__ = after.__code__
+        elif isinstance(current, type) and isinstance(value, type):
+            if current.__module__ == value.__module__ == getattr(old, "__name__", ""):
+                _exchange(current, value, undo)
+        elif isinstance(value, str | int) and isinstance(old, ModuleType) and current != value:
+            undo.append(functools.partial(setattr, old, name, current))
+            setattr(old, name, value)
+
+
+def _function(value: Any) -> Any:
+    """The Python function inside a method, a property or a decorator's wrapper."""
+    value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+    value = getattr(value, "__wrapped__", value)
+    return value if isinstance(value, FunctionType) else None
