@@ -46,15 +46,16 @@ class _Witness:
         return key
 
 
-_witness: Any = _Witness()
-persist.create_object(_witness, ManualClock(), "part", ".bin", b"")
-PART_PRECONDITION: str | None = _witness.asked
-
-
 class Tokens:
-    """What ``secrets.token_hex`` gives while schedules run: from the schedule's seed."""
+    """What ``secrets.token_hex`` gives while schedules run: from the schedule's seed. And how parts are created."""
 
     rng = random.Random()
+    part_precondition: str | None = None
+
+    def look(self) -> None:
+        witness: Any = _Witness()
+        persist.create_object(witness, ManualClock(), "part", ".bin", b"")
+        self.part_precondition = witness.asked
 
     def __call__(self, count: int = 16) -> str:
         return f"{self.rng.getrandbits(4 * count):x}"
@@ -185,10 +186,10 @@ class Writer:
         assert mine.inventory_sha256
         for key in keys_of(mine):
             try:
-                yield Put(key, mine.inventory_sha256.encode(), PART_PRECONDITION)
+                yield Put(key, mine.inventory_sha256.encode(), TOKENS.part_precondition)
             except OutcomeUnknownError:
                 try:
-                    yield Put(key, mine.inventory_sha256.encode(), PART_PRECONDITION)
+                    yield Put(key, mine.inventory_sha256.encode(), TOKENS.part_precondition)
                 except ConflictError:
                     pass  # ours: nobody else writes under this name
         kept = (mine, *(row for row in held.head.checkpoints if row.step != mine.step))[:KEEP]
@@ -223,6 +224,7 @@ def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
     """``count`` schedules, each from its own seed."""
     report = Report()
     began = time.process_time()
+    TOKENS.look()
     with fast() as codec:
         while report.schedules < count:
             if deadline_seconds is not None and time.process_time() - began > deadline_seconds:
