@@ -41,6 +41,8 @@ SUITES: dict[str, tuple[int, tuple[str, ...]]] = {
     "H": (16, ("tests/queue/test_queue_machine.py::test_sqlite_queue_machine",)),
     "H-postgres": (16, ("tests/queue/test_queue_machine.py::test_postgres_queue_machine",)),
     "H-pubsub": (16, ("tests/queue/test_pubsub_machine.py",)),
+    "H-runs": (30, ("tests/faults/test_run_machines.py",)),
+    "I": (32, ("tests/faults/test_simulation.py::test_safe_while_everything_fails_and_at_rest_when_it_stops",)),
     "J": (8, ("tests/checkpoint/test_damage.py",)),
     "M": (5, ("tests/queue/test_chaos_acceptance.py",)),
     "N": (1, ("tests/dashboard/test_dashboard_requests.py",)),

@@ -35,9 +35,6 @@ class Answer(NamedTuple):
 class Dashboard:
     """Started on a free loopback port; ended with SIGINT, as a person would."""
 
-    asked = 0
-    """Requests to all of them."""
-
     def __init__(self, tmp_path: Path, *arguments: str, actions: bool = False, port: int = 0) -> None:
         token_file = tmp_path / f"token-{os.urandom(4).hex()}"
         more = ["--allow-actions", "--token-file", str(token_file)] if actions else []
@@ -78,7 +75,6 @@ class Dashboard:
         self, method: str, path: str, headers: list[tuple[str, str]] | None = None, body: bytes = b"", host: str = ""
     ) -> Answer:
         """One request, byte by byte as given; ``host="-"`` leaves the header out."""
-        Dashboard.asked += 1
         lines = [f"{method} {path} HTTP/1.1"]
         if host != "-":
             lines.append(f"Host: {host or f'127.0.0.1:{self.port}'}")

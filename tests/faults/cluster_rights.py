@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from faults.tiers import Lost
+from holdfast.cluster.acting import ACTIONS
 from holdfast.cluster.watch_manifests import manifests
 
 READ = {"list", "watch"}
@@ -14,9 +15,10 @@ USED: dict[tuple[str, str], set[str]] = {
     ("", "nodes"): READ,
     ("", "pods"): READ | {"patch"},
     ("autoscaling.x-k8s.io", "provisioningrequests"): READ | {"delete"},
-    ("batch", "jobs"): READ,
-    ("jobset.x-k8s.io", "jobsets"): READ,
-    ("kueue.x-k8s.io", "workloads"): READ,
+    ("apps", "deployments"): READ,
+    ("batch", "jobs"): READ | {"create", "delete", "patch"},
+    ("jobset.x-k8s.io", "jobsets"): READ | {"create", "delete"},
+    ("kueue.x-k8s.io", "workloads"): READ | {"patch"},
 }
 """With all actions and events switched on; a run against the pretended API server uses each of these."""
 
@@ -36,7 +38,7 @@ def run(seed: int, seconds: float) -> int:
     """Compare, for everything switched on and for nothing; how many rights were looked at."""
     until, looked = time.monotonic() + seconds, 0
     while not looked or time.monotonic() < until:
-        everything = granted({"copy-lease", "recreate-request"}, events=True)
+        everything = granted(set(ACTIONS), events=True)
         if everything != USED:
             odd = sorted(key for key in everything.keys() | USED.keys() if everything.get(key) != USED.get(key))
             raise Lost(f"seed {seed}: granted is not what is used: {[(key, everything.get(key)) for key in odd][:3]}")

@@ -269,6 +269,7 @@ def workshop(pubsub_server):
 
 @pytest.mark.faults
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # round trips: a busy machine takes its time
 def test_pubsub_queue_machine(workshop):
     account("H", drive_until(PubsubMachine, goal("H")), part="pubsub queue")
 
