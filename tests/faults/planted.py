@@ -128,7 +128,7 @@ def install(name: str) -> None:
 
 @contextlib.contextmanager
 def switched_on(name: str) -> Iterator[None]:
-    """The same bug for a while, here: the code of loaded functions, and changed constants, are exchanged and put back."""
+    """The same bug for a while, here: the code of loaded functions and changed constants are exchanged and put back."""
     undo: list[Callable[[], None]] = []
     texts: dict[str, str] = {}
     try:
