@@ -145,4 +145,5 @@ next: {_next(kept)}"""
 def _next(kept: str | None) -> str:
     if kept is not None:
         return f"holdfast dashboard {shlex.quote(kept)}     what happened, attempt by attempt, in a browser"
-    return "holdfast exec -- python train.py     your own program, with exit codes that Kubernetes understands"
+    return """holdfast init train my-run              a project to kill and to start again
+      holdfast rehearse -- python train.py    the same storm for a program of your own, and a verdict"""

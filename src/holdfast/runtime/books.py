@@ -115,6 +115,8 @@ class Books:
             return
         settings = self._guard.settings
         self._store = open_store(self.url)
+        if self.url.startswith("file://."):
+            self.url = self._store.url  # what the books and messages say must hold in every directory
         if settings.rank == 0:
             check_store(self._store)
         ledger = RunLedger(self._store, self.url, clock=self._guard.clock)

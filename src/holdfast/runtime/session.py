@@ -113,7 +113,10 @@ class Run:
     # -- the loop
 
     def track(self, **things: Any) -> None:
-        """Keep these: anything with ``state_dict`` and ``load_state_dict``, or a pair of functions (get, set).
+        """Keep these: anything with ``state_dict`` and ``load_state_dict``, a generator, or a pair (get, set).
+
+        A generator is a ``random.Random``, ``numpy.random.Generator`` or ``torch.Generator``. A pair of functions is
+        for all else: ``run.track(w=(lambda: w, lambda saved: np.copyto(w, saved)))``.
 
         Track before the first step; what was saved under these names is loaded there.
         """
