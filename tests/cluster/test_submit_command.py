@@ -299,3 +299,20 @@ def test_an_endpoint_is_a_deployment_that_can_be_submitted_and_cancelled(
     assert main(["cancel", "endpoint", "-n", "serving"]) == 0
     assert server.objects.table(DEPLOYMENTS) == {}
     capsys.readouterr()
+
+
+def test_metrics_are_collected_where_the_cluster_knows_how(server: ApiServer, submit: Callable[..., Any]) -> None:
+    code, found, _ = submit(SPOT)
+    assert (code, found["objects"][-1]) == (0, {"object": "PodMonitoring/ml/llm-7", "result": "created"})
+    assert submit(SPOT)[1]["objects"][-1]["result"] == "unchanged"
+    server.resources[:] = [kind for kind in server.resources if kind.kind != "PodMonitoring"]
+    code, found, err = submit(SPOT)
+    assert (code, err) == (0, "")
+    assert "PodMonitoring" not in str(found["objects"])
+
+
+def test_a_run_starts_although_its_metrics_may_not_be_collected(server: ApiServer, submit: Callable[..., Any]) -> None:
+    server.faults = [Fault("403", path="podmonitorings", times=10)]
+    code, found, _ = submit(SPOT)
+    assert (code, found["action"]) == (0, "create")
+    assert "PodMonitoring" not in str(found["objects"])

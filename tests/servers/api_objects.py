@@ -45,6 +45,7 @@ CUSTOM = [
     Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", False),
     Resource("kueue.x-k8s.io", "v1beta2", "admissionchecks", "AdmissionCheck", False),
     Resource("kueue.x-k8s.io", "v1beta2", "provisioningrequestconfigs", "ProvisioningRequestConfig", False),
+    Resource("monitoring.googleapis.com", "v1", "podmonitorings", "PodMonitoring", True),
 ]
 
 

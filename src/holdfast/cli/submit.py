@@ -30,7 +30,7 @@ from holdfast.cluster.preflight import (
 )
 from holdfast.cluster.resources import NAMESPACES, identity
 from holdfast.cluster.submission import Action, Decision, apply_all, check_update, decide
-from holdfast.errors import ObjectRefusedError, SettingError, UsageError
+from holdfast.errors import HoldfastError, ObjectRefusedError, SettingError, UsageError
 from holdfast.plan.planner import Plan, make_plan
 from holdfast.render.bundle import Bundle, render
 from holdfast.render.check import findings
@@ -157,6 +157,7 @@ def _submit(args: argparse.Namespace, client: Client, bundle: Bundle, result: di
         result["action"] = "none"
         return FINDINGS
     done = _apply(args, client, bundle, placed, workload, decision, absent)
+    done += _watch(args, client, bundle, workload, decision)
     result["objects"] = [{"object": name, "result": what} for name, what in done]
     return OK
 
@@ -193,6 +194,19 @@ def _apply(
             names = "; ".join(f"{problem.object}: {problem.sentence}" for problem in bad)
             raise ObjectRefusedError(f"only the namespace was made, the cluster would not run the rest: {names}")
     return done + apply_all(client, placed, workload, decision, clock=clock, force=force)
+
+
+def _watch(
+    args: argparse.Namespace, client: Client, bundle: Bundle, workload: Placed, decision: Decision
+) -> list[tuple[str, str]]:
+    """Have its metrics collected, where the cluster knows how; the run does not depend on it."""
+    wanted = [item for item in bundle.optional if item["kind"] == "PodMonitoring"]
+    try:
+        placed, _ = place(client, wanted, bundle.outline.namespace)
+        return apply_all(client, placed, workload, decision, clock=SystemClock(), force=args.force_conflicts)
+    except HoldfastError as error:
+        _say(args, f"warning: its metrics will not be collected: {error}")
+        return []
 
 
 def _agrees(args: argparse.Namespace, client: Client, decision: Decision, count: int) -> bool:
