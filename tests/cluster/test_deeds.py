@@ -105,6 +105,7 @@ class TestReactivate:
             ("Deactivated", [REVOKED], False),  # a person
             ("InactiveWorkload", [REVOKED], False),
             ("Preempted", [REVOKED], False),
+            ("AdmissionCheck", [REVOKED], False),  # a person, while Kueue tried again
         ],
     )
     def test_only_what_kueue_stopped_and_what_passes(
