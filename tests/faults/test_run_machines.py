@@ -13,8 +13,9 @@ import pytest
 
 from faults import planted
 from faults.counts import record
+from faults.fragile_disk import FragileDisk
 from faults.lease_machine import LeaseMachine
-from faults.machines import CheckpointMachine, FragileDisk, PruneMachine, run_machine, shard_seed
+from faults.machines import CheckpointMachine, PruneMachine, run_machine, shard_seed
 from faults.tiers import goal, seed_for, tier
 
 pytestmark = pytest.mark.faults
