@@ -43,7 +43,13 @@ def planted_table(report: dict[str, Any]) -> str:
     lines = ["| Bug | Wrong lines | Suite | Seconds to find | Of one core |", "|---|---:|---|---:|---:|"]
     for name in BUGS:
         lines.append(_row(name, found))
-    lines += ["", "And of our own:", "", "| Bug | Wrong lines | Suite | Seconds to find | Of one core |", "|---|---:|---|---:|---:|"]
+    lines += [
+        "",
+        "And of our own:",
+        "",
+        "| Bug | Wrong lines | Suite | Seconds to find | Of one core |",
+        "|---|---:|---|---:|---:|",
+    ]
     lines += [_row(name, found) for name in MORE]
     tried = ", ".join(f"{name} {row['tried']:,}" for name, row in sorted(controls.items()))
     lines += ["", f"Without a bug the same searches found nothing (what they tried in 10 seconds each: {tried})."]
