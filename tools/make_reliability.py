@@ -66,7 +66,7 @@ def _row(name: str, found: dict[str, Any]) -> str:
 def put(text: str, mark: str, end: str, table: str) -> str:
     """The text with everything between two marks replaced."""
     start = text.index("-->", text.index(f"<!-- {mark}")) + 3
-    return f"{text[:start]}\n{table}\n{text[text.index(f'<!-- {end} -->') :]}"
+    return f"{text[:start]}\n\n{table}\n\n{text[text.index(f'<!-- {end} -->') :]}"
 
 
 def main(arguments: list[str]) -> int:
