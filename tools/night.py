@@ -24,6 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
 
+from faults.planted import BUGS  # noqa: E402
 from faults.tiers import GOALS, WHAT  # noqa: E402
 
 # A suite's tests, and into how many shards its night is cut (a release has ten times as many).
@@ -73,7 +74,7 @@ def run_shard(suite: str, number: int, parts: int, tier: str, into: Path) -> tup
     command = [sys.executable, "-m", "pytest", "-c", "tools/night.ini", "--rootdir", ".", *SUITES[suite][1]]
     began = time.monotonic()
     with open(log, "w") as output:
-        code = subprocess.run(command, check=False, cwd=ROOT, env=environment, stdout=output, stderr=output).returncode
+        code = subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False).returncode
     took = f"{time.monotonic() - began:.0f} s"
     if code or not fresh.exists():
         last = log.read_text(errors="replace").strip().splitlines()[-1:]
@@ -141,10 +142,14 @@ def merge(options: argparse.Namespace) -> int:
         for suite, row in part["suites"].items():
             add(suites.setdefault(suite, {"runs": 0, "machines": []}), row, report["machines"].index(part["machine"]))
     report["dates"].sort()
-    below = judge(report)
     planted = merge_planted(options.places)
     if planted:
         report["planted"] = planted
+        row = suites.setdefault("P", {"runs": 0, "machines": []})
+        row["injected"] = sum(
+            name in BUGS for name in planted["found"]
+        )  # a bug counts once, however often it was found
+    below = judge(report)
     text = json.dumps(report, indent=1, sort_keys=True) + "\n"
     if options.to:
         options.to.write_text(text)
