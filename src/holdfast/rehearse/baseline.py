@@ -31,6 +31,8 @@ class Baseline(NamedTuple):
     comparison: Comparison
     why_no_namespace: str
     watched: bool
+    means: str
+    """How files were watched."""
 
 
 class _Seen(NamedTuple):
@@ -39,6 +41,7 @@ class _Seen(NamedTuple):
     handler_seconds: float | None
     why_no_namespace: str
     watched: bool
+    means: str
     steady_writes: bool
     steady_opens: bool
 
@@ -60,6 +63,7 @@ def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
         comparison=comparison,
         why_no_namespace=learned.why_no_namespace,
         watched=learned.watched,
+        means=learned.means,
     )
 
 
@@ -99,6 +103,7 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
         handler_seconds=attempt.handler_seconds,
         why_no_namespace=attempt.program.why_not or "",
         watched=bool(attempt.program.listener_kind),
+        means=attempt.watcher.means,
         steady_writes=is_steady(calls, fact.seconds),
         steady_opens=_opens_are_steady(attempt, fact),
     )

@@ -73,7 +73,7 @@ class Result(NamedTuple):
     namespace: str
     """Empty when the program was PID 1 of a namespace, else why not."""
     watched: str
-    """How its files were watched: ``system calls`` or ``polling``."""
+    """How its files were watched: ``system calls``, ``notifications`` or ``polling``."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -156,7 +156,7 @@ class _Rehearsal:
             trials=tuple(facts),
             reasons=tuple(reasons),
             namespace=baseline.why_no_namespace,
-            watched="system calls" if baseline.watched else "polling",
+            watched=baseline.means,
             notes=tuple(self._notes(facts, baseline)),
         )
 
@@ -281,7 +281,10 @@ class _Rehearsal:
         if baseline.why_no_namespace and self._options.namespace:
             yield f"no PID namespace ({baseline.why_no_namespace}): PID 1 is imitated from outside"
         if not baseline.watched:
-            yield "system calls cannot be watched here: files are polled, and writes outside are not noticed"
+            yield (
+                f"system calls cannot be held here: files are watched by {baseline.means}, so that short moments "
+                "between two writes may be missed, and writes outside are not noticed"
+            )
         missed = sum(len(fact.plan.kills) - len(fact.delivered) for fact in facts)
         if missed:
             yield f"{missed} of {sum(len(fact.plan.kills) for fact in facts)} kills came after the program had finished"
