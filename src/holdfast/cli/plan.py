@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdfast.cli.main import INFEASIBLE, OK, add_output
 from holdfast.cli.prices import current_catalogue, warn
+from holdfast.cli.progress import waiting
 from holdfast.cli.simulate import amount, positive, read_text, whole
 from holdfast.errors import SettingError, UsageError
 from holdfast.plan.assumptions import Assumptions
@@ -44,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace-id", metavar="ID", help="which trace of the file")
     parser.add_argument("--catalogue", metavar="FILE", help="a price catalogue, instead of the current one")
     parser.add_argument("--replays", type=whole, default=10_000, metavar="N", help="over all classes (default: 10000)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the replays (default: 0)")
     parser.add_argument("--cold-start-minutes", type=amount, metavar="M", help="node, image and process (default: 6)")
     parser.add_argument("--flex-wait-hours", type=amount, metavar="H", help="median wait in the flex-start queue")
     parser.add_argument("--upload-gb-per-second", type=positive, metavar="G", help="node to bucket (default: 1)")
@@ -65,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError("no workload is named", help="add -f holdfast.yaml, or run: holdfast init train DIR")
     spec = read_spec(read_text(args.file), args.file, accelerators=catalogue.accelerators)
     traces = _traces(args)
-    plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
+    with waiting(f"replaying {args.replays} times"):
+        plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
     if args.html:
         _write(args.html, to_html(plan, example(plan)))
     if args.output == "json":
