@@ -36,7 +36,6 @@ from holdfast.rehearse.verdict import (
 from holdfast.runtime.namespace import Keepers
 
 _SECOND_LOOKS = 4
-_DIVERGENCE_TRIES = 3
 _EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
 
 
@@ -270,8 +269,9 @@ class _Rehearsal:
             return Trial(setting, plan, baseline.profile, baseline=baseline.work, label=name).run().steps
 
         wanted = steps(plan._replace(kills=()), "baseline")
-        for number in range(_DIVERGENCE_TRIES if wanted else 0):  # the moment may have been another one this time
-            if told := first_divergence(wanted, steps(plan, f"trial-{number}")):
+        tries = [plan, *(plan.earlier(factor) for factor in _EARLIER)]  # alone it may be done before its moment
+        for number, variant in enumerate(tries if wanted else ()):
+            if told := first_divergence(wanted, steps(variant, f"trial-{number}")):
                 return reason._replace(detail=f"{told} ({reason.detail})")
         return reason
 
