@@ -31,7 +31,7 @@ test: venv  ## run the whole test suite
 faults: venv  ## the fault suites alone; TIER=night or TIER=release injects 10 to 500 times as much
 	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults tests/queue tests/dashboard $(PYTEST_ARGS)
 
-test-long: venv  ## what takes hours: every program of the zoo with 20 seeds
+test-long: venv  ## what takes an hour or two: every program of the zoo with 20 seeds
 	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 $(PYTEST_ARGS)
 
 test-cluster: venv  ## the control-plane scenarios on the cluster of HOLDFAST_TEST_KUBECONFIG (>= 1.30, no nodes needed)
