@@ -39,7 +39,7 @@ test-release: venv  ## the same at the count of a release: a weekend
 	$(BIN)/python tools/night.py run --tier release --into tests/.counts/release $(NIGHT_ARGS)
 	$(BIN)/python tools/night.py merge tests/.counts/release --to tests/.counts/release.json
 
-test-long: venv  ## what takes hours: every program of the zoo with 20 seeds
+test-long: venv  ## what takes an hour or two: every program of the zoo with 20 seeds
 	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 $(PYTEST_ARGS)
 
 test-cluster: venv  ## the control-plane scenarios on the cluster of HOLDFAST_TEST_KUBECONFIG (>= 1.30, no nodes needed)

@@ -7,17 +7,19 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from zoo import PROGRAMS, PYTHON, RESULT
+from zoo import PROGRAMS, PYTHON, RECORDS, RESULT
 
 from holdfast.errors import UsageError
 from holdfast.rehearse import confine, copies
 from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.plan import AtEvent, Kill, Kind, Point, Profile
+from holdfast.rehearse.polling import Listener, watch_files
 from holdfast.rehearse.rehearsal import Options, rehearse
-from holdfast.rehearse.watching import Watcher, family
+from holdfast.rehearse.watching import GO_ON, Watcher, family
 from holdfast.runtime.namespace import disposition
 
 PROFILE = Profile(seconds=1.0, first_write_seconds=0.1, handler_seconds=None, events={})
@@ -149,13 +151,60 @@ def test_families(name: str, known: str) -> None:
     assert family(name) == known
 
 
-@pytest.mark.parametrize("name", ["right_by_hand", "writes_at_the_end", "forgets_rng"])
-def test_polling_is_enough_for_a_verdict(name: str) -> None:
-    codes = {"right_by_hand": set(), "writes_at_the_end": {"no-progress"}, "forgets_rng": {"result-differs"}}
-    options = Options([PYTHON, f"{name}.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
+WITHOUT = {"right_by_hand": set(), "writes_at_the_end": {"no-progress"}, "loses_records": {"missing-records"}}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_notifications_are_enough_for_a_verdict(name: str) -> None:
+    comparison = RECORDS if name == "loses_records" else RESULT
+    result = rehearse(
+        Options([PYTHON, f"{name}.py"], comparison, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
+    )
+    assert {reason.code for reason in result.reasons} == WITHOUT[name], result.reasons
+    assert result.watched == "notifications"
+    assert any("watched by notifications" in note for note in result.notes)
+
+
+def test_polling_is_enough_where_nothing_else_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.mirror.watch.Watch.is_told", property(lambda _: False))
+    options = Options([PYTHON, "forgets_rng.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
     result = rehearse(options)
-    assert {reason.code for reason in result.reasons} == codes[name], result.reasons
+    assert {reason.code for reason in result.reasons} == {"result-differs"}
     assert result.watched == "polling"
+
+
+def test_notifications_tell_what_has_just_happened(tmp_path: Path) -> None:
+    told = []
+    (tmp_path / "there").mkdir()
+    (tmp_path / "__pycache__").mkdir()
+    listener = watch_files(str(tmp_path), lambda event: told.append((event.point, event.path)) or GO_ON)
+    assert isinstance(listener, Listener)
+    try:
+        with (tmp_path / "there" / "state.tmp").open("w") as file:
+            wait_until(lambda: (Point.FIRST_WRITE, "there/state.tmp") in told)
+            file.write("half")
+            file.flush()
+            wait_until(lambda: (Point.LATER_WRITE, "there/state.tmp") in told)
+        wait_until(lambda: (Point.CHANGE, "there/state.tmp") in told)
+        os.replace(tmp_path / "there" / "state.tmp", tmp_path / "there" / "state")
+        wait_until(lambda: (Point.RENAME, "there/state") in told)
+        (tmp_path / "__pycache__" / "x.pyc").write_text("")
+        (tmp_path / "new" / "deep").mkdir(parents=True)
+        (tmp_path / "new" / "deep" / "log").write_text("line")
+        wait_until(lambda: any(path == "new/deep/log" for _, path in told))
+        (tmp_path / "there" / "state").open("w").close()
+        wait_until(lambda: (Point.FIRST_WRITE, "there/state") in told)
+    finally:
+        listener.close()
+    assert not [path for _, path in told if "pyc" in path]
+    assert listener.opens == sum(point in (Point.OPEN, Point.RENAME) for point, _ in told)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "was not told in time"
+        time.sleep(0.005)
 
 
 def test_a_copy_is_whole_and_its_own(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Learning that something happened in a directory: from the kernel where it tells, else by looking now and then.
 
-Modifications are not asked for: a program that writes a gigabyte would wake us a quarter of a million times. Creating,
-closing, renaming and deleting are, in the order in which they happened; what is written to a file that stays open is
-found by the slow looks.
+Modifications are not asked for unless somebody wants them: a program that writes a gigabyte would wake us a quarter of
+a million times. Creating, closing, renaming and deleting are, in the order in which they happened; what is written to a
+file that stays open is found by the slow looks.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import select
 import struct
 from typing import NamedTuple
 
-CREATED, CLOSED, PLACED, GONE = "created", "closed", "placed", "gone"
+CREATED, CLOSED, PLACED, GONE, MODIFIED = "created", "closed", "placed", "gone", "modified"
 """Placed: renamed to this name, which a program does on purpose and when it is done with the content."""
 
-_MODIFY_ENDS = 0x8  # IN_CLOSE_WRITE
+_MODIFY, _MODIFY_ENDS = 0x2, 0x8  # the latter is IN_CLOSE_WRITE
 _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
 _ATTRIB, _OVERFLOW, _IGNORED, _IS_FOLDER = 0x4, 0x4000, 0x8000, 0x40000000
 _ONLY_FOLDERS, _NO_FOLLOW = 0x01000000, 0x02000000
@@ -36,8 +36,9 @@ class Event(NamedTuple):
 class Watch:
     """Kernel notifications for a directory and all folders in it; without them every wait is a plain sleep."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, modifications: bool = False) -> None:
         self._root = root
+        self._wanted = _WANTED | (_MODIFY if modifications else 0)
         self._folders: dict[int, str] = {}
         self._known: set[str] = set()
         self._libc: ctypes.CDLL | None = None
@@ -61,7 +62,7 @@ class Watch:
         for folder in folders - self._known if self._fd >= 0 else ():
             assert self._libc is not None
             path = os.fsencode(os.path.join(self._root, folder))
-            number = self._libc.inotify_add_watch(self._fd, path, _WANTED)
+            number = self._libc.inotify_add_watch(self._fd, path, self._wanted)
             if number >= 0:
                 self._folders[number] = folder
                 self._known.add(folder)
@@ -123,6 +124,8 @@ class Watch:
             found.append(Event(CLOSED, path))
         elif mask & (_MOVED_FROM | _DELETE):
             found.append(Event(GONE, path))
+        elif mask & _MODIFY:
+            found.append(Event(MODIFIED, path))
 
     def _forget(self, path: str) -> None:
         """A folder that moved away keeps its watch under the old name, which would lie: look it up anew."""

@@ -13,7 +13,7 @@ from holdfast.rehearse.copies import break_link
 from holdfast.rehearse.disk import Disk
 from holdfast.rehearse.facts import AttemptFact
 from holdfast.rehearse.plan import COUNTABLE, TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
-from holdfast.rehearse.polling import Poller
+from holdfast.rehearse.polling import Poller, watch_files
 from holdfast.rehearse.syscalls import build_filter, is_calling
 from holdfast.rehearse.wall_clock import WallClock, date_files
 from holdfast.rehearse.watching import GO_ON, HOLD, Event, Reaction, Watcher
@@ -114,7 +114,7 @@ class Attempt:
 
     def _watch(self) -> Watcher | Poller:
         if self.program.listener is None:
-            return Poller(self._around.work, react=self._react)
+            return watch_files(self._around.work, self._react)
         return Watcher(
             self.program.listener,
             self._around.work,

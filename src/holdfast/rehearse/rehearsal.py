@@ -36,7 +36,6 @@ from holdfast.rehearse.verdict import (
 from holdfast.runtime.namespace import Keepers
 
 _SECOND_LOOKS = 4
-_DIVERGENCE_TRIES = 3
 _EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
 
 
@@ -73,7 +72,7 @@ class Result(NamedTuple):
     namespace: str
     """Empty when the program was PID 1 of a namespace, else why not."""
     watched: str
-    """How its files were watched: ``system calls`` or ``polling``."""
+    """How its files were watched: ``system calls``, ``notifications`` or ``polling``."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -156,7 +155,7 @@ class _Rehearsal:
             trials=tuple(facts),
             reasons=tuple(reasons),
             namespace=baseline.why_no_namespace,
-            watched="system calls" if baseline.watched else "polling",
+            watched=baseline.means,
             notes=tuple(self._notes(facts, baseline)),
         )
 
@@ -270,8 +269,9 @@ class _Rehearsal:
             return Trial(setting, plan, baseline.profile, baseline=baseline.work, label=name).run().steps
 
         wanted = steps(plan._replace(kills=()), "baseline")
-        for number in range(_DIVERGENCE_TRIES if wanted else 0):  # the moment may have been another one this time
-            if told := first_divergence(wanted, steps(plan, f"trial-{number}")):
+        tries = [plan, *(plan.earlier(factor) for factor in _EARLIER)]  # alone it may be done before its moment
+        for number, variant in enumerate(tries if wanted else ()):
+            if told := first_divergence(wanted, steps(variant, f"trial-{number}")):
                 return reason._replace(detail=f"{told} ({reason.detail})")
         return reason
 
@@ -281,7 +281,10 @@ class _Rehearsal:
         if baseline.why_no_namespace and self._options.namespace:
             yield f"no PID namespace ({baseline.why_no_namespace}): PID 1 is imitated from outside"
         if not baseline.watched:
-            yield "system calls cannot be watched here: files are polled, and writes outside are not noticed"
+            yield (
+                f"system calls cannot be held here: files are watched by {baseline.means}, so that short moments "
+                "between two writes may be missed, and writes outside are not noticed"
+            )
         missed = sum(len(fact.plan.kills) - len(fact.delivered) for fact in facts)
         if missed:
             yield f"{missed} of {sum(len(fact.plan.kills) for fact in facts)} kills came after the program had finished"

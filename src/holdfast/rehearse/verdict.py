@@ -23,7 +23,7 @@ CODES = {
 
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
-_WALL_WHEN_RECURRING = 0.4  # where files come again and again as it works; a busy machine halves and doubles times
+_WALL_WHEN_RECURRING = 0.6  # where files come again and again as it works; a busy machine halves and doubles times
 _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5

@@ -65,6 +65,8 @@ def family(relative: str) -> str:
 class Watcher:
     """Answers the held calls of one attempt on a thread of its own."""
 
+    means = "system calls"
+
     def __init__(
         self,
         listener: int,
