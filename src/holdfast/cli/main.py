@@ -21,6 +21,7 @@ from holdfast.errors import (
     SinkError,
     StoreError,
     UsageError,
+    one_line,
 )
 from holdfast.version import __version__
 
@@ -75,17 +76,24 @@ def main(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return OK
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO):
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        _complain(f"the output could not be written: {os.strerror(error.errno)}")
-        return FINDINGS
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _complain(f"the output could not be written: {os.strerror(error.errno)}")
+            return FINDINGS
+        return _unforeseen(error)
 
 
 def report(error: HoldfastError) -> int:
     """One sentence to stderr, and the code it stands for."""
-    _complain(str(error))
+    _complain(str(error) if error.has_list else one_line(str(error)))
     return exit_code(error)
+
+
+def _unforeseen(error: OSError) -> int:
+    """What no command expected of the machine: still one sentence."""
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    _complain(one_line(f"{where}{error.strerror or error}; check the folder, its disk and its permissions"))
+    return USAGE
 
 
 def _complain(sentence: str) -> None:
@@ -122,7 +130,7 @@ class _Parser(argparse.ArgumentParser):
     """A mistake is one sentence, as everywhere, with what to type next."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"holdfast: {message}; {self.prog} --help shows options and examples\n")
+        self.exit(USAGE, f"holdfast: {one_line(message)}; {self.prog} --help shows options and examples\n")
 
 
 def build_parser(command: Command) -> argparse.ArgumentParser:
@@ -148,7 +156,7 @@ def _unknown(name: str) -> int:
 
     close = difflib.get_close_matches(name, [item.name for item in COMMANDS], n=1)
     cure = f"type: holdfast {close[0]}" if close else "holdfast --help lists the commands"
-    _complain(f"there is no command {name!r}; {cure}")
+    _complain(one_line(f"there is no command {name!r}; {cure}"))
     return USAGE
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.catalogue.catalogue import Catalogue, bundled_catalogue, read_catalogue, to_json
 from holdfast.catalogue.skus import build
+from holdfast.cli.files import read_text
 from holdfast.cli.main import add_output
 from holdfast.errors import SettingError, StoreUnavailableError, UsageError
 
@@ -156,12 +157,7 @@ def current_catalogue(name: str | None = None) -> Catalogue:
     ours = bundled_catalogue()
     if not name and not path.exists():
         return ours
-    try:
-        found = read_catalogue(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} cannot be read ({type(error).__name__})", help="run: holdfast prices refresh"
-        ) from error
+    found = read_catalogue(read_text(str(path)), str(path))
     return found if name or found.date >= ours.date else ours
 
 
