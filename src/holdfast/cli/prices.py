@@ -7,6 +7,7 @@ import datetime
 import http.client
 import json
 import os
+import re
 import sys
 import tempfile
 import urllib.error
@@ -52,6 +53,12 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "refresh":
         return _refresh(args)
     catalogue = current_catalogue()
+    regions = sorted({region for offers in catalogue.prices.values() for region in offers})
+    for option, given, known in (
+        ("--accelerator", args.accelerator, catalogue.accelerators), ("--region", args.region, regions)
+    ):  # fmt: skip
+        if given is not None and given not in known:
+            raise SettingError(f"{option} {given!r} is not in the catalogue", help=f"choose from {', '.join(known)}")
     rows = [
         {"machine": name, "accelerator": catalogue.machines[name].accelerator, "region": region,
          "on_demand": offer.on_demand, "spot": offer.spot, "flex_start": offer.flex_start}
@@ -105,7 +112,7 @@ def _skus(endpoint: str, key: str) -> Iterator[dict[str, Any]]:
 
 def _get(url: str, endpoint: str) -> dict[str, Any]:
     """One page. The key is in the URL, so that no message here may show the URL."""
-    if urllib.parse.urlsplit(endpoint).scheme not in ("https", "http"):
+    if not re.match(r"https?://[^/\[\]]+", endpoint):
         raise SettingError(f"{ENDPOINT_VARIABLE} is {endpoint!r}", help="write an https URL")
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:

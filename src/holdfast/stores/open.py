@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from holdfast.errors import UrlError
 from holdfast.stores.base import Store
+from holdfast.stores.urls import shown, split
 
 SCHEMES = ("file", "gs", "s3", "memory")
 
 
 def open_store(url: str) -> Store:
     """The store behind a URL such as ``file:///data/run``, ``gs://bucket/run``, ``s3://bucket/run`` or ``memory://name``."""
-    parts = urlsplit(url)
+    parts = split(url)
     if parts.scheme not in SCHEMES:
         raise UrlError(
-            f"the URL {url!r} has no known scheme",
+            f"the URL {shown(url)!r} has no known scheme",
             help="use file:///path, gs://bucket/prefix, s3://bucket/prefix or memory://name",
         )
     if parts.query or parts.fragment:
