@@ -196,6 +196,9 @@ class ClusterError(HoldfastError):
 class ClusterConfigError(ClusterError):
     """There is no usable kubeconfig, context or in-cluster account."""
 
+    def __init__(self, message: str, *, help: str | None = None) -> None:
+        super().__init__(message, help=help or "mend the kubeconfig, or let gcloud or kubectl config write it again")
+
 
 class ClusterUnreachableError(ClusterError):
     """No connection, no answer in time, or it kept failing after retries."""

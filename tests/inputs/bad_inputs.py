@@ -206,7 +206,7 @@ def complaints(case: Case, given: Answer, before: Mapping[str, str], after: Mapp
 def _sentence(case: Case, given: Answer) -> list[str]:
     found = []
     lines = given.err.splitlines()
-    if not lines or not lines[0].startswith("holdfast: "):
+    if not re.search(r"^holdfast( exec)?: ", given.err, re.MULTILINE):
         found.append("does not begin with its name")
     if len(lines) > case.lines:
         found.append(f"{len(lines)} lines instead of {case.lines}")

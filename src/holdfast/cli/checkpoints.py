@@ -139,7 +139,7 @@ def _verdict(engine: Engine, committed: Committed, advance: Callable[[int], None
 def _prune(args: argparse.Namespace, store: Store) -> int:
     result = drive(collect(None, dry_run=args.dry_run), store, SystemClock())
     if result.refused:
-        raise CheckpointError(f"nothing was deleted: {result.refused}")
+        raise CheckpointError(f"nothing was deleted: {result.refused}", help="check the URL")
     if args.output == "json":
         print(json.dumps({"deleted": list(result.keys), "bytes": result.bytes, "dry_run": args.dry_run}))
     else:

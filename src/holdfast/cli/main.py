@@ -97,8 +97,12 @@ def _unforeseen(error: OSError) -> int:
 
 
 def _complain(sentence: str) -> None:
-    if sys.stderr is not None:  # closed: print() would put it on stdout, where only results belong
-        print(f"holdfast: {sentence}", file=sys.stderr)
+    if sys.stderr is None:  # closed: print() would put it on stdout, where only results belong
+        return
+    try:
+        print(f"holdfast: {sentence}", file=sys.stderr, flush=True)
+    except OSError:  # nobody can be told; the code still tells, unless what is left unwritten fails again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def exit_code(error: HoldfastError) -> int:

@@ -82,10 +82,12 @@ def _refresh(args: argparse.Namespace) -> int:
     key = os.environ.get(KEY_VARIABLE)
     if not key:
         raise SettingError(f"{KEY_VARIABLE} is not set", help="create an API key for cloudbilling.googleapis.com")
+    path = catalogue_path()
+    if path is None:
+        raise SettingError("there is no home directory to keep the prices in", help=f"set {FILE_VARIABLE} to a file")
     endpoint = os.environ.get(ENDPOINT_VARIABLE, ENDPOINT)
     today = datetime.datetime.now(datetime.UTC).date()
     catalogue = build(_skus(endpoint, key), bundled_catalogue().machines, today)
-    path = catalogue_path()
     _replace(path, to_json(catalogue))
     count = sum(len(offers) for offers in catalogue.prices.values())
     if args.output == "json":
@@ -149,12 +151,14 @@ def _replace(path: Path, text: str) -> None:
         raise UsageError(f"{path} cannot be written ({error.strerror})", help=f"set {FILE_VARIABLE}") from error
 
 
-def catalogue_path() -> Path:
+def catalogue_path() -> Path | None:
     """Where a refreshed catalogue is kept."""
     named = os.environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if cache.startswith("~"):  # no HOME, and a user that the machine does not know, as in many containers
+        return None
     return Path(cache) / "holdfast" / "prices.json"
 
 
@@ -162,7 +166,7 @@ def current_catalogue(name: str | None = None) -> Catalogue:
     """The named file, else the refreshed one if it is newer than ours, else ours."""
     path = Path(name) if name else catalogue_path()
     ours = bundled_catalogue()
-    if not name and not path.exists():
+    if path is None or (not name and not path.exists()):
         return ours
     found = read_catalogue(read_text(str(path)), str(path))
     return found if name or found.date >= ours.date else ours

@@ -180,6 +180,13 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def port(text: str) -> int:
+    """A TCP port, as typed; 0 takes a free one."""
+    if not text.isascii() or not text.isdigit() or int(text[:10]) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
+
+
 def _print_table(result: dict[str, Any]) -> None:
     many = "windows" in result
     names = ", ".join(result["trace_ids"])

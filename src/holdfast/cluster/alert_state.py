@@ -21,6 +21,9 @@ _DATA_KEY = "alerts.json"
 class Memory(Protocol):
     """Where the state is kept: one text."""
 
+    where: str
+    """For a sentence."""
+
     def read(self) -> str | None:
         """What was kept, or nothing."""
 
@@ -32,7 +35,7 @@ class FileMemory:
     """A file that is replaced as a whole."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self._path = self.where = path
 
     def read(self) -> str | None:
         try:
@@ -52,7 +55,9 @@ class FileMemory:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            raise UsageError(f"the state file {self._path} cannot be written ({error.strerror})") from None
+            raise UsageError(
+                f"the state file {self._path} cannot be written ({error.strerror})", help="check --state"
+            ) from None
 
 
 class ConfigMapMemory:
@@ -60,6 +65,7 @@ class ConfigMapMemory:
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self._namespace, self._name = client, namespace, name
+        self.where = f"ConfigMap {namespace}/{name}"
 
     def read(self) -> str | None:
         try:
@@ -91,12 +97,13 @@ class AlertState:
         self._memory = memory
         self._seen: dict[str, float] = {}
         text = memory.read() if memory else None
-        if text:
+        if text and memory:
             try:
                 self._seen = {str(key): float(value) for key, value in json.loads(text).items()}
             except (ValueError, TypeError, AttributeError, RecursionError):
                 raise UsageError(
-                    "the state of the alerts is damaged", help="remove it; alerts may then be sent again"
+                    f"the state of the alerts in {memory.where} is damaged",
+                    help="remove it; alerts may then be sent again",
                 ) from None
 
     def compare(self, alerts: list[Alert], now: float) -> News:

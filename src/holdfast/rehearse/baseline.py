@@ -83,7 +83,7 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
     confine.check_refused(attempt.watcher.refused)
     if attempt.program.start_error is not None:
         reason = os.strerror(attempt.program.start_error)
-        raise UsageError(f"cannot start {setting.command[0]!r}: {reason}")
+        raise UsageError(f"cannot start {setting.command[0]!r}: {reason}", help="check its name, its mode and PATH")
     if fact.code != 0:
         said = f": {fact.last_words}" if fact.last_words else ""
         raise UsageError(

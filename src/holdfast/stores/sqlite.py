@@ -75,7 +75,7 @@ def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
         connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
         connection.execute("PRAGMA cache_size=-8000")
     except sqlite3.DatabaseError as error:
-        if any(word in str(error).lower() for word in _TRANSIENT[:3]):
+        if any(word in str(error).lower() for word in (*_TRANSIENT[:3], "full")):
             raise  # the caller knows how to wait
         raise UrlError(f"{path} cannot be used as a SQLite database: {error}", help="name another file") from error
     if fresh:
