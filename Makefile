@@ -24,7 +24,7 @@ test: venv  ## run the whole test suite
 	  HOLDFAST_COUNTS_FILE=tests/.counts/again.json $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
 
 faults: venv  ## the fault suites alone; TIER=night or TIER=release injects 10 to 500 times as much
-	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults tests/queue $(PYTEST_ARGS)
+	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults tests/queue tests/inputs tests/fuzz $(PYTEST_ARGS)
 
 test-long: venv  ## what takes hours: every program of the zoo with 20 seeds
 	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 $(PYTEST_ARGS)
