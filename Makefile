@@ -75,7 +75,7 @@ lock:  ## lock every version with its hashes again, into requirements/; needs a 
 audit:  ## ask the vulnerability service about every locked version; needs a network
 	$(PYTHON) -m venv $(VENV)-audit
 	@$(VENV)-audit/bin/pip install --quiet pip-audit || { echo "pip-audit cannot be had here: nothing was audited"; exit 1; }
-	$(VENV)-audit/bin/pip-audit --disable-pip --require-hashes --requirement requirements/all.txt
+	$(VENV)-audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/all.txt
 
 clean:  ## remove what make made
 	rm -rf $(VENV) $(VENV)-lock $(VENV)-audit dist build site .pytest_cache .mypy_cache .ruff_cache

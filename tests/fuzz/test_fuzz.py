@@ -1,6 +1,6 @@
 """Suite K: eight targets, so many seconds each; only declared errors, at most 1 s and 200 MB for one input.
 
-``make faults`` runs the seconds of the tier. Without ``HOLDFAST_TIER``, as in ``make test``, a second each is enough: the
+``make faults`` runs the seconds of the tier. Without ``HOLDFAST_TIER``, as in ``make test``, it is a second each: the
 tier's four core-minutes would be a sixth of what the whole suite may take.
 """
 
