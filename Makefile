@@ -4,14 +4,20 @@ PYTEST_ARGS ?= -n auto --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help venv test test-long test-cluster lint types contracts check format demo bench clean faults docs dist sbom lock audit
+.PHONY: help venv test test-long test-cluster lint types contracts check format demo bench clean faults docs dist test-wheel \
+  sbom lock audit
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/.installed: pyproject.toml
+# The demo needs the package alone: a newcomer sees it half a minute after the clone.
+$(VENV)/.base: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e .
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.base
 	$(BIN)/pip install --quiet -e '.[test]'
 	touch $@
 
@@ -24,7 +30,8 @@ test: venv  ## run the whole test suite
 	  HOLDFAST_COUNTS_FILE=tests/.counts/again.json $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
 
 faults: venv  ## the fault suites alone; TIER=night or TIER=release injects 10 to 500 times as much
-	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults tests/queue tests/inputs tests/fuzz $(PYTEST_ARGS)
+	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) \
+	  tests/faults tests/queue tests/dashboard tests/inputs tests/fuzz $(PYTEST_ARGS)
 
 test-long: venv  ## what takes hours: every program of the zoo with 20 seeds
 	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 $(PYTEST_ARGS)
@@ -34,8 +41,8 @@ test-cluster: venv  ## the control-plane scenarios on the cluster of HOLDFAST_TE
 	$(BIN)/python -m pytest tests/control_plane -v -rs -s --timeout=$(if $(HOLDFAST_TEST_LONG),5400,900)
 
 lint: venv  ## style
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools
 
 types: venv  ## strict types
 	$(BIN)/mypy
@@ -46,10 +53,10 @@ contracts: venv  ## import layering, as drawn in docs/design/layers.md
 check: lint types contracts  ## everything but the tests
 
 format: venv  ## rewrite in house style
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks tools
+	$(BIN)/ruff format src tests benchmarks tools
 
-demo: venv  ## the whole story on this machine, in under a minute
+demo: $(VENV)/.base  ## the whole story on this machine, in under a minute
 	$(BIN)/holdfast demo
 
 docs: venv  ## the site, into site/
@@ -76,6 +83,9 @@ audit:  ## ask the vulnerability service about every locked version; needs a net
 	$(PYTHON) -m venv $(VENV)-audit
 	@$(VENV)-audit/bin/pip install --quiet pip-audit || { echo "pip-audit cannot be had here: nothing was audited"; exit 1; }
 	$(VENV)-audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/all.txt
+
+test-wheel: venv  ## tests against the built wheel, in a fresh environment far from the source (WHEEL_ARGS=--borrow: quick)
+	$(BIN)/python tools/test_wheel.py $(WHEEL_ARGS)
 
 clean:  ## remove what make made
 	rm -rf $(VENV) $(VENV)-lock $(VENV)-audit dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -1,8 +1,8 @@
 """The floor: the shortest lease queue one could write on the same database, with the same durability.
 
 Ask the sink, record, acknowledge and claim the next chunk in one transaction; no retries, no heartbeat, no notices.
-Like a worker of ours it makes one durable commit per chunk: two, for claim and completion apart, would halve the floor
-where the disk decides, and flatter us. Over Pub/Sub there is nothing to claim durably; the record is the one commit.
+It makes one durable commit per chunk: two, for claim and completion apart, would halve the floor where the disk
+decides, and flatter us. Over Pub/Sub there is nothing to claim durably; the record is the one commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One measured run in a process of its own: ``queue_once.py WHO PLACE COUNT CHUNK``.
+"""One measured run in a process of its own: ``queue_once.py WHO PLACE COUNT CHUNK [PREFETCH]``.
 
 It prints seconds, CPU seconds, and how many transactions were committed, so that nobody is compared with a floor that
 goes to the disk more often, or less.
@@ -40,7 +40,7 @@ class Counter:
         setattr(place, name, counted)
 
 
-def ours(queue_url: str, sink_url: str, chunk: int) -> int:
+def ours(queue_url: str, sink_url: str, chunk: int, prefetch: int) -> int:
     """What a worker process of ``holdfast work`` does; returns the number of commits."""
     from holdfast.queue.open import open_queue
     from holdfast.runtime.guard import Guard
@@ -55,7 +55,7 @@ def ours(queue_url: str, sink_url: str, chunk: int) -> int:
         counter.watch(queue, "batch")
     counter.watch(sink, "record_all")
     with Guard() as guard:
-        Worker(task, queue, sink, guard, WorkerOptions(chunk=chunk)).run()
+        Worker(task, queue, sink, guard, WorkerOptions(chunk=chunk, prefetch=prefetch)).run()
     commits = counter.commits
     queue.close()
     return commits
@@ -88,7 +88,8 @@ def main() -> None:
     elif who == "streaming-pubsub":
         commits = queue_floor.work_pubsub_streaming(place["project"], place["subscription"], count, place["path"])
     else:
-        commits = ours(place["queue"], place["sink"], chunk)
+        prefetch = int(sys.argv[5]) if len(sys.argv) > 5 else 1
+        commits = ours(place["queue"], place["sink"], chunk, prefetch)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
     print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "commits": commits}))
 

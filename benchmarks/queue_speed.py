@@ -5,8 +5,9 @@
 Goals: SQLite chunk 100 at least half of the floor, ten times huey, twenty times celery and dramatiq with their safest
 settings; chunk 1 at least 60 % of the floor; PostgreSQL chunk 100 at least half of the floor and twice pgqueuer;
 Pub/Sub at least 60 % of a bare pull loop and faster than the official streaming client; at most 25 µs of CPU per
-item. A worker is one process; runs are interleaved, medians are told. The floor makes as many durable commits as we
-do, one per chunk: completion, results and the next claim together; what each really made is told as
+item. A worker is one process; runs are interleaved, medians are told. The floor makes one durable commit per chunk:
+completion, results and the next claim together. So do we at chunk 100; at chunk 1 our short calls share commits, and a
+second row with nothing fetched ahead shows what one commit for each costs. What everybody really made is told as
 ``commits_per_chunk``.
 ``--peers`` names a Python with huey, celery[redis], dramatiq[redis] and pgqueuer; redis-server is on the PATH. A peer
 that cannot run is told and left out.
@@ -35,9 +36,9 @@ sys.path.insert(0, str(HERE.parent / "tests" / "queue"))
 import queue_floor
 
 
-def once(who: str, place: dict[str, str], count: int, chunk: int) -> dict[str, float]:
+def once(who: str, place: dict[str, str], count: int, chunk: int, prefetch: int = 1) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, str(HERE / "queue_once.py"), who, json.dumps(place), str(count), str(chunk)],
+        [sys.executable, str(HERE / "queue_once.py"), who, json.dumps(place), str(count), str(chunk), str(prefetch)],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     if done.returncode:
@@ -55,15 +56,23 @@ def pairs(count: int) -> Any:
 
 
 def sqlite_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
-    from holdfast.queue.open import open_queue
-
     floor = {"path": str(folder / f"floor{tag}.db")}
     queue_floor.fill_sqlite(floor["path"], count)
-    ours = {"queue": f"sqlite://{folder}/ours{tag}.db", "sink": f"sqlite://{folder}/ours{tag}.db?table=r"}
-    queue = open_queue(ours["queue"])
+    runs = {"floor": once("floor-sqlite", floor, count, chunk)}
+    runs["holdfast"] = once("ours", sqlite_place(folder, count, tag), count, chunk)
+    if chunk == 1:
+        runs["holdfast, nothing ahead"] = once("ours", sqlite_place(folder, count, tag + "-0"), count, chunk, 0)
+    return runs
+
+
+def sqlite_place(folder: Path, count: int, tag: str) -> dict[str, str]:
+    from holdfast.queue.open import open_queue
+
+    place = {"queue": f"sqlite://{folder}/ours{tag}.db", "sink": f"sqlite://{folder}/ours{tag}.db?table=r"}
+    queue = open_queue(place["queue"])
     queue.enqueue(pairs(count))
     queue.close()
-    return {"floor": once("floor-sqlite", floor, count, chunk), "holdfast": once("ours", ours, count, chunk)}
+    return place
 
 
 def postgres_runs(url: str, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:

@@ -42,8 +42,9 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
         assert outside == [], page.name
 
 
-def test_generated_pages_are_up_to_date() -> None:
+@pytest.mark.parametrize("tool", ["make_cli_reference.py", "make_library_reference.py"])
+def test_generated_pages_are_up_to_date(tool: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "tools/make_cli_reference.py", "--check"]
+    command = [sys.executable, f"tools/{tool}", "--check"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, "run: python tools/make_cli_reference.py\n" + done.stderr
+    assert done.returncode == 0, f"run: python tools/{tool}\n" + done.stderr

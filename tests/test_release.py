@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 from types import ModuleType
@@ -113,3 +114,22 @@ def test_installed_alone_it_works(dist: Path, tmp_path: Path) -> None:
     assert "100 items added" in run(
         [holdfast, "enqueue", "--queue", "sqlite://./work.db", "items.jsonl"], tmp_path / "p"
     )
+
+
+def test_what_it_reads_is_in_the_wheel(dist: Path, tmp_path: Path) -> None:
+    """Schemas, rules, prices, regimes, pages: read by commands of an installation that has no source beside it."""
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=False)
+    site = next((place / "lib").glob("python*/site-packages"))
+    installer = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet"]
+    run([*installer, "--no-deps", "--no-index", str(next(dist.glob("*.whl")))], tmp_path)
+    (site / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")  # PyYAML, rich, NumPy
+    holdfast = str(place / "bin" / "holdfast")
+    origin = run([str(place / "bin" / "python"), "-c", "import holdfast; print(holdfast.__file__)"], tmp_path)
+    assert origin.startswith(str(site)), "the tests are worth nothing when they import the source tree"
+    run([holdfast, "init", "train", "p"], tmp_path)
+    assert "done p50" in run([holdfast, "plan", "-f", "p/holdfast.yaml", "--replays", "80"], tmp_path)
+    run([holdfast, "render", "-f", "p/holdfast.yaml", "-d", "deploy"], tmp_path)
+    assert "No findings" in run([holdfast, "lint", "deploy"], tmp_path)
+    assert "HF101" in run([holdfast, "lint", "--explain", "HF101"], tmp_path)
+    assert '"panels"' in run([holdfast, "metrics", "--grafana"], tmp_path)

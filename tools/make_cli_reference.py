@@ -1,4 +1,4 @@
-"""Write ``docs/reference/cli.md`` and ``errors.md`` from the code; with ``--check`` only say whether they are up to date."""
+"""Write ``docs/reference/cli.md`` and ``errors.md`` from the code; ``--check`` says whether they are up to date."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def command_section(command: Command) -> str:
         if action.option_strings:
             continue
         name = action.metavar if isinstance(action.metavar, str) else action.dest
-        rows.append((f"`{name}`", action.help or "one of " + ", ".join(f"`{word}`" for word in action.choices or ())))
+        values = ": " + ", ".join(f"`{word}`" for word in action.choices) if action.choices else ""
+        rows.append((f"`{name}`", (action.help or "") + values))
     for option in describe(command).options:
         if "--help" in option.names:
             continue

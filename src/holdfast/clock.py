@@ -96,3 +96,13 @@ def from_rfc3339(text: str) -> float:
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone; write it like 2026-11-15T20:03:37Z")
     return moment.timestamp()
+
+
+def seconds_at(value: object) -> float | None:
+    """What somebody else wrote as a timestamp, as wall-clock seconds; nothing when it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return from_rfc3339(value)
+    except ValueError:
+        return None

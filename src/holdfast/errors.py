@@ -33,6 +33,7 @@
             ├── ClusterConfigError    no usable kubeconfig, context or in-cluster account
             ├── ClusterUnreachableError  no connection, no answer in time, or it kept failing
             ├── ClusterAccessError    credentials are missing or expired, or do not allow this
+            │   └── ClusterLoginError   nobody is let in with them, whatever is asked
             ├── ObjectMissingError    no such object, or no such kind (a CRD is not installed)
             ├── ObjectConflictError   somebody else owns a field, or the object has changed
             └── ObjectRefusedError    the server refuses what was sent                 (CLI exit 1)
@@ -206,6 +207,10 @@ class ClusterUnreachableError(ClusterError):
 
 class ClusterAccessError(ClusterError):
     """Credentials are missing or expired, or do not allow this."""
+
+
+class ClusterLoginError(ClusterAccessError):
+    """Nobody is let in with these credentials, whatever is asked: expired, or a plugin that gives none."""
 
 
 class ObjectMissingError(ClusterError):

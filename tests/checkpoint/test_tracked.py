@@ -42,6 +42,49 @@ def test_what_has_no_state_is_refused(thing: Any) -> None:
         track("x", thing)
 
 
+@pytest.mark.parametrize(
+    ("thing", "cure"),
+    [
+        (np.zeros(3), "lambda saved: np.copyto(x, saved)"),
+        ({"a": 1}, "x.update"),
+        ([1, 2], "lambda saved: x.__setitem__(slice(None), saved)"),
+    ],
+)
+def test_the_refusal_of_plain_values_shows_a_pair_that_works(thing: Any, cure: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        track("x", thing)
+    pair = str(caught.value).split("run.track(x=")[1].removesuffix(")")
+    assert pair == f"(lambda: x, {cure})"
+    get, put = eval(pair, {"x": thing, "np": np})
+    before = get().copy()
+    put({"a": 2} if isinstance(thing, dict) else [5] * len(thing))
+    assert list(get()) != list(before) or get() != before
+
+
+@pytest.mark.parametrize(
+    ("make", "draw"),
+    [
+        (lambda: random.Random(3), lambda it: it.random()),
+        (lambda: np.random.default_rng(3), lambda it: it.normal()),
+        (lambda: np.random.Generator(np.random.MT19937(3)), lambda it: it.normal()),
+        (lambda: torch.Generator().manual_seed(3), lambda it: torch.rand(1, generator=it).item()),
+    ],
+)
+def test_a_generator_of_ones_own_goes_on_after_a_real_save(make: Any, draw: Any, tmp_path: Path) -> None:
+    import holdfast
+
+    whole = make()
+    wanted = [draw(whole) for _ in range(6)]
+    drawn: list[float] = []
+    for total in (3, 6):
+        mine = make()
+        with holdfast.run(f"file://{tmp_path}/run", total_steps=total) as run:
+            run.track(generator=mine)
+            for _ in run.steps():
+                drawn.append(draw(mine))
+    assert drawn == wanted
+
+
 def test_a_plain_loader_is_refused_with_a_hint() -> None:
     loader: Any = DataLoader(TensorDataset(torch.ones(4)))
     with pytest.raises(UsageError, match=r"StatefulDataLoader.*ResumableSampler"):
@@ -176,6 +219,20 @@ def test_ranks_share_an_epoch_evenly() -> None:
     assert set().union(*shares) == set(range(10))
     tiny = [list(ResumableSampler(1, replicas=3, rank=rank)) for rank in range(3)]
     assert tiny == [[0], [0], [0]]
+
+
+def test_a_sampler_that_nobody_counts_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    sampler = ResumableSampler(8)
+    assert sampler.state_dict()["position"] == 0
+    assert caplog.text == ""
+    next(iter(make_loader(sampler)))
+    sampler.state_dict()
+    sampler.state_dict()
+    assert caplog.text.count("sampler.batches(loader)") == 1
+    counted = ResumableSampler(8)
+    next(counted.batches(make_loader(counted)))
+    counted.state_dict()
+    assert caplog.text.count("sampler.batches(loader)") == 1
 
 
 def test_misuse_of_the_sampler_is_told() -> None:

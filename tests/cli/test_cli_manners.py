@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pty
 import re
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.commands import COMMANDS
-from holdfast.cli.main import main
+from holdfast.cli.commands import COMMANDS, Command
+from holdfast.cli.main import build_parser, main
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7])[0-9;]*m")
@@ -29,6 +30,13 @@ def test_help_has_an_example_that_can_be_typed(command: str, capsys: pytest.Capt
     )
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_argument_says_what_it_means(command: Command) -> None:
+    parser = build_parser(command)
+    importlib.import_module(command.module).configure(parser)
+    assert [action.dest for action in parser._actions if not action.help] == []
+
+
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])
 def test_a_wrong_option_names_the_next_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
@@ -39,6 +47,27 @@ def test_a_wrong_option_names_the_next_command(command: str, capsys: pytest.Capt
     assert err.startswith("holdfast: ")
     assert f"holdfast {command} --help" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["audit", "--que", "x"], "--queue"),
+        (["audit", "--quueue=x", "--sink", "y"], "--queue"),
+        (["lint", "--formt", "json", "k8s"], "--format"),
+        (["queue", "retry", "--ony", "img-17"], "--only"),
+        (["rehearse", "--comapre", "x", "--", "python", "--trails"], "--compare"),
+    ],
+)
+def test_a_mistyped_option_names_the_near_one(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_QUEUE", raising=False)
+    wrong = next(word for word in arguments if word.startswith("--")).split("=")[0]
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith(f"holdfast: there is no option {wrong}; type {meant}; ")
 
 
 def test_the_first_screen_begins_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,17 @@
-"""Completion: made from the parsers, tried in a real bash, light to make."""
+"""Completion: made from the parsers, tried in a real bash, zsh and fish, light to make."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
+import select
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -82,6 +87,78 @@ def test_the_script_is_one_that_its_shell_can_read(shell: str, capsys: pytest.Ca
         pytest.skip(f"{shell} is not installed; its script was made, not read")
     read = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, timeout=30)
     assert (read.returncode, read.stderr) == (0, "")
+
+
+def typed_in_zsh(folder: Path, keys: str) -> str:
+    """What a real zsh makes of these keys, on a terminal of its own."""
+    start = f"fpath=({folder} $fpath)\nautoload -Uz compinit\ncompinit -u -d {folder}/dump\nPS1='ready> '\n"
+    (folder / ".zshrc").write_text(start)
+    with (folder / "_holdfast").open("w") as file, contextlib.redirect_stdout(file):
+        main(["completion", "zsh"])
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "ZDOTDIR": str(folder), "TERM": "dumb", "COLUMNS": "200"}
+    shell = subprocess.Popen(
+        ["zsh", "-i"], cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        seen += read_until(ours, b"ready> ") + read_until(ours, b"")  # the editor starts after the prompt
+        for send in (keys, "\t", "\x01echo \n"):
+            os.write(ours, send.encode())
+            seen += read_until(ours, b"")
+        return seen.decode(errors="replace")
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+
+
+def read_until(terminal: int, mark: bytes) -> bytes:
+    """Up to the mark; without one, until the terminal has been quiet for a while."""
+    seen = b""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (mark and mark in seen):
+        if not select.select([terminal], [], [], 30 if mark else 1.5)[0]:
+            break
+        try:
+            seen += os.read(terminal, 65536)
+        except OSError:  # the shell has left
+            break
+    return seen
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [("holdfast lin", "holdfast lint"), ("holdfast checkpoints ver", "holdfast checkpoints verify")],
+)
+def test_the_tab_key_in_a_real_zsh(keys: str, line: str, tmp_path: Path) -> None:
+    seen = typed_in_zsh(tmp_path, keys)
+    assert re.search(rf"^{line}\s*$", seen.replace("\r", ""), re.MULTILINE), seen
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("holdfast lin", ["lint"]),
+        ("holdfast lint --form", ["--format"]),
+        ("holdfast lint --format s", ["sarif"]),
+        ("holdfast checkpoints ", ["ls", "prune", "verify"]),
+    ],
+)
+def test_the_tab_key_in_a_real_fish(
+    line: str, wanted: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["completion", "fish"])
+    (tmp_path / "holdfast.fish").write_text(capsys.readouterr().out)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source holdfast.fish; complete -C {line!r}"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(row.split("\t")[0] for row in done.stdout.splitlines()) == wanted
 
 
 def test_hostile_words_are_quoted(tmp_path: Path) -> None:

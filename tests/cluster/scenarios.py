@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from typing import Any
 
 from holdfast.clock import to_rfc3339
@@ -167,3 +169,46 @@ def interrupted(
         selector=more.pop("selector", SPOT),
         **more,
     )
+
+
+TEMPLATE = {
+    "metadata": {"labels": {"holdfast.dev/coupled": "false"}},
+    "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
+}
+
+
+def stopped(reason: str, *, ago: float = 600, **annotations: str) -> dict[str, Any]:
+    """A workload that is out of its queue, as Kueue writes it."""
+    found = workload(
+        condition("Evicted", reason=reason, ago=ago), condition("QuotaReserved", "False", "Pending", ago=ago),
+        condition("Admitted", "False", ago=ago),
+    )  # fmt: skip
+    found["spec"]["active"] = False
+    found["metadata"]["annotations"] = {name.replace("_", "/"): value for name, value in annotations.items()}
+    return found
+
+
+def workers(width: int = 4, *, running: int = 2, waiting: int = 2, **more: Any) -> list[dict[str, Any]]:
+    found = job(parallelism=width, completions=width, template=copy.deepcopy(TEMPLATE), **more)
+    return [
+        found,
+        *(pod(f"r{number}", phase="Running", node="n1", ago=5000) for number in range(running)),
+        *(pod(f"w{number}", ago=2000) for number in range(waiting)),
+    ]
+
+
+def classes_map(*workloads: dict[str, Any], run: str = "train", **annotations: str) -> dict[str, Any]:
+    rows = [{"capacity": "on-demand", "workload": item} for item in workloads]
+    labels = {"holdfast.dev/run": run, "holdfast.dev/part": "classes"}
+    metadata = {"name": f"{run}-classes", "uid": f"cm-{run}", "labels": labels, "annotations": annotations}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": {"classes.json": json.dumps(rows)}}
+
+
+def numbered(number: int = 1, kind: str = "Job", name: str = "train") -> dict[str, Any]:
+    spec: dict[str, Any] = {"parallelism": 1, "template": TEMPLATE}
+    if kind == "JobSet":
+        spec = {"replicatedJobs": []}
+    version = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}[kind]
+    marks = {"holdfast.dev/class": str(number), "holdfast.dev/capacity": "on-demand", "holdfast.dev/usd-per-hour": "9"}
+    metadata = {"name": name, "namespace": "ml", "labels": {"holdfast.dev/run": name}, "annotations": marks}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from typing import Any
 
@@ -11,6 +13,7 @@ from holdfast.clock import ManualClock
 from holdfast.cluster.access import Access
 from holdfast.cluster.client import Client
 from holdfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NODES, PODS, WORKLOADS
+from holdfast.cluster.transport import parse
 from holdfast.errors import (
     ClusterAccessError,
     ClusterUnreachableError,
@@ -220,3 +223,44 @@ class TestTrouble:
         for thread in threads:
             thread.join(30)
         assert found == ["a"] * 40
+
+
+def test_a_forked_child_does_not_talk_on_its_parents_connection(server: ApiServer, client: Client) -> None:
+    server.add(PODS, {"metadata": {"name": "a"}})
+    client.get(PODS, "default", "a")
+    before = client._transport._connections._idle[0][1]
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # nothing of pytest may run in here
+        try:
+            client.get(PODS, "default", "a")
+            now = client._transport._connections._idle[0][1]
+            os.write(writer, b"own" if now is not before else b"shared")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    assert os.read(reader, 10) == b"own"
+    os.close(reader)
+    assert client.get(PODS, "default", "a")["metadata"]["name"] == "a"
+    assert client._transport._connections._idle[0][1] is before
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["f:data", 'k:{\\"type\\":\\"Ready\\"}', 'k:{\\"name\\":\\"}]\\"}', "}]", 'v:\\"managedFields\\":[{}]', "ü]}"],
+)
+def test_who_manages_which_field_is_cut_out_and_nothing_else(name: str) -> None:
+    managed = [{"manager": "m", "fieldsV1": {name: {}, "f:x": {"f:y": {}}}}]
+    text = 'looks "managedFields":[{"like"}] it'
+    item = {
+        "metadata": {"annotations": {"a": text}, "name": "a", "managedFields": managed},
+        "spec": {"managedFields": [1, {"kept": True}]},
+    }
+    for value in (item, {"items": [item, item, {"metadata": {}}]}):
+        found = parse(json.dumps(value, separators=(",", ":")).encode())
+        for before, after in zip(value.get("items", [value]), found.get("items", [found]), strict=True):
+            after["metadata"].pop("managedFields", None)
+            expected = {**before, "metadata": {**before["metadata"]}}
+            expected["metadata"].pop("managedFields", None)
+            assert after == expected

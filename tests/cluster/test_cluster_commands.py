@@ -86,7 +86,7 @@ class TestExplain:
         assert call(capsys, "explain", "train")[0] == 0
         code, _, err = call(capsys, "explain", "nothing")
         assert code == 2
-        assert "there is no run, Job, JobSet or pod nothing in namespace ml; run: holdfast status -A" in err
+        assert "there is no run, Job, JobSet, Deployment or pod nothing in namespace ml; run: holdfast status -A" in err
 
     def test_half_the_evidence_is_said_to_be_half(
         self, server: ApiServer, fill: Callable[..., None], capsys: pytest.CaptureFixture[str]
@@ -102,7 +102,7 @@ class TestExplain:
     ) -> None:
         fill(job(), *(pod(f"p{number}", phase="Running", node="n1") for number in range(40)))
         call(capsys, "explain", "train")
-        assert len(server.seen) == 13  # twelve kinds, and one question which of them there are
+        assert len(server.seen) == 14  # thirteen kinds, and one question which of them there are
 
     def test_kueue_in_an_older_version_is_read_all_the_same(
         self, server: ApiServer, fill: Callable[..., None], capsys: pytest.CaptureFixture[str]

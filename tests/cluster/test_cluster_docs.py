@@ -52,19 +52,24 @@ def test_every_code_is_documented() -> None:
 @pytest.mark.parametrize(
     ("arguments", "rights"),
     [
-        (["status"], {("list", kind) for kind in ("jobs", "jobsets", "pods", "workloads", "configmaps")}),
+        (
+            ["status"],
+            {("list", kind) for kind in ("jobs", "jobsets", "deployments", "pods", "workloads", "configmaps")},
+        ),
         (
             ["explain", "train"],
             {
                 ("list", kind)
                 for kind in (
-                    "jobs", "jobsets", "pods", "workloads", "provisioningrequests", "localqueues", "events",
-                    "poddisruptionbudgets", "persistentvolumeclaims", "resourcequotas", "clusterqueues", "nodes",
+                    "jobs", "jobsets", "deployments", "pods", "workloads", "provisioningrequests", "localqueues",
+                    "events", "poddisruptionbudgets", "persistentvolumeclaims", "resourcequotas", "clusterqueues",
+                    "nodes",
                 )
             },
         ),
         (["logs", "train"], {("list", "pods"), ("get", "pods/log")}),
-        (["cancel", "train"], {("list", "jobs"), ("delete", "jobs"), ("list", "jobsets"), ("list", "deployments")}),
+        (["cancel", "train"], {("list", "jobs"), ("delete", "jobs"), ("list", "jobsets"), ("list", "deployments"),
+                               ("list", "configmaps")}),
         (["check-cluster"], {("list", "nodes")}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -9,12 +9,12 @@ import pytest
 
 from cluster.scenarios import condition
 from holdfast.clock import ManualClock
+from holdfast.cluster.bucket_region import check_region
 from holdfast.cluster.client import Client
 from holdfast.cluster.preflight import (
     Placed,
     Weight,
     check_needs,
-    check_region,
     missing_namespaces,
     place,
     pod_spec,
@@ -220,9 +220,9 @@ class TestPreflight:
         assert len(problems) == 5
 
     def test_a_bucket_elsewhere(self, server: ApiServer, client: Client, spot_node: None) -> None:
-        assert check_region(client, "us-central1") == []
-        assert check_region(client, None) == []
-        [problem] = check_region(client, "europe-west4")
+        assert check_region(client, [], "us-central1") == []
+        assert check_region(client, [], None) == []
+        [problem] = check_region(client, ["s3://bucket/x"], "europe-west4")
         assert "the cluster's nodes are in us-central1" in problem.sentence
 
     def test_pods_of_a_gang(self) -> None:

@@ -12,13 +12,15 @@ import pytest
 from cluster.scenarios import condition
 from holdfast.cli import submit as command
 from holdfast.cli.main import main
+from holdfast.cluster import bucket_region
 from holdfast.cluster.access import Access
+from holdfast.cluster.classes import read_classes
 from holdfast.cluster.client import Client
 from holdfast.cluster.preflight import place, try_objects
 from holdfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.planner import make_plan
-from render.render_cases import CASES, GANG, SERVE, TRAIN, case
+from render.render_cases import BATCH, CASES, GANG, SERVE, SWEEP, TRAIN, case
 from servers.api_server import ApiServer, Fault
 
 Write = Callable[..., Path]
@@ -29,6 +31,12 @@ def _quick_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan's own tests replay thousands; here any plan will do."""
     few = Assumptions(windows=40, most_ticks=60)
     monkeypatch.setattr(command, "make_plan", lambda spec, catalogue: make_plan(spec, catalogue, assumptions=few))
+
+
+@pytest.fixture(autouse=True)
+def _buckets_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``test_places`` asks servers where buckets are."""
+    monkeypatch.setattr(bucket_region, "locate", lambda bucket: (bucket_region.Location("us-central1"), ""))
 
 
 @pytest.fixture
@@ -136,7 +144,67 @@ def test_a_bucket_elsewhere_is_a_warning(server: ApiServer, submit: Callable[...
     text = SPOT.replace("runs/llm-7}", "runs/llm-7, region: europe-west4}")
     code, found, _ = submit(text)
     assert code == 0
-    assert any(problem["object"] == "bucket" and problem["weight"] == "warning" for problem in found["problems"])
+    [problem] = [problem for problem in found["problems"] if problem["object"] == "gs://bucket"]
+    assert "the file says europe-west4" in problem["sentence"]
+
+
+class TestClasses:
+    """``--fall-back``: what the watch makes the run anew from."""
+
+    def test_they_are_kept_beside_the_run_and_go_with_it(
+        self, server: ApiServer, submit: Callable[..., Any], capsys: Any
+    ) -> None:
+        code, found, _ = submit(TRAIN, "--fall-back")
+        assert code == 0
+        names = [row["object"] for row in found["objects"]]
+        assert names.index("ConfigMap/ml/llm-7-classes") < names.index(found["workload"])
+        kept = server.objects.table(CONFIG_MAPS)["ml", "llm-7-classes"]
+        rows = json.loads(kept["data"]["classes.json"])
+        assert found["capacity"] not in [row["capacity"] for row in rows]
+        assert rows[-1]["capacity"] == "on-demand"
+        first = server.objects.table(JOBS)["ml", "llm-7"]
+        for number, row in enumerate(rows, 1):
+            marks = row["workload"]["metadata"]["annotations"]
+            assert marks["holdfast.dev/class"] == str(number)
+            assert marks["holdfast.dev/capacity"] == row["capacity"]
+            assert marks["holdfast.dev/spec-sha256"] == first["metadata"]["annotations"]["holdfast.dev/spec-sha256"]
+            variables = row["workload"]["spec"]["template"]["spec"]["containers"][0]["env"]
+            assert {"name": "HOLDFAST_CAPACITY", "value": row["capacity"]} in variables
+        assert submit(TRAIN, "--fall-back")[1]["action"] == "nothing"
+        assert main(["cancel", "llm-7", "-n", "ml", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["deleted"] == ["ConfigMap/llm-7-classes", "Job/llm-7"]
+
+    @pytest.mark.parametrize("text", [TRAIN, GANG, BATCH, SWEEP])
+    def test_the_server_takes_what_is_kept(
+        self, server: ApiServer, client: Client, submit: Callable[..., Any], text: str
+    ) -> None:
+        _, found, _ = submit(text, "--fall-back")
+        place_of = found["namespace"]
+        kept = next(item for (_, name), item in server.objects.table(CONFIG_MAPS).items() if name.endswith("-classes"))
+        objects = [later.workload for later in read_classes(kept)]
+        assert len(objects) >= 1
+        for item in objects:
+            item["metadata"]["name"] += "-tried"
+        placed, problems = place(client, objects, place_of)
+        assert problems + try_objects(client, placed, force=False, absent=set()) == []
+
+    def test_the_same_file_after_a_fall_back_changes_nothing(
+        self, server: ApiServer, client: Client, submit: Callable[..., Any]
+    ) -> None:
+        submit(TRAIN, "--fall-back")
+        later = read_classes(server.objects.table(CONFIG_MAPS)["ml", "llm-7-classes"])[0]
+        server.objects.delete(JOBS, "ml", "llm-7", None)
+        client.field_manager = "holdfast-watch"
+        client.create(JOBS, "ml", later.workload)
+        code, found, err = submit(TRAIN, "--fall-back")
+        assert (code, found["action"], err) == (0, "nothing", "")
+
+    def test_a_file_that_names_its_class_has_none_to_fall_back_to(
+        self, server: ApiServer, submit: Callable[..., Any]
+    ) -> None:
+        code, found, _ = submit(SPOT, "--fall-back")
+        assert code == 0
+        assert not any("classes" in row["object"] for row in found["objects"])
 
 
 def test_waiting_ends_when_it_runs(
@@ -223,8 +291,28 @@ def test_an_endpoint_is_a_deployment_that_can_be_submitted_and_cancelled(
     code, found, err = submit(SERVE)
     assert (code, found["workload"]) == (0, "Deployment/serving/endpoint"), err
     assert submit(SERVE)[1]["action"] == "nothing"
-    code, _, err = submit(SERVE, "--wait")
-    assert (code, "kubectl rollout status deployment/endpoint -n serving" in err) == (2, True)
+    pod = {"metadata": {"name": "e-1", "labels": {"holdfast.dev/run": "endpoint"}}, "status": {"phase": "Running"}}
+    pod["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "uid": "rs"}]
+    server.add(PODS, {**pod, "spec": {"nodeName": "n1"}}, "serving")
+    code, found, err = submit(SERVE, "--wait")
+    assert (code, found["explanation"]["code"]) == (0, "running"), err
     assert main(["cancel", "endpoint", "-n", "serving"]) == 0
     assert server.objects.table(DEPLOYMENTS) == {}
     capsys.readouterr()
+
+
+def test_metrics_are_collected_where_the_cluster_knows_how(server: ApiServer, submit: Callable[..., Any]) -> None:
+    code, found, _ = submit(SPOT)
+    assert (code, found["objects"][-1]) == (0, {"object": "PodMonitoring/ml/llm-7", "result": "created"})
+    assert submit(SPOT)[1]["objects"][-1]["result"] == "unchanged"
+    server.resources[:] = [kind for kind in server.resources if kind.kind != "PodMonitoring"]
+    code, found, err = submit(SPOT)
+    assert (code, err) == (0, "")
+    assert "PodMonitoring" not in str(found["objects"])
+
+
+def test_a_run_starts_although_its_metrics_may_not_be_collected(server: ApiServer, submit: Callable[..., Any]) -> None:
+    server.faults = [Fault("403", path="podmonitorings", times=10)]
+    code, found, _ = submit(SPOT)
+    assert (code, found["action"]) == (0, "create")
+    assert "PodMonitoring" not in str(found["objects"])

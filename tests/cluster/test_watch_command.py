@@ -17,15 +17,40 @@ from typing import Any
 
 import pytest
 
-from cluster.scenarios import NOW, at, condition, job, node, pod, queued_job, request, workload
+from cluster.scenarios import (
+    NOW,
+    at,
+    classes_map,
+    condition,
+    job,
+    node,
+    numbered,
+    pod,
+    queued_job,
+    request,
+    stopped,
+    workers,
+    workload,
+)
 from holdfast.cli.main import main
 from holdfast.clock import ManualClock, SystemClock
+from holdfast.cluster.acting import ACTIONS
 from holdfast.cluster.alert_state import QUIET_SECONDS, AlertState, ConfigMapMemory, FileMemory
 from holdfast.cluster.alerts import Alert
+from holdfast.cluster.classes import CLASS_NUMBER
 from holdfast.cluster.client import Client
 from holdfast.cluster.following import Following
-from holdfast.cluster.observe import RUN_LABEL
-from holdfast.cluster.resources import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from holdfast.cluster.observe import RUN_LABEL, look
+from holdfast.cluster.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    PROVISIONING_REQUESTS,
+    WORKLOADS,
+)
 from holdfast.cluster.watch_manifests import WATCHED, manifests, rights
 from holdfast.cluster.watchman import Duties, Watchman
 from holdfast.cluster.webhook import Webhook
@@ -176,8 +201,6 @@ def watchman(client: Client, **duties: Any) -> Watchman:
 
 @pytest.fixture
 def observed(server: ApiServer, client: Client) -> Callable[[], Any]:
-    from holdfast.cluster.observe import look
-
     fill(server)
     return lambda: look(client, None, WATCHED, now=NOW, labels=RUN_LABEL)
 
@@ -249,12 +272,42 @@ class TestLook:
         assert len(hook.bodies) == 6
 
 
-ALL = {"copy-lease", "recreate-request"}
+ALL = set(ACTIONS)
 GRANTED = {
     (verb, f"{plural}.{group}" if group else plural)
     for (group, plural), verbs in rights(ALL, events=True).items()
     for verb in verbs
 } | {("get", "configmaps"), ("patch", "configmaps")}
+
+
+def give_something_to_do(server: ApiServer) -> None:
+    """A reason for every action."""
+    for name, kind in (("move", "Job"), ("gang", "JobSet")):
+        again = numbered(1, kind, name)
+        server.add(CONFIG_MAPS, classes_map(again, run=name), "ml")
+    server.add(JOBS, job("move", uid="job-4"), "ml")
+    server.add(PODS, pod("move-x", owner="job-4", run="move", ago=9999), "ml")
+    gang = queued_job(uid="js-1", ago=99_999)
+    gang["metadata"] |= {"name": "gang", "labels": {**gang["metadata"]["labels"], RUN_LABEL: "gang"}}
+    server.add(JOB_SETS, gang, "ml")
+    server.add(WORKLOADS, workload(condition("QuotaReserved"), owner="js-1", name="w-gang"), "ml")
+    asked = request(condition("Accepted", ago=50_000), ago=50_000, owner="wl-w-gang")
+    asked["metadata"] |= {"name": "w-gang-1", "uid": "pr-2"}
+    server.add(PROVISIONING_REQUESTS, asked, "ml")
+    many = workers(uid="job-5")
+    many[0]["metadata"] |= {"name": "wide", "labels": {RUN_LABEL: "wide"}}
+    for item in many[1:]:
+        item["metadata"] |= {"ownerReferences": [{"kind": "Job", "uid": "job-5"}], "labels": {RUN_LABEL: "wide"}}
+        server.add(PODS, item, "ml")
+    server.add(JOBS, many[0], "ml")
+    out = stopped("DeactivatedDueToRequeuingLimitExceeded")
+    out["metadata"] |= {"name": "w-out", "uid": "wl-out", "ownerReferences": []}
+    server.add(WORKLOADS, out, "ml")
+
+
+def is_moved(server: ApiServer, name: str) -> bool:
+    found = {**server.objects.table(JOBS), **server.objects.table(JOB_SETS)}.get(("ml", name))
+    return found is not None and CLASS_NUMBER in found["metadata"].get("annotations", {})
 
 
 class TestRights:
@@ -263,6 +316,7 @@ class TestRights:
     def round(self, server: ApiServer, client: Client) -> list[str]:
         """All that the Deployment does; returns what went wrong."""
         fill(server)
+        give_something_to_do(server)
         server.add(CONFIG_MAPS, {"metadata": {"name": "holdfast-watch"}}, "ops")
         following = Following(client, None, WATCHED, labels=RUN_LABEL)
         following.start()
@@ -276,6 +330,10 @@ class TestRights:
             self.wait_for_watches(server, following)
             problems += [*following.snapshot().unseen.values(), *found.troubles]
             problems += [result for _, result in found.deeds if result != "done"]
+            # What was deleted in the first look is made anew in the second.
+            found, _ = man.look(look(client, None, WATCHED, now=NOW, labels=RUN_LABEL))
+            problems += [result for _, result in found.deeds if result != "done"]
+            problems += [f"{name} was not made anew" for name in ("move", "gang") if not is_moved(server, name)]
             kept = server.objects.table(CONFIG_MAPS)["ops", "holdfast-watch"].get("data")
             problems += [] if kept else ["the state was not kept"]
         except Exception as error:

@@ -38,6 +38,7 @@ class Plane:
         self.tag = "hf" + secrets.token_hex(3)
         self.namespace = f"holdfast-test-{self.tag}"
         self._nodes: list[str] = []
+        self._room: dict[str, int] = {}
         self._classes: list[str] = []
         self._stop = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
@@ -54,8 +55,13 @@ class Plane:
         for job in self._listed(JOBS):  # first: they would replace the pods
             with contextlib.suppress(ClusterError):
                 self.client.delete(JOBS, self.namespace, job)
-        for pod in self._listed(PODS):
-            self.forget(pod)
+        for _ in range(50 if self.is_real else 1):  # a controller may have been about to make one more
+            pods = self._listed(PODS)
+            for pod in pods:
+                self.forget(pod)
+            if not pods:
+                break
+            CLOCK.sleep(0.1)
         for resource, names in ((NODES, self._nodes), (PRIORITY_CLASSES, self._classes)):
             for name in names:
                 with contextlib.suppress(ClusterError):
@@ -89,9 +95,14 @@ class Plane:
             )
         return full
 
+    def shrink(self, name: str, pods: int) -> None:
+        """Room for only so many pods."""
+        self._room[name] = pods
+        self._report(name)
+
     def _report(self, name: str) -> None:
         now = to_rfc3339(CLOCK.wall())[:19] + "Z"
-        room = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
+        room = {"cpu": "64", "memory": "256Gi", "pods": str(self._room.get(name, 110)), "nvidia.com/gpu": "8"}
         ready = {
             "type": "Ready",
             "status": "True",
@@ -214,6 +225,9 @@ def controlled() -> Iterator[Plane]:
             server = stack.enter_context(ApiServer())
             stack.enter_context(Controllers(server))
             client = Client(Access(server.url))
+            # A real cluster has nodes of others: nothing here may depend on being alone.
+            taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
+            server.add(NODES, {"metadata": {"name": "of-others"}, "spec": {"taints": [taint]}})
         stack.callback(client.close)
         opened = Plane(client, is_real=not pretended)
         stack.callback(opened.close)

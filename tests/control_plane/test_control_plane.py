@@ -11,14 +11,20 @@ import pytest
 
 from control_plane.conftest import CLOCK, Plane
 from holdfast.cli.explain import observe
+from holdfast.cluster.alert_state import AlertState
+from holdfast.cluster.alerts import Thresholds
+from holdfast.cluster.classes import CLASS_NUMBER
 from holdfast.cluster.discovery import Discovery
 from holdfast.cluster.explain import explain, find_root
 from holdfast.cluster.explanation import Explanation
 from holdfast.cluster.facts import parse_version
 from holdfast.cluster.interruptions import end_of
+from holdfast.cluster.observe import RUN_LABEL, look
 from holdfast.cluster.preflight import place, try_objects
 from holdfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
+from holdfast.cluster.watch_manifests import WATCHED
 from holdfast.cluster.watching import ChangeKind, Watch
+from holdfast.cluster.watchman import Duties, Watchman
 from holdfast.errors import ObjectConflictError, ObjectRefusedError
 from holdfast.model.exits import Outcome
 from render.render_cases import CASES, case, job_spec, template
@@ -78,15 +84,22 @@ def test_exit_code_0_cannot_be_ignored_and_the_policy_needs_never(plane: Plane) 
 def test_conflicts_name_the_owner(plane: Plane) -> None:
     value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
     plane.client.apply(CONFIG_MAPS, plane.namespace, value)
-    from holdfast.cluster import client as module
+    plane.client.field_manager = "somebody"
+    with pytest.raises(ObjectConflictError, match="holdfast manages"):
+        plane.client.apply(CONFIG_MAPS, plane.namespace, {**value, "data": {"a": "2"}})
 
-    before = module.FIELD_MANAGER
-    module.FIELD_MANAGER = "somebody"
-    try:
-        with pytest.raises(ObjectConflictError, match="holdfast manages"):
-            plane.client.apply(CONFIG_MAPS, plane.namespace, {**value, "data": {"a": "2"}})
-    finally:
-        module.FIELD_MANAGER = before
+
+def test_a_change_to_what_has_changed_meanwhile_is_refused(plane: Plane) -> None:
+    value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
+    seen = plane.client.apply(CONFIG_MAPS, plane.namespace, value)["metadata"]["resourceVersion"]
+    plane.client.merge(CONFIG_MAPS, plane.namespace, "c", {"data": {"a": "2"}})
+    with pytest.raises(ObjectConflictError):
+        plane.client.merge(
+            CONFIG_MAPS, plane.namespace, "c", {"metadata": {"resourceVersion": seen}, "data": {"a": "3"}}
+        )
+    with pytest.raises(ObjectConflictError):
+        plane.client.delete(CONFIG_MAPS, plane.namespace, "c", version=seen)
+    assert plane.client.get(CONFIG_MAPS, plane.namespace, "c")["data"] == {"a": "2"}
 
 
 def test_a_watch_sees_what_happens(plane: Plane) -> None:
@@ -97,7 +110,7 @@ def test_a_watch_sees_what_happens(plane: Plane) -> None:
     value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seen"}}
     plane.client.apply(CONFIG_MAPS, plane.namespace, value)
     for change in changes:  # a real control plane puts a ConfigMap of its own into every namespace
-        if change.object["metadata"]["name"] == "seen":
+        if (change.object.get("metadata") or {}).get("name") == "seen":
             assert change.kind is ChangeKind.ADDED
             break
     watch.stop()
@@ -336,6 +349,72 @@ def test_a_pod_deleted_by_hand_is_ignored_through_its_exit_code(controlled: Plan
     controlled.forget(pod)
     next_pod(controlled, job, {pod})
     assert "Failed" not in controlled.conditions(job)
+
+
+# -- what the watch does by itself
+
+
+def act(plane: Plane, action: str) -> list[str]:
+    """One look of a watch that finds every wait too long; what came of each deed."""
+    limits = Thresholds(pending_seconds={}, pending_other_seconds=0.5)
+    man = Watchman(plane.client, AlertState(), Duties(thresholds=limits, actions={action}), clock=CLOCK)
+    observed = look(plane.client, plane.namespace, WATCHED, now=CLOCK.wall() + 5, labels=RUN_LABEL)
+    return [result for _, result in man.look(observed)[0].deeds]
+
+
+def test_workers_that_wait_are_made_fewer_and_those_that_run_stay(controlled: Plane) -> None:
+    name = controlled.node("spot", taints=[SPOT_TAINT])
+    value = rendered(controlled, "batch-spot", "wide")
+    value["spec"]["template"]["metadata"]["labels"]["holdfast.dev/coupled"] = "false"
+    width, room = value["spec"]["parallelism"], 2
+    controlled.shrink(name, room)
+    controlled.client.apply(JOBS, controlled.namespace, value)
+
+    def bound() -> set[str]:
+        return {pod["metadata"]["name"] for pod in controlled.alive("wide") if pod["spec"].get("nodeName")}
+
+    def settled() -> bool:
+        return len(bound()) == room and len(controlled.alive("wide")) == width
+
+    controlled.until(settled, "two to run and the others to wait")
+    kept = bound()
+    for pod in kept:
+        controlled.run(pod)
+    assert act(controlled, "split-parallelism") == ["done"]
+    assert controlled.job("wide")["spec"]["parallelism"] == room
+    controlled.until(lambda: len(controlled.alive("wide")) == room, "the waiting pods to go")
+    assert bound() == kept
+    assert "Failed" not in controlled.conditions("wide")
+
+
+def test_a_run_that_gets_no_machine_falls_back(controlled: Plane) -> None:
+    controlled.node("plain")
+    first = rendered(controlled, "train-spot", "moved")
+    first["spec"]["template"]["spec"]["nodeSelector"] = {"holdfast-test": "nowhere"}
+    controlled.client.apply(JOBS, controlled.namespace, first)
+    following = rendered(controlled, "train-spot", "moved")
+    following["metadata"]["annotations"] = {CLASS_NUMBER: "1"}
+    rows = [{"capacity": "on-demand", "workload": following}]
+    labels = {RUN_LABEL: "moved", "holdfast.dev/part": "classes"}
+    kept = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "moved-classes", "labels": labels},
+        "data": {"classes.json": json.dumps(rows)},
+    }
+    controlled.client.apply(CONFIG_MAPS, controlled.namespace, kept)
+    controlled.until(lambda: controlled.alive("moved"), "the pod that waits")
+    before = controlled.job("moved")["metadata"]["uid"]
+
+    def is_new() -> bool:
+        act(controlled, "fall-back")
+        found = controlled.client.find(JOBS, controlled.namespace, "moved")
+        return found is not None and found["metadata"]["uid"] != before
+
+    controlled.until(is_new, "the next class")
+    next_pod(controlled, "moved", set())
+    assert controlled.job("moved")["metadata"]["annotations"][CLASS_NUMBER] == "1"
+    assert act(controlled, "fall-back") == []
 
 
 def test_the_version_is_one_we_know(plane: Plane) -> None:

@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fleet_world
 import pytest
 from dashboard_server import SOURCE, Dashboard, environment, row, write_run
 from real_browser import complaints, emulate, eventually, open_browser, text
 
+from cluster.scenarios import job
 from holdfast.checkpoint.head import HEAD_KEY, Committed, Head, encode
 from holdfast.dashboard.runs import identify
 from holdfast.queue.base import Failure, Policy
 from holdfast.queue.open import open_queue
+from servers.api_server import ApiServer
 
 EVIL = "<img src=x onerror=hacked=1>"
 
@@ -209,6 +212,38 @@ def test_every_page_fits_phone_and_desk_in_light_and_dark(browser: Any, tmp_path
         emulate(browser, 1280, 800, dark=False)
         assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") != background
         assert complaints(browser) == []
+
+
+def test_the_fleet_says_what_waits_and_why(browser: Any, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs" / "llm-7", row(1))
+    values = fleet_world.objects(run)
+    hostile = job("ab", uid="evil", labels={"holdfast.dev/run": EVIL})
+    with ApiServer() as cluster:
+        fleet_world.fill(cluster, [*values, hostile])
+        config = fleet_world.write_kubeconfig(tmp_path, cluster.url)
+        with Dashboard(tmp_path, str(tmp_path / "runs"), "--kubeconfig", str(config)) as dashboard:
+            for width, dark in ((360, True), (1280, False)):
+                emulate(browser, width, 900, dark=dark)
+                browser.get(dashboard.url)
+                eventually(lambda: "llm-7" in text(browser, ".runs"))
+                browser.execute_script("document.querySelector('nav a[data-page=\"fleet\"]').click()")
+                eventually(lambda: "waiting for a machine" in text(browser))
+                shown = text(browser)
+                for words in ("in the queue", "its image cannot be pulled", "2 × preemption", "its machine ends in"):
+                    assert words in shown, words
+                assert EVIL in shown
+                assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
+                assert unnamed(browser) == []
+                assert browser.execute_script("return document.querySelectorAll('h1').length") == 1
+            assert browser.execute_script("return typeof hacked") == "undefined"
+            browser.execute_script("document.querySelector('[data-fleet=\"llm-7\"] a').click()")
+            eventually(lambda: "Time and money" in text(browser))
+            browser.execute_script("location.hash = '#/fleet'")
+            eventually(lambda: "sweep" in text(browser))
+            cluster.tokens = set()  # nobody is let in any more
+            eventually(lambda: "What stands here was seen" in text(browser), 60)
+            assert "sweep" in text(browser)
+            assert complaints(browser) == []
 
 
 def unnamed(browser: Any) -> list[str]:

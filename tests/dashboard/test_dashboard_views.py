@@ -21,6 +21,7 @@ from holdfast.dashboard.queues import QueueView
 from holdfast.dashboard.runs import Prices, Sample, checkpoint_page, clean, identify, pace, summary
 from holdfast.dashboard.serve import hosts_for, is_loopback
 from holdfast.dashboard.sources import find_runs
+from holdfast.dashboard.verification import Verifier
 from holdfast.dashboard.watch import Sources, Watch, to_json
 from holdfast.model.exits import Outcome
 from holdfast.queue.base import Failure, Policy
@@ -68,9 +69,17 @@ def test_a_bucket_that_is_away_is_one_sentence_on_the_page(monkeypatch: pytest.M
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    found = look("s3://bucket/away")
-    assert found["runs"] == []
-    assert "s3://bucket/away" in found["troubles"][0]["url"]
+    watch = Watch(Sources(("s3://bucket/away",)))
+    try:
+        end = time.monotonic() + 60
+        while (news := watch.refresh()) is None:  # it is tried for a while; nobody waits for that
+            assert time.monotonic() < end
+        found = watch.overview()
+        assert found["runs"] == []
+        assert news["troubles"] == found["troubles"]
+        assert "s3://bucket/away" in found["troubles"][0]["url"]
+    finally:
+        watch.close()
 
 
 # -- runs
@@ -369,4 +378,36 @@ def test_a_ledger_with_wrong_types_harms_neither_the_page_nor_the_other_runs(tmp
     watch.refresh()
     assert {item["name"]: item["trouble"] for item in watch.overview()["runs"]} == {"good": None, "odd": None}
     assert to_json(watch.run(identify(f"file://{tmp_path}/odd")))
+    watch.close()
+
+
+@pytest.mark.parametrize(("listed", "verdict"), [(True, "damaged"), (False, "pruned")])
+def test_a_checkpoint_that_was_pruned_meanwhile_is_not_damaged(tmp_path: Path, listed: bool, verdict: str) -> None:
+    old = Committed(5, 1, "2026-11-15T10:00:00.000Z", size=10, inventory_sha256="0" * 64)
+    new = Committed(9, 1, "2026-11-15T11:00:00.000Z", size=10, inventory_sha256="1" * 64)
+    (tmp_path / HEAD_KEY).write_bytes(encode(Head("r", 1, "t", (new, old) if listed else (new,), (row(1),))))
+    url = f"file://{tmp_path}"
+    verifier = Verifier()
+    verifier.verify(url, old)
+    head = Head("r", 1, "t", (old,), (row(1),))
+    end = time.monotonic() + 30
+    while (found := verifier.states(url, head)[old.name])["verdict"] == "checking":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert found["verdict"] == verdict
+    verifier.close()
+
+
+def test_steps_that_went_by_are_timed_by_their_commits(tmp_path: Path) -> None:
+    clock = ManualClock()
+    watch = Watch(Sources((f"file://{tmp_path}",)), clock=clock)
+    for number, second in ((9, 0), (19, 10), (29, 20)):
+        listed = (Committed(number, 1, f"2026-11-15T10:00:{second:02d}.000Z"),)
+        (tmp_path / HEAD_KEY).write_bytes(encode(Head("r", 1, "t", listed, (row(1),))))
+        os.utime(tmp_path / HEAD_KEY, ns=(number, number))
+        clock.advance(7.3)  # seen at other moments than they were made
+        watch.refresh()
+    found = watch.run(identify(f"file://{tmp_path}"))
+    assert found is not None
+    assert [value for _, value in found["pace"]] == [1.0, 1.0]
     watch.close()

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoint.head import HEAD_KEY, decode
+from holdfast.dashboard.sources import find_queues, find_runs
 from holdfast.demo import features, train
+from holdfast.queue.open import open_queue
 
 
 def demo(*arguments: str, folder: Path) -> subprocess.Popen[str]:
@@ -34,10 +37,11 @@ def processes_under(folder: Path) -> list[str]:
     return found
 
 
-def test_storm_loses_nothing(tmp_path: Path) -> None:
-    process = demo(
-        "--items", "400", "--steps", "120", "--kills", "6", "--seed", "2", "--output", "json", folder=tmp_path
-    )
+def test_storm_loses_nothing_and_can_be_kept(tmp_path: Path) -> None:
+    kept, empty = tmp_path / "kept", tmp_path / "tmp"
+    empty.mkdir()
+    given = ("--items", "400", "--steps", "120", "--kills", "6", "--seed", "2", "--output", "json", "--keep", str(kept))
+    process = demo(*given, folder=empty)
     out, errors = process.communicate(timeout=150)
     assert process.returncode == 0, errors
     result = json.loads(out)
@@ -46,7 +50,18 @@ def test_storm_loses_nothing(tmp_path: Path) -> None:
     assert result["kills"] >= 1
     assert result["sigterm"] + result["sigkill"] == result["kills"]
     assert result["computed"] >= 400
-    assert list(tmp_path.iterdir()) == []
+    assert list(empty.iterdir()) == []
+    assert [Path(url).name for url in find_runs(f"file://{kept}")] == ["training", "uninterrupted"]
+    (queue,) = find_queues(f"file://{kept}")
+    opened = open_queue(queue, create=False)
+    assert opened.depth().done == 400
+    opened.close()
+    head = decode((kept / "training" / HEAD_KEY).read_bytes())
+    assert head.finished
+    assert head.attempts[-1].usd_per_hour == 0.512
+    again = demo("--keep", str(kept), folder=empty)
+    assert again.communicate(timeout=60)[1].strip().endswith("is not empty; name a new directory")
+    assert again.returncode == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -70,6 +85,14 @@ def test_bad_numbers_are_one_sentence(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 2
     assert errors.strip() == "holdfast: --workers 0 is too small; use at least 1"
+
+
+def test_a_place_that_cannot_be_kept_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    process = demo("--keep", str(tmp_path / "file"), folder=tmp_path)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert len(errors.strip().splitlines()) == 1
 
 
 def test_features_depend_on_the_image_alone() -> None:

@@ -44,6 +44,7 @@ def test_a_program_that_does_it_right(mode: list[str]) -> None:
     code, result = doctor(*mode, "--", *handles())
     assert code == 0
     assert result["problems"] == []
+    assert result["advice"] is None
     assert (result["exit_code"], result["ended_by"], result["job_verdict"]) == (75, "exit", "resumes")
     assert len(result["received"]) == 1
     row = result["received"][0]
@@ -83,6 +84,15 @@ def test_exit_zero(mode: list[str]) -> None:
 def test_a_failure_of_its_own(mode: list[str]) -> None:
     _, result = doctor(*mode, "--", *handles(3))
     assert (result["problems"], result["job_verdict"], result["exit_code"]) == ([], "failed", 3)
+    assert "each interruption counts as a failure" in result["advice"]
+
+
+def test_the_text_does_not_call_a_counted_failure_fine() -> None:
+    words = [PYTHON, "-m", "holdfast", "doctor", "--grace", "3", "--", *handles(1)]
+    ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=30)
+    assert "against backoffLimit" in ended.stdout
+    assert "advice: each interruption counts as a failure" in ended.stdout
+    assert "no problem found" not in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_refused_quickly_with_a_place(name):
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(DocumentError) as caught:
         load_documents(HOSTILE[name], "bad.yaml")
-    assert time.monotonic() - started < 3
+    assert time.process_time() - started < 3
     assert isinstance(caught.value, UsageError)
     assert str(caught.value).startswith(f"bad.yaml:{caught.value.line}:{caught.value.column}: ")
     assert "\n" not in str(caught.value)

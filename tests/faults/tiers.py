@@ -14,8 +14,10 @@ GOALS: dict[str, dict[str, int]] = {
     "D": {"pr": 1_000, "night": 10_000, "release": 100_000},
     "G": {"pr": 200, "night": 2_000, "release": 20_000},
     "H": {"pr": 20_000, "night": 500_000, "release": 5_000_000},
+    "I": {"pr": 500, "night": 50_000, "release": 1_000_000},
     "K": {"pr": 8 * 30, "night": 8 * 300, "release": 8 * 2_400},  # seconds of fuzzing over eight targets
     "L": {"pr": 300, "night": 300, "release": 500},
+    "N": {"pr": 200, "night": 200, "release": 200},
     "P": {"pr": 10, "night": 25, "release": 25},
     "G-simulated": {"pr": 100_000, "night": 1_000_000, "release": 100_000_000},
 }

@@ -71,10 +71,13 @@ def test_a_program_that_knows_nothing_of_buckets_ends_right(language: str, numbe
                 os.killpg(child.pid, signal.SIGKILL)
             else:
                 child.send()
-        code = child.end().code
+        ended = child.end()
+        code = ended.code
         if code == 0:
             break
         assert code == (-9 if number == signal.SIGKILL else 75)
+        if number == signal.SIGTERM:
+            assert ended.report["attempt"] == life + 1, "the store counts the attempts"
     assert code == 0
     assert (work / "ckpt" / "result").read_text() == "done 120\n"
     assert starts == sorted(starts)

@@ -45,13 +45,15 @@ def test_the_spec_is_valid_as_written(kind, name, tmp_path, capsys):
 
 def test_the_training_program_runs_and_resumes(tmp_path, capsys):
     init("train", tmp_path / "p", capsys)
-    whole = run_python(tmp_path / "p", "train.py", STEPS="300", RUN_URL=f"file://{tmp_path}/one")
+    whole = run_python(tmp_path / "p", "train.py", STEPS="300", PAUSE_SECONDS="0", RUN_URL=f"file://{tmp_path}/one")
     assert whole.returncode == 0, whole.stderr
     assert whole.stdout.startswith("done: ")
-    first = run_python(tmp_path / "p", "train.py", STEPS="120", RUN_URL=f"file://{tmp_path}/two")
+    result = (tmp_path / "p" / "result.json").read_text()
+    first = run_python(tmp_path / "p", "train.py", STEPS="120", PAUSE_SECONDS="0", RUN_URL=f"file://{tmp_path}/two")
     assert first.returncode == 0, first.stderr
-    second = run_python(tmp_path / "p", "train.py", STEPS="300", RUN_URL=f"file://{tmp_path}/two")
+    second = run_python(tmp_path / "p", "train.py", STEPS="300", PAUSE_SECONDS="0", RUN_URL=f"file://{tmp_path}/two")
     assert second.returncode == 0, second.stderr
+    assert (tmp_path / "p" / "result.json").read_text() == result
 
 
 def test_a_killed_training_program_goes_on(tmp_path, capsys):

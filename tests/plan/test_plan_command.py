@@ -394,3 +394,64 @@ def test_the_schema_is_printed(capsys, tmp_path, monkeypatch):
     code, out, _ = run(capsys, "--schema")
     assert code == 0
     assert json.loads(out)["properties"]["accelerator"]["properties"]["type"]["enum"]
+
+
+REHEARSED = {"verdict": "survives", "reasons": [], "measures": {"restart_seconds": 45.5, "safe_seconds_max": 4.0}}
+
+
+def measured_plan(tmp_path, capsys, told, text=TRAIN):
+    (tmp_path / "w.yaml").write_text(text)
+    (tmp_path / "rehearse.json").write_text(told if isinstance(told, str) else json.dumps(told))
+    files = ["-f", str(tmp_path / "w.yaml"), "--measured", str(tmp_path / "rehearse.json")]
+    code = main(["plan", *files, "--replays", "200", "--json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else err
+
+
+def test_a_rehearsal_gives_the_start_and_the_last_save(tmp_path, capsys):
+    code, told = measured_plan(tmp_path, capsys, REHEARSED)
+    assert code == 0
+    assert told["assumptions"]["measured"] == {"restart_seconds": 45.5, "last_save_seconds": 4.0, "failures": []}
+    assert told["grace"]["needed_seconds"] > 4.0, "40 GB need longer than what was rehearsed"
+    slow = {**REHEARSED, "measures": {"restart_seconds": 4000.0, "safe_seconds_max": 60.0}}
+    _, later = measured_plan(tmp_path, capsys, slow)
+    assert (later["grace"]["needed_seconds"], later["grace"]["fits"]) == (60.0, False)
+
+    def spot(of):
+        return next(row for row in of["options"] if row["class"] == "spot")
+
+    assert spot(later)["goodput"] < spot(told)["goodput"], "every start costs an hour more"
+
+
+def test_what_does_not_survive_is_not_put_on_spot(tmp_path, capsys):
+    failed = {**REHEARSED, "verdict": "fails", "reasons": [{"code": "resume-crash"}, {"code": "no-progress"}]}
+    code, told = measured_plan(tmp_path, capsys, failed, SWEEP)
+    assert code == 0
+    assert told["choice"] not in ("spot", "hybrid")
+    ruled_out = {row["class"]: row["obstacles"] for row in told["options"]}
+    sentence = "the program does not survive its rehearsal: resume-crash, no-progress"
+    assert sentence in ruled_out["spot"]
+    assert sentence in ruled_out["hybrid"]
+    assert not any(sentence in ruled_out[name] for name in ("on-demand", "flex-start"))
+    _, well = measured_plan(tmp_path, capsys, REHEARSED, SWEEP)
+    assert well["choice"] == "spot"
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ("", "is not what a rehearsal prints"),
+        ("[" * 100_000, "is not what a rehearsal prints"),
+        ({"verdict": "maybe"}, "is not what a rehearsal prints"),
+        ({"verdict": "survives"}, "has no measures"),
+        ({**REHEARSED, "verdict": "fails"}, "gives no reason"),
+        ({**REHEARSED, "measures": {"restart_seconds": "long"}}, "measures.restart_seconds is 'long'"),
+        ({**REHEARSED, "measures": {"safe_seconds_max": -1}}, "measures.safe_seconds_max is -1"),
+        ({**REHEARSED, "measures": {"safe_seconds_max": float("nan")}}, "is nan, not a number of seconds"),
+    ],
+)
+def test_a_bad_file_of_measures_is_one_sentence(tmp_path, capsys, told, sentence):
+    code, err = measured_plan(tmp_path, capsys, told)
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err

@@ -11,12 +11,14 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from holdfast.runtime.audit import compare  # noqa: E402
 from holdfast.runtime.guard import Guard  # noqa: E402
 from holdfast.runtime.task import Failed, Task  # noqa: E402
 from holdfast.runtime.worker import Worker, WorkerOptions  # noqa: E402
+from holdfast.runtime.worker_process import _patiently  # noqa: E402
 from holdfast.sink.open import open_sink  # noqa: E402
 
 POINTS = ("complete", "claim", "record_all", "missing", "release")
@@ -59,22 +62,41 @@ def worker(options: dict[str, Any], seed: int) -> None:
     os.setpgid(0, 0)
     logging.disable(logging.WARNING)
     chance = random.Random(seed)
-    queue = open_queue(options["queue"], sink=options["sink"], policy=POLICY)
-    if options.get("lease_seconds"):
-        queue.lease_seconds = options["lease_seconds"]
-    sink = open_sink(options["sink"])
-    if options.get("mutant"):
-        mutants.plant(options["mutant"])
-    if chance.random() < 0.5:
-        _kill_self_at(chance.choice(POINTS), chance.randrange(1, 6), chance.random() < 0.5, queue, sink)
-    code = 0
+    with Guard() as guard:
+        queue, sink = opened(options, guard)
+        if options.get("lease_seconds"):
+            queue.lease_seconds = options["lease_seconds"]
+        if options.get("mutant"):
+            mutants.plant(options["mutant"])
+        if chance.random() < 0.5:
+            _kill_self_at(chance.choice(POINTS), chance.randrange(1, 6), chance.random() < 0.5, queue, sink)
+        Worker(TASK, queue, sink, guard, WorkerOptions(chunk=options.get("chunk", 10))).run()
+    queue.close()
+
+
+def opened(options: dict[str, Any], guard: Guard) -> tuple[Any, Any]:
+    """As patiently as a real worker opens them: a file whose last writer was killed is being recovered by somebody."""
+    queue = _patiently(lambda: open_queue(options["queue"], sink=options["sink"], policy=POLICY), guard)
+    return queue, _patiently(lambda: open_sink(options["sink"]), guard)
+
+
+def in_child(action: Callable[[], None], told: Path) -> int:
+    """Run it in a fork that leaves with 0, the code of its SystemExit, or 99; whatever it says goes to a file."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 99
     try:
-        with Guard() as guard:
-            Worker(TASK, queue, sink, guard, WorkerOptions(chunk=options.get("chunk", 10))).run()
-        queue.close()
+        os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        action()
+        code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
-    os._exit(code)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _kill_self_at(point: str, call: int, after: bool, queue: Any, sink: Any) -> None:
@@ -94,11 +116,22 @@ def _kill_self_at(point: str, call: int, after: bool, queue: Any, sink: Any) -> 
     setattr(place, point, wrapped)
 
 
+def failed(code: int, told: Path) -> str:
+    """Why a campaign ends before its time, with the last words of the worker."""
+    try:
+        words = told.read_text(errors="replace").strip()[-1500:]
+    except OSError as error:
+        words = f"(its words are lost: {error})"
+    return f"a worker failed with exit code {code} ({told.name}): {words or '(it said nothing)'}"
+
+
 class Campaign:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         self.chance = random.Random(options["seed"])
-        self.children: list[int] = []
+        self.children: dict[int, Path] = {}  # and where each writes what goes wrong
+        self.spawned = 0
+        self.folder = Path(tempfile.mkdtemp(prefix="campaign-"))
         self.kills = self.by_full_exec = self.self_kills = self.checks = 0
         self.found = dict.fromkeys(("lost", "unexpected", "wrong", "acknowledged_not_stored"), 0)
         self.next_item = self.refill = 0
@@ -115,17 +148,10 @@ class Campaign:
         queue.close()
 
     def spawn(self) -> None:
-        sys.stdout.flush()
         seed = self.chance.randrange(1 << 30)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                worker(self.options, seed)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(99)
-        self.children.append(pid)
+        self.spawned += 1
+        told = self.folder / f"worker-{self.spawned}-seed-{seed}"
+        self.children[in_child(lambda: worker(self.options, seed), told)] = told
 
     def full_exec(self) -> None:
         """The real command, killed with its whole process group."""
@@ -150,15 +176,21 @@ class Campaign:
             self.killed()
 
     def reap(self) -> None:
-        for pid in list(self.children):
+        for pid, told in list(self.children.items()):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
-                self.children.remove(pid)
-                if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+                code = os.waitstatus_to_exitcode(status)
+                if code == -signal.SIGKILL:
+                    self.forget(pid)
                     self.self_kills += 1
                     self.killed()
-                elif os.waitstatus_to_exitcode(status) not in (0, 75):
-                    raise SystemExit(f"a worker failed with status {status}")
+                elif code in (0, 75):
+                    self.forget(pid)
+                else:
+                    raise SystemExit(failed(code, told))
+
+    def forget(self, pid: int) -> None:
+        self.children.pop(pid).unlink(missing_ok=True)
 
     def killed(self) -> None:
         self.kills += 1
@@ -182,11 +214,15 @@ class Campaign:
             time.sleep(self.chance.random() * self.options.get("life_seconds", 0.04))
             self.reap()
             if self.children:
-                victim = self.chance.choice(self.children)
+                victim = self.chance.choice(list(self.children))
                 os.kill(victim, signal.SIGKILL)
-                os.waitpid(victim, 0)
-                self.children.remove(victim)
-                self.killed()
+                _, status = os.waitpid(victim, 0)
+                code = os.waitstatus_to_exitcode(status)
+                if code not in (0, 75, -signal.SIGKILL):  # it had failed by itself, just before
+                    raise SystemExit(failed(code, self.children[victim]))
+                self.forget(victim)
+                if code == -signal.SIGKILL:
+                    self.killed()
             if self.options.get("full_exec") and self.kills % 20 == 0:
                 self.full_exec()
             if self.options.get("stop_early") and self.found["acknowledged_not_stored"]:
@@ -200,29 +236,32 @@ class Campaign:
 
     def finish(self) -> dict[str, Any]:
         """No more kills: the storm is over, and everything must come right."""
-        for pid in self.children:
+        for pid in list(self.children):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-        self.children.clear()
+            self.forget(pid)
         self.options = {**self.options, "mutant": None}
-        pid = os.fork()
-        if pid == 0:
-            logging.disable(logging.WARNING)
-            queue = open_queue(self.options["queue"], sink=self.options["sink"], policy=POLICY)
-            sink = open_sink(self.options["sink"])
-            with Guard() as guard:
-                Worker(TASK, queue, sink, guard, WorkerOptions(chunk=50)).run()
-            queue.close()
-            os._exit(0)
+        told = self.folder / "last"
+        pid = in_child(self.drain, told)
         deadline = time.monotonic() + 90
-        while not os.waitpid(pid, os.WNOHANG)[0]:
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
                 raise SystemExit("the queue did not drain within 90 s after the storm")
             time.sleep(0.02)
+        if ended[1]:
+            raise SystemExit(failed(os.waitstatus_to_exitcode(ended[1]), told))
         self.check()
         self.judge.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
         return self.verdict()
+
+    def drain(self) -> None:
+        logging.disable(logging.WARNING)
+        with Guard() as guard:
+            queue, sink = opened(self.options, guard)
+            Worker(TASK, queue, sink, guard, WorkerOptions(chunk=50)).run()
+        queue.close()
 
     def verdict(self) -> dict[str, Any]:
         queue = open_queue(self.options["queue"], sink=self.options["sink"])

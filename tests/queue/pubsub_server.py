@@ -28,9 +28,10 @@ def find_jar() -> str | None:
 
 
 class PubsubServer:
-    """One emulator process."""
+    """One emulator process, with options for its Java machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
+        self._options = options
         self._root = tempfile.mkdtemp(prefix="holdfast-pubsub-", dir="/tmp")
         self.port = free_port()
         self.host = f"127.0.0.1:{self.port}"
@@ -41,7 +42,7 @@ class PubsubServer:
         java = shutil.which("java")
         assert jar is not None
         assert java is not None
-        command = [java, "-Xmx512m", "-jar", jar, "--host=127.0.0.1", f"--port={self.port}"]
+        command = [java, "-Xmx512m", *self._options, "-jar", jar, "--host=127.0.0.1", f"--port={self.port}"]
         with open(os.path.join(self._root, "log"), "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=self._root)
         deadline = time.monotonic() + 60

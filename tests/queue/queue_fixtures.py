@@ -52,7 +52,8 @@ def pubsub_server() -> Iterator[PubsubServer]:
     pytest.importorskip("google.cloud.pubsub_v1") if not os.environ.get("CI") else __import__("google.cloud.pubsub_v1")
     if find_jar() is None:
         absent("Google's Pub/Sub emulator")
-    server = PubsubServer()
+    # It lives for minutes: what the second compiler and the parallel collectors cost, they never earn.
+    server = PubsubServer("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
     before = os.environ.get("PUBSUB_EMULATOR_HOST")
     os.environ["PUBSUB_EMULATOR_HOST"] = server.host
     try:

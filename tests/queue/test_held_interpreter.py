@@ -20,39 +20,48 @@ from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.sink.open import open_sink
 
 
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_item(place, tmp_path):
-    """PyDLL does not let go of the interpreter: no thread of the worker runs, and the heartbeat is elsewhere."""
+def hold_for_three_leases(place, folder):
+    """Start a worker on a call that holds the interpreter, and a rival beside it; returns what must be true then."""
+    folder.mkdir()
     queue = open_queue(place.queue)
     queue.enqueue(pairs(1))
-    log = tmp_path / "runs"
+    log = folder / "runs"
     body = (
         f"def work(batch):\n    open({str(log)!r}, 'a').write('x')\n"
         "    ctypes.PyDLL(None).usleep(999_000) or [ctypes.PyDLL(None).usleep(999_000) for _ in range(11)]\n"
         "    return [1] * len(batch)"
     )
-    task = write_task(tmp_path, body)
-    path = shorten_leases(tmp_path, 4.0)
-    slow = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)
-    until(log.exists)
-    rival = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)
-    assert finish(rival)[0] == 0, "the rival finds the item in living hands and leaves"
-    code, told, err = finish(slow)
-    assert (code, told["done"]) == (0, 1), err
-    assert log.read_text() == "x", "it was never handed out a second time"
-    queue.close()
-    record("G", items_of_three_leases=1)
+    task = write_task(folder, body)
+    path = shorten_leases(folder, 4.0)
+    slow = start_work(folder, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)
+    until(log.exists, 40)
+    rival = start_work(folder, task, place.queue, place.sink, "--chunk", "1", PYTHONPATH=path)
+
+    def judge():
+        assert finish(rival)[0] == 0, "the rival finds the item in living hands and leaves"
+        code, told, err = finish(slow)
+        assert (code, told["done"]) == (0, 1), err
+        assert log.read_text() == "x", "it was never handed out a second time"
+        queue.close()
+        record("G", items_of_three_leases=1)
+
+    return judge
 
 
 @pytest.mark.faults
 @pytest.mark.slow
-@pytest.mark.parametrize("stuck", [0, 7], ids=["at-first", "by-surprise"])
-def test_a_neighbour_keeps_its_items_while_a_c_call_holds_the_interpreter(place, tmp_path, stuck):
-    """The stuck worker locks nobody out, or, after many short calls and without warning, gives the time back."""
+def test_a_c_call_that_holds_the_interpreter_for_three_leases_keeps_its_item(make_place, tmp_path):
+    """PyDLL does not let go of the interpreter: no thread of the worker runs, and the heartbeat is elsewhere."""
+    for judge in [hold_for_three_leases(make_place(kind), tmp_path / kind) for kind in ("sqlite", "postgres")]:
+        judge()  # both at the same time: they sleep
+
+
+def hold_beside_a_neighbour(place, folder, stuck):
+    """Start two workers of which one gets stuck in a call; returns what must be true in the end."""
+    folder.mkdir()
     queue = open_queue(place.queue)
     queue.enqueue(pairs(40))
-    log = tmp_path / "runs"
+    log = folder / "runs"
     body = (
         "def work(item):\n"
         f"    open({str(log)!r}, 'a').write(item['id'] + '\\n')\n"
@@ -60,17 +69,31 @@ def test_a_neighbour_keeps_its_items_while_a_c_call_holds_the_interpreter(place,
         f"        open({str(log)!r}, 'a').write('over\\n')\n"
         "    time.sleep(0.02)\n    return 1"
     )
-    task = write_task(tmp_path, body, "@holdfast.task(each=True)")
-    path = shorten_leases(tmp_path, 5.0)
-    work = start_work(tmp_path, task, place.queue, place.sink, "--workers", "2", "--chunk", "1", PYTHONPATH=path)
-    code, told, err = finish(work)
-    assert (code, told["done"], told["lost"]) == (0, 40, 0), err
-    lines = log.read_text().split()
-    assert sorted(lines) == sorted([key for key, _ in pairs(40)] + ["over"]), "each ran once"
-    if stuck == 0:
-        assert len(lines[lines.index("over") :]) <= 5, "the neighbour did the rest meanwhile"
-    queue.close()
-    record("G", items_of_three_leases=1)
+    task = write_task(folder, body, "@holdfast.task(each=True)")
+    path = shorten_leases(folder, 5.0)
+    work = start_work(folder, task, place.queue, place.sink, "--workers", "2", "--chunk", "1", PYTHONPATH=path)
+
+    def judge():
+        code, told, err = finish(work)
+        assert (code, told["done"], told["lost"]) == (0, 40, 0), err
+        lines = log.read_text().split()
+        assert sorted(lines) == sorted([key for key, _ in pairs(40)] + ["over"]), "each ran once"
+        if stuck == 0:
+            assert len(lines[lines.index("over") :]) <= 5, "the neighbour did the rest meanwhile"
+        queue.close()
+        record("G", items_of_three_leases=1)
+
+    return judge
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.parametrize("stuck", [0, 7], ids=["at-first", "by-surprise"])
+def test_a_neighbour_keeps_its_items_while_a_c_call_holds_the_interpreter(make_place, tmp_path, stuck):
+    """The stuck worker locks nobody out, or, after many short calls and without warning, gives the time back."""
+    kinds = ("sqlite", "postgres")
+    for judge in [hold_beside_a_neighbour(make_place(kind), tmp_path / kind, stuck) for kind in kinds]:
+        judge()
 
 
 def test_a_transaction_that_stands_still_past_its_lease_does_not_cost_its_items(place):

@@ -270,6 +270,7 @@ def workshop(pubsub_server):
 
 @pytest.mark.faults
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # round trips: a busy machine takes its time
 def test_pubsub_queue_machine(workshop):
     calls = drive(PubsubMachine, goal("H") // 42)
     record("H", pubsub_rule_calls=calls)

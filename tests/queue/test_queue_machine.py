@@ -235,6 +235,7 @@ def test_sqlite_queue_machine():
 
 @pytest.mark.faults
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # round trips: a busy machine takes its time
 def test_postgres_queue_machine(postgres_base):
     PostgresMachine.url = postgres_base
     try:

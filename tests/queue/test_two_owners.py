@@ -13,7 +13,7 @@ from pathlib import Path
 
 import mutants
 import pytest
-from work_command import finish, pairs, start_work, until, write_task
+from work_command import finish, pairs, shorten_leases, start_work, until, write_task
 
 from faults.counts import record
 from holdfast.clock import ManualClock, SystemClock
@@ -134,7 +134,8 @@ def test_a_stopped_worker_of_the_real_command_is_overtaken_and_fenced(make_place
         f"def work(batch):\n    open({str(flag)!r}, 'w').write(str(os.getpid()))\n    time.sleep(1)\n"
         "    return ['old'] * len(batch)"
     )
-    process = start_work(tmp_path, write_task(tmp_path, body), place.queue, place.sink)
+    path = shorten_leases(tmp_path, 4.0)
+    process = start_work(tmp_path, write_task(tmp_path, body), place.queue, place.sink, PYTHONPATH=path)
     worker = int(until(lambda: flag.exists() and flag.read_text()))
     os.kill(worker, signal.SIGSTOP)
     taken = until(lambda: queue.claim(5), 25)

@@ -152,8 +152,9 @@ def test_a_missing_task_is_one_sentence(place, filled, tmp_path):
     filled(1)
     write_task(tmp_path, "def other(batch): ...")
     for task, sentence in (
-        ("job:work", "has no 'work'"),
-        ("nojob:work", "cannot be imported"),
+        ("job:work", "its tasks are other"),
+        ("nojob:work", "try: python -c 'import nojob'"),
+        ("job.py:other", "; write job:other"),
         ("job:os", "not a task"),
     ):
         code, _, err = finish(start_work(tmp_path, task, place.queue, place.sink))

@@ -16,14 +16,18 @@ from faults.tiers import goal, tier
 CAMPAIGN = Path(__file__).resolve().parent / "kill_campaign.py"
 
 
-def campaign(**options):
-    done = subprocess.run(
+def run_campaign(**options):
+    return subprocess.run(
         [sys.executable, str(CAMPAIGN), json.dumps(options)],
         capture_output=True,
         text=True,
         timeout=240 if tier() == "pr" else None,
         env=os.environ,
     )
+
+
+def campaign(**options):
+    done = run_campaign(**options)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-500:]
     return json.loads(done.stdout)
 
@@ -70,3 +74,11 @@ def test_planted_bugs_are_found(make_place, mutant, shared):
     result = campaign(queue=place.queue, sink=sink, kills=400, seed=3, mutant=mutant, stop_early=True)
     assert result["acknowledged_not_stored"] > 0, f"{mutant!r} went unnoticed through {result['kills']} kills"
     record("P", planted_found=1)
+
+
+def test_a_worker_that_fails_by_itself_ends_the_campaign_and_says_why(make_place):
+    place = make_place("sqlite")
+    done = run_campaign(queue=place.queue, sink=place.sink, kills=50, seed=1, mutant="a bug nobody planted")
+    assert done.returncode == 1
+    assert "a worker failed with exit code 99" in done.stderr
+    assert "KeyError: 'a bug nobody planted'" in done.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.namespace import Options, Started, disposition, start
+from holdfast.runtime.namespace import Keepers, Options, Started, disposition, start
 from holdfast.runtime.process_tree import below
 
 WITH_OR_WITHOUT = pytest.mark.parametrize("namespace", [True, False], ids=["namespace", "session"])
@@ -25,19 +25,23 @@ time.sleep(60)
 """
 
 
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[object]:
+@pytest.fixture(params=["own", "forked"])
+def begin(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[object]:
     open_ones: list[Started] = []
+    keepers = Keepers() if request.param == "forked" else None
 
     def go(*command: str, **options: object) -> Started:
+        wish = Options(**options)
         with (tmp_path / "out").open("ab") as out:
-            one = start(command, cwd=tmp_path, env=os.environ, stdout=out, stderr=out, options=Options(**options))
+            one = start(command, cwd=tmp_path, env=os.environ, stdout=out, stderr=out, options=wish, keepers=keepers)
         open_ones.append(one)
         return one
 
     yield go
     for one in open_ones:
         one.close()
+    if keepers is not None:
+        keepers.close()
 
 
 def until(condition: object, seconds: float = 20.0) -> None:
@@ -99,12 +103,14 @@ def test_frozen_processes_stand_still_until_thawed(begin, tmp_path: Path, namesp
     until(lambda: count.read_text() not in ("", before))
 
 
+@pytest.mark.parametrize("keepers", ["None", "Keepers()"])
 @WITH_OR_WITHOUT
-def test_everything_ends_when_the_starter_is_killed(tmp_path: Path, namespace: bool) -> None:
+def test_everything_ends_when_the_starter_is_killed(tmp_path: Path, namespace: bool, keepers: str) -> None:
     program = f"""
 import os, time
-from holdfast.runtime.namespace import Options, start
-one = start(["bash", "-c", "sleep 63 & sleep 64"], cwd=".", env=os.environ, options=Options(namespace={namespace}))
+from holdfast.runtime.namespace import Keepers, Options, start
+wish = Options(namespace={namespace})
+one = start(["bash", "-c", "sleep 63 & sleep 64"], cwd=".", env=os.environ, options=wish, keepers={keepers})
 while len(one.tree()) < 3: time.sleep(0.01)
 print(*one.tree(), flush=True)
 time.sleep(60)
@@ -116,6 +122,26 @@ time.sleep(60)
     starter.kill()
     starter.wait()
     until(lambda: not any(alive(pid) for pid in tree))
+
+
+def test_a_keeper_gives_its_program_the_folder_the_environment_and_the_streams(tmp_path: Path) -> None:
+    folder, out, err = tmp_path / "földer", tmp_path / "out", tmp_path / "err"
+    folder.mkdir()
+    text = "pwd -P; echo $ODD >&2; cat; echo $(ls /proc/self/fd)"
+    environment = {"PATH": os.environ["PATH"], "ODD": "a\udcffb"}
+    keepers = Keepers()
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        one = start(["sh", "-c", text], cwd=folder, env=environment, stdout=stdout, stderr=stderr, keepers=keepers)
+    assert one.wait(20.0) == 0
+    one.close()
+    where, descriptors = out.read_text().splitlines()
+    assert where == os.path.realpath(folder)
+    assert descriptors == "0 1 2 3", "nothing of ours is left open in the program"
+    assert err.read_bytes() == b"a\xffb\n"
+    gone = start(["true"], cwd=tmp_path / "nowhere", env=environment, keepers=keepers)
+    assert gone.start_error == 2
+    gone.close()
+    keepers.close()
 
 
 def test_a_command_that_is_not_there_says_so(begin) -> None:

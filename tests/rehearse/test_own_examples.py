@@ -1,8 +1,8 @@
-"""Our own training and batch programs survive every kind of interruption, two writers included."""
+"""Our own training and batch programs, and the examples, survive every kind of interruption, two writers included."""
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,46 +11,71 @@ from pathlib import Path
 import pytest
 from zoo import PROGRAMS
 
-from holdfast.rehearse.plan import Kind
-from holdfast.testing import rehearse
+from holdfast.rehearse.plan import TWO_WRITERS, Kind
+from holdfast.testing import Rehearsal, rehearse
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HOLDFAST = f"{sys.executable} -m holdfast"
+ONE_AFTER_ANOTHER = tuple(kind for kind in Kind if kind not in TWO_WRITERS)
+ALL_KINDS = pytest.mark.parametrize(("kinds", "trials"), [(ONE_AFTER_ANOTHER, 7), (TWO_WRITERS, 4)], ids=["one", "two"])
+"""So many trials that each kind opens one at a plain moment, and others come at the points where files change."""
 ITEMS = 60
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_training(kind: Kind) -> None:
-    rehearse(
-        [sys.executable, "holdfast_train.py"],
-        compare=["result.txt"],
-        directory=PROGRAMS,
-        kinds=[kind],
-        trials=3,
-        kills=2,
-        parallel=3,
-    ).assert_survives()
+def insist(found: Rehearsal, kinds: tuple[Kind, ...]) -> None:
+    """That it survives, and that every kind was really done to it."""
+    found.assert_survives()
+    assert {kill.kind for trial in found.result.trials for kill in trial.delivered} == set(kinds)
 
 
-@pytest.mark.parametrize("kinds", [("term", "kill"), ("overlap", "freeze")], ids="+".join)
-def test_batch(tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    shutil.copy(PROGRAMS / "holdfast_tasks.py", tmp_path)
-    items = tmp_path / "items.jsonl"
-    items.write_text("".join(json.dumps({"id": f"item-{number:03d}"}) + "\n" for number in range(ITEMS)))
-    queue, sink = "sqlite:///$PWD/queue.db?queue=a", "sqlite:///$PWD/sink.db?table=r"
-    enqueue = f'{HOLDFAST} enqueue --queue "{queue}" --key id items.jsonl'
-    subprocess.run(["sh", "-c", enqueue], cwd=tmp_path, check=True, capture_output=True)
-    work = f'work holdfast_tasks:measure --queue "{queue}" --sink "{sink}" --chunk 3 --workers 2'
-    rehearse(
-        ["sh", "-c", f"exec {HOLDFAST} {work}"],
-        records=["sink.db?table=r"],
+@ALL_KINDS
+def test_training(kinds: tuple[Kind, ...], trials: int) -> None:
+    command, directory = [sys.executable, "holdfast_train.py"], PROGRAMS
+    found = rehearse(
+        command, compare=["result.txt"], directory=directory, kinds=kinds, trials=trials, kills=2, parallel=4
+    )
+    insist(found, kinds)
+
+
+@ALL_KINDS
+def test_the_batch_example(tmp_path: Path, kinds: tuple[Kind, ...], trials: int) -> None:
+    for name in ("jobs.py", "make_items.py"):
+        shutil.copy(EXAMPLES / "batch" / name, tmp_path)
+    queue, sink = "sqlite://./work.db?queue=texts", "sqlite://./work.db?table=labels"
+    given = {**os.environ, "HOLDFAST_QUEUE": queue, "HOLDFAST_SINK": sink, "PAUSE_SECONDS": "0.1"}
+    make = f"{sys.executable} make_items.py && head -n {ITEMS} items.jsonl | {HOLDFAST} enqueue --key id -"
+    subprocess.run(["sh", "-c", make], cwd=tmp_path, env=given, check=True, capture_output=True)
+    found = rehearse(
+        [*HOLDFAST.split(), "work", "jobs:infer", "--workers", "2", "--chunk", "5"],
+        records=["work.db?table=labels"],
         key="key",
-        check=f'{HOLDFAST} audit --queue "{queue}" --sink "{sink}"',
+        check=f'test "$({HOLDFAST} audit --sink "$HOLDFAST_SINK" --json | grep -c {ITEMS})" -ge 1',
         directory=tmp_path,
+        environment=given,
         kinds=kinds,
-        trials=4,
+        trials=trials,
         kills=2,
-        parallel=3,
-    ).assert_survives()
+        parallel=4,
+    )
+    insist(found, kinds)
+
+
+def test_the_numpy_example_when_it_is_told(tmp_path: Path) -> None:
+    """It is too short for a checkpoint between notices, so that a kill without one has nothing to go on from."""
+    pytest.importorskip("numpy")
+    shutil.copy(EXAMPLES / "numpy" / "train.py", tmp_path)
+    kinds = (Kind.TERM, Kind.OVERLAP)
+    command = [sys.executable, "train.py"]
+    insist(rehearse(command, json_files=["result.json"], directory=tmp_path, kinds=kinds, trials=4, kills=2), kinds)
+
+
+def test_the_bash_example(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "bash" / "job.sh", tmp_path)
+    command = [*HOLDFAST.split(), "exec", "--done-file", "result.json", "--", "./job.sh"]
+    found = rehearse(
+        command, compare=["result.json"], directory=tmp_path, kinds=ONE_AFTER_ANOTHER, trials=7, kills=2, parallel=4
+    )
+    insist(found, ONE_AFTER_ANOTHER)
 
 
 def test_sync_cures_a_checkpoint_on_the_nodes_own_disk() -> None:

@@ -8,7 +8,7 @@ from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
 from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, TrialPlan
 from holdfast.rehearse.shrink import shrink
-from holdfast.rehearse.verdict import Reason, is_suspicious, judge, reproduce
+from holdfast.rehearse.verdict import Reason, at_least, instead_of_the_signal, is_suspicious, judge, reproduce
 
 BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
 KILL = Kill(1, Kind.KILL, AtTime(0.7))
@@ -62,6 +62,15 @@ def test_files_tell_more_than_calls() -> None:
     assert codes(trial(first, attempt(2, 16.0, write_calls=12, opens=4)), wrapped) == []
     assert codes(trial(first, attempt(2, 10.0, write_calls=12, opens=12)), wrapped) == ["no-progress"]
     assert codes(trial(first._replace(opens=1), attempt(2, 10.0, write_calls=12, opens=12)), wrapped) == []
+
+
+def test_what_an_old_attempt_does_beside_its_replacement_was_not_lost() -> None:
+    frozen = attempt(1, 12.0, 0, Kill(3, Kind.FREEZE, AtTime(0.02)), ran_seconds=0.2, write_calls=90)
+    assert codes(trial(frozen, attempt(2, 10.0))) == []
+    late = frozen._replace(ran_seconds=7.0)
+    assert codes(trial(late, attempt(2, 10.0))) == ["no-progress"]
+    slow_start = late._replace(write_calls=3)
+    assert codes(trial(slow_start, attempt(2, 10.0))) == []
 
 
 def test_one_family_that_was_not_written_again_is_progress() -> None:
@@ -140,6 +149,15 @@ def test_giving_up() -> None:
     assert codes(loop) == ["no-progress"]
 
 
+def test_a_crash_over_what_two_have_written_is_the_old_ones_doing() -> None:
+    zombie = Kill(3, Kind.FREEZE, AtTime(0.7))
+    crash = trial(attempt(1, 7.0, 137, zombie), attempt(2, 0.1, 1), finished=False, gave_up="left with 1: torn")
+    assert codes(crash) == ["resume-crash"]
+    assert codes(crash._replace(wrote_after_replaced=True)) == ["stale-writer"]
+    alone = trial(attempt(1, 7.0, 137, KILL), attempt(2, 0.1, 1), finished=False, gave_up="left with 1: torn")
+    assert codes(alone._replace(wrote_after_replaced=True)) == ["resume-crash"]
+
+
 def test_how_to_see_it_again() -> None:
     reason = Reason("resume-crash", (KILL, TERM), 1, "")
     line = reproduce(reason, seed=7, options=["--grace", "2"], command=["python", "a b.py"])
@@ -178,7 +196,31 @@ def test_a_reason_by_the_clock_has_to_show_again() -> None:
     (found,) = shrink(reason, PLAN, Runs("no-progress", 10, 11, 12))
     assert found.numbers == "10,11,12"
     alone = Reason("no-progress", PLAN.kills[:1], 4, "")
-    assert shrink(alone, PLAN, Runs("no-progress", 99)) == []
+    never = Runs("no-progress", 99)
+    assert shrink(alone, PLAN, never) == []
+    assert never.asked == [[10]] * 3, "one slow moment is not enough to forget it"
+
+
+def test_a_busy_machine_is_told_from_lost_work_by_a_run_beside_it() -> None:
+    start_up = BASELINE._replace(write_calls=1, steady_writes=False)
+    suspect = trial(attempt(1, 7.0, 137, KILL, write_calls=0), attempt(2, 9.5, write_calls=1))
+    assert codes(suspect, start_up) == ["no-progress"]
+    busy = trial(attempt(1, 20.0, write_calls=1))
+    assert codes(suspect, at_least(start_up, busy)) == []
+    quiet = trial(attempt(1, 9.0, write_calls=1))
+    assert codes(suspect, at_least(start_up, quiet)) == ["no-progress"]
+    key = ("state", Point.RENAME)
+    counted = BASELINE._replace(families={key: 10})
+    assert at_least(counted, trial(attempt(1, 9.0, families={key: 9}))).families == {}
+
+
+def test_where_files_recur_the_clock_matters_little() -> None:
+    key = ("state", Point.RENAME)
+    recurring = BASELINE._replace(families={key: 10})
+    first, last = attempt(1, 7.0, 137, KILL), attempt(2, 5.0, write_calls=100, families={key: 10})
+    assert codes(trial(first, last), recurring) == ["no-progress"], "everything again, on a machine that came to rest"
+    assert codes(trial(first, last._replace(seconds=2.0)), recurring) == [], "it only rewrote what it had"
+    assert codes(trial(first, last)) == [], "writes alone may be those of every start"
 
 
 def test_zero_in_a_later_attempt_may_have_another_cause() -> None:
@@ -187,3 +229,9 @@ def test_zero_in_a_later_attempt_may_have_another_cause() -> None:
     assert found.code == "result-differs"
     (found,) = shrink(reason, PLAN, Runs("exit-zero-unfinished", 11))
     assert found.numbers == "11"
+    rows = (Difference("result-differs", "result.txt", "differs first at byte 0"),)
+    fact = trial(attempt(1, 7.0, 137, KILL), attempt(2, 3.0, 0, TERM), finished=False, unfinished_zero=rows)
+    (found,) = shrink(reason, PLAN, Runs("", 99), instead=instead_of_the_signal(fact))
+    assert (found.code, found.kills) == ("result-differs", (KILL, TERM)), "it left with 0 because it was done"
+    missing = fact._replace(unfinished_zero=(Difference("result-differs", "result.txt", "is missing"),))
+    assert shrink(reason, PLAN, Runs("", 99), instead=instead_of_the_signal(missing)) == [reason]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 from zoo import ZOO, Animal
-from zoo_visit import SEEDS, visit
+from zoo_visit import visit, visits
 
 RIGHT = [animal for animal in ZOO if not animal.codes]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("animal", RIGHT, ids=lambda animal: animal.name)
+@pytest.mark.parametrize(("animal", "seed"), visits(RIGHT))
 def test_it_survives(animal: Animal, seed: int) -> None:
     visit(animal, seed)

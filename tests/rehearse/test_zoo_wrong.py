@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from zoo import ZOO, Animal
-from zoo_visit import SEEDS, visit
+from zoo_visit import visit, visits
 
 WRONG = [animal for animal in ZOO if animal.codes]
 
@@ -15,7 +15,6 @@ def test_every_code_has_its_animal() -> None:
     assert {code for animal in WRONG for code in animal.codes} == CODES.keys()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("animal", WRONG, ids=lambda animal: animal.name)
+@pytest.mark.parametrize(("animal", "seed"), visits(WRONG))
 def test_it_gets_its_verdict(animal: Animal, seed: int) -> None:
     visit(animal, seed)

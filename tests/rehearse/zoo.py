@@ -14,6 +14,7 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 PYTHON = sys.executable
 RESULT = Comparison(globs=("result.txt",))
 RECORDS = Comparison(records=("out.jsonl",), key=("id",))
+ROWS = Comparison(records=("out.db?table=r",), key=("id",))
 
 
 class Animal(NamedTuple):
@@ -26,7 +27,17 @@ class Animal(NamedTuple):
     kinds: tuple[Kind, ...] = DEFAULT_KINDS
     grace_seconds: float = 5.0
     ephemeral: tuple[str, ...] = ()
+    clock_jump_seconds: float = 0.0
+    disk_limit_bytes: int | None = None
     needs: str = ""
+    rare: bool = False
+    """Its kind is in the zoo already: one seed is enough in CI."""
+
+    @property
+    def title(self) -> str:
+        """Its name, and what is hostile around it."""
+        hostile = ("-clock" if self.clock_jump_seconds else "") + ("-disk" if self.disk_limit_bytes else "")
+        return self.name + hostile
 
     @property
     def can_run(self) -> bool:
@@ -38,6 +49,8 @@ def python(name: str, *codes: str, **more: object) -> Animal:
 
 
 SHORT_GRACE = {"grace_seconds": 0.4}
+RARE = {"rare": True}
+KILLS = {"kinds": (Kind.KILL, Kind.KILL_DURING_RESUME)}
 LONG = ("env", "STEPS=60")
 
 ZOO = (
@@ -69,6 +82,11 @@ ZOO = (
         frozenset({"grace-overrun"}),
         **SHORT_GRACE,  # type: ignore[arg-type]
     ),
+    python("sorts_by_clock", **KILLS, **RARE),
+    python("sorts_by_clock", "result-differs", clock_jump_seconds=-3600.0, **KILLS, **RARE),
+    python("leaves_temporaries", **RARE),
+    python("leaves_temporaries", "resume-crash", disk_limit_bytes=250_000, **RARE),
+    python("holdfast_train", clock_jump_seconds=7200.0, disk_limit_bytes=1_000_000, **RARE),
     Animal("exec_around_exits_zero", (PYTHON, "-m", "holdfast", "exec", "--", PYTHON, "exits_zero.py")),
     Animal("right_shell", ("bash", "right_shell.sh")),
     Animal("torn_shell", ("bash", "torn_shell.sh"), frozenset({"resume-crash"})),
@@ -76,4 +94,11 @@ ZOO = (
     Animal("exits_zero_perl", ("perl", "exits_zero.pl"), frozenset({"exit-zero-unfinished"}), needs="perl"),
     Animal("right_node", ("node", "right_node.js"), needs="node"),
     Animal("torn_node", ("node", "torn_node.js"), frozenset({"resume-crash"}), needs="node"),
+    python("right_threads", **RARE),
+    python("pool_ignores_sigterm", "grace-overrun", **SHORT_GRACE, **RARE),
+    python("cancelled_asyncio", "exit-zero-unfinished", **RARE),
+    python("counts_before_commit", "missing-records", comparison=ROWS, **RARE),
+    python("two_directories", "result-differs", **RARE),
+    Animal("stale_lock", ("perl", "stale_lock.pl"), frozenset({"resume-crash"}), needs="perl", rare=True),
+    Animal("trap_cleans_up", ("bash", "trap_cleans_up.sh"), frozenset({"no-progress"}), rare=True),
 )

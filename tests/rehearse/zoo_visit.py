@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import pytest
 from zoo import PROGRAMS, Animal
 
 from holdfast.rehearse.rehearsal import Options, rehearse
 
+FEW_SEEDS = 2
 SEEDS = [int(os.environ.get("HOLDFAST_SEED", "0")) + number for number in range(int(os.environ.get("ZOO_SEEDS", "2")))]
+
+
+def visits(animals: Iterable[Animal]) -> list[object]:
+    """Every animal with every seed; a rare one with the first alone, unless there are many."""
+    return [
+        pytest.param(animal, seed, id=f"{animal.title}-{seed}")
+        for animal in animals
+        for seed in (SEEDS[:1] if animal.rare and len(SEEDS) <= FEW_SEEDS else SEEDS)
+    ]
 
 
 def visit(animal: Animal, seed: int) -> None:
@@ -24,6 +35,8 @@ def visit(animal: Animal, seed: int) -> None:
             seed=seed,
             grace_seconds=animal.grace_seconds,
             ephemeral=animal.ephemeral,
+            clock_jump_seconds=animal.clock_jump_seconds,
+            disk_limit_bytes=animal.disk_limit_bytes,
             parallel=5,
             directory=str(PROGRAMS),
         )

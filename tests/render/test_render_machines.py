@@ -91,14 +91,14 @@ def test_our_names_are_gkes():
     ("name", "cpu", "memory"),
     [("g2-standard-4", 2, 11), ("g2-standard-8", 6, 25), ("a2-highgpu-1g", 10, 72), ("a3-highgpu-8g", 196, 1734)],
 )
-def test_requests_follow_the_published_reservation(name, cpu, memory):
+def test_requests_follow_the_reservation_by_slices(name, cpu, memory):
     """Figures worked out by hand from the slices: 6 % of the first CPU, a quarter of the first 4 GiB, and so on."""
     machine = CATALOGUE.machines[name]
     assert (cpu_request(machine), memory_request_gib(machine)) == (cpu, memory)
 
 
 def by_hand_memory(total):
-    """GKE's formula once more, written as its page tells it."""
+    """The slices once more, written out."""
     reserved = 0.25 * min(total, 4)
     if total > 4:
         reserved += 0.20 * min(total - 4, 4)

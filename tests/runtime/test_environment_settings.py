@@ -32,6 +32,7 @@ BAD: dict[str, list[str]] = {
     "JOB_COMPLETION_INDEX": ["-1", "a", "../../etc", "1.5", "²"],
     "RANK": ["-1", "one"],
     "WORLD_SIZE": ["0", "-2", "two"],
+    "HOLDFAST_SPANS": ["yes", "ON", "1"],
     "HOLDFAST_METRICS_PORT": ["x", "-1", "65536", "1.5"],
 }
 FREE_TEXT = {

@@ -12,11 +12,12 @@ import threading
 import time
 from typing import Any
 
-from holdfast.cluster.resources import ACCOUNTS, BUDGETS, EVENTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from holdfast.cluster.resources import ACCOUNTS, BUDGETS, EVENTS, JOBS, NAMESPACES, NODES, PODS
 from servers.api_objects import Object, Refusal, now
 from servers.api_server import ApiServer
 
 TICK_SECONDS = 0.02
+TRACKED = "batch.kubernetes.io/job-tracking"
 
 
 class Controllers:
@@ -46,6 +47,7 @@ class Controllers:
                         self._objects.create(ACCOUNTS, name, {"metadata": {"name": "default"}})
                 for job in list(self._objects.table(JOBS).values()):
                     self._job(job)
+                self._release_pods()
                 for pod in list(self._objects.table(PODS).values()):
                     self._schedule(pod)
                 for budget in list(self._objects.table(BUDGETS).values()):
@@ -60,7 +62,7 @@ class Controllers:
     # -- Jobs
 
     def _job(self, job: Object) -> None:
-        spec, status = job["spec"], job.get("status") or {}
+        metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
         if spec.get("suspend") or status.get("conditions"):
             return
         uid = job["metadata"]["uid"]
@@ -83,15 +85,30 @@ class Controllers:
         pause = self._scale * min(600, 10 * 2 ** (len(ends) - 1)) if ends else 0.0
         if ends and time.monotonic() < ends[-1] + pause:
             return
-        for _ in range(min(spec.get("parallelism", 1), (wanted or 1) - len(done)) - len(active)):
+        lacking = min(spec.get("parallelism", 1), (wanted or 1) - len(done)) - len(active)
+        for _ in range(lacking):
             self._make_pod(job)
+        # Too many: those without a node go first, then those that do not run.
+        active.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), _phase(pod) == "Running"))
+        for pod in active[: max(0, -lacking)]:
+            self._objects.release(PODS, pod, TRACKED)
+            self._objects.delete(PODS, metadata["namespace"], pod["metadata"]["name"], None)
+
+    def _release_pods(self) -> None:
+        """A pod stays until its Job has counted it; one whose Job is gone is not counted by anybody."""
+        jobs = {item["metadata"]["uid"] for item in self._objects.table(JOBS).values()}
+        for pod in list(self._objects.table(PODS).values()):
+            counted = pod["metadata"]["uid"] in self._ended or _owner(pod) not in jobs
+            if TRACKED in (pod["metadata"].get("finalizers") or []) and counted:
+                self._objects.release(PODS, pod, TRACKED)
 
     def _make_pod(self, job: Object) -> None:
         metadata, template = job["metadata"], job["spec"]["template"]
-        priority = template["spec"].get("priorityClassName")
-        if priority and ("", priority) not in self._objects.table(PRIORITY_CLASSES):
-            missing = f"no PriorityClass with name {priority} was found"
-            self._event(job, "FailedCreate", f'Error creating: pods "{metadata["name"]}-" is forbidden: {missing}')
+        tried = {**template, "metadata": {**(template.get("metadata") or {}), "name": metadata["name"] + "-"}}
+        try:
+            self._objects.admit_pod(metadata["namespace"], tried)
+        except Refusal as refusal:
+            self._event(job, "FailedCreate", f"Error creating: {refusal}")
             return
         self._number += 1
         labels = {
@@ -105,6 +122,7 @@ class Controllers:
                 "name": f"{metadata['name']}-{self._number:05d}",
                 "namespace": metadata["namespace"],
                 "labels": labels,
+                "finalizers": [TRACKED],
                 "ownerReferences": [{"kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}],
             },
             "spec": copy.deepcopy(template["spec"]),
@@ -131,8 +149,9 @@ class Controllers:
             return
         nodes = list(self._objects.table(NODES).values())
         wanted, tolerated = pod["spec"].get("nodeSelector") or {}, pod["spec"].get("tolerations") or []
-        elsewhere = tainted = 0
+        elsewhere = tainted = full = 0
         for node in nodes:
+            name = node["metadata"]["name"]
             if not wanted.items() <= (node["metadata"].get("labels") or {}).items():
                 elsewhere += 1
                 continue
@@ -140,15 +159,21 @@ class Controllers:
             if any(taint["key"] not in {row.get("key") for row in tolerated} for taint in taints):
                 tainted += 1
                 continue
+            here = [other for other in self._objects.table(PODS).values() if other["spec"].get("nodeName") == name]
+            if len([other for other in here if _phase(other) in ("Pending", "Running")]) >= _room(node):
+                full += 1
+                continue
             bound = copy.deepcopy(pod)
             bound["spec"]["nodeName"] = node["metadata"]["name"]
             bound["status"]["conditions"] = [_true("PodScheduled")]
             self._objects.put(PODS, bound, "MODIFIED")
             return
-        reasons = [f"{tainted} node(s) had untolerated taint(s)"] if tainted else []
+        reasons = [f"{full} Too many pods"] if full else []
+        reasons += [f"{tainted} node(s) had untolerated taint(s)"] if tainted else []
         reasons += [f"{elsewhere} node(s) didn't match Pod's node affinity/selector"] if elsewhere else []
         text = (
-            f"0/{len(nodes)} nodes are available: {', '.join(reasons)}."
+            f"0/{len(nodes)} nodes are available: {', '.join(reasons)}. no new claims to deallocate, preemption: "
+            f"0/{len(nodes)} nodes are available: {len(nodes)} Preemption is not helpful for scheduling."
             if nodes
             else "no nodes available to schedule pods"
         )
@@ -172,6 +197,10 @@ class Controllers:
             BUDGETS, budget, disruptionsAllowed=0, desiredHealthy=least, currentHealthy=0, expectedPods=len(pods),
             observedGeneration=1,
         )  # fmt: skip
+
+
+def _room(node: Object) -> int:
+    return int(((node.get("status") or {}).get("allocatable") or {}).get("pods", 110))
 
 
 def _owner(pod: Object) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import functools
 import threading
 import uuid
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from holdfast.cluster import resources as known
 from holdfast.cluster.resources import Resource
 from holdfast.lint.schema import knows, validate
+from servers import api_admission as admission
 
 Object = dict[str, Any]
 BUILT_IN = [
@@ -43,8 +45,8 @@ CUSTOM = [
     Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", False),
     Resource("kueue.x-k8s.io", "v1beta2", "admissionchecks", "AdmissionCheck", False),
     Resource("kueue.x-k8s.io", "v1beta2", "provisioningrequestconfigs", "ProvisioningRequestConfig", False),
+    Resource("monitoring.googleapis.com", "v1", "podmonitorings", "PodMonitoring", True),
 ]
-IMMUTABLE_IN_JOBS = ("template", "selector", "completionMode", "podFailurePolicy")
 
 
 class Refusal(Exception):
@@ -121,6 +123,16 @@ class Objects:
             self.changed.notify_all()
         return value
 
+    def release(self, resource: Resource, item: Object, finalizer: str) -> None:
+        """Take a finalizer away; what only waited for that is gone then."""
+        left = copy.deepcopy(item)
+        left["metadata"]["finalizers"] = [
+            name for name in left["metadata"].get("finalizers") or [] if name != finalizer
+        ]
+        done = "deletionTimestamp" in left["metadata"] and not left["metadata"]["finalizers"]
+        confirmed = left["metadata"].get("deletionGracePeriodSeconds", 0) == 0
+        self.put(resource, left, "DELETED" if done and confirmed else "MODIFIED")
+
     def forget_history(self) -> None:
         """As when etcd compacts: older versions answer 410."""
         with self.changed:
@@ -190,6 +202,7 @@ class Objects:
 
     def merge(self, resource: Resource, namespace: str, name: str, change: Object, query: dict[str, str]) -> Object:
         current = self.get(resource, namespace, name)
+        self._check_version(resource, current, (change.get("metadata") or {}).get("resourceVersion"))
         merged = copy.deepcopy(current)
         merge_patch(merged, change)
         if query.get("fieldValidation") == "Strict":
@@ -201,17 +214,21 @@ class Objects:
         return self.put(resource, merged, "MODIFIED")
 
     def delete(
-        self, resource: Resource, namespace: str, name: str, uid: str | None, *, grace: int | None = None
-    ) -> Object:
+        self, resource: Resource, namespace: str, name: str, uid: str | None, *, version: str | None = None,
+        grace: int | None = None,
+    ) -> Object:  # fmt: skip
         found = self.get(resource, namespace, name)
+        self._check_version(resource, found, version)
         if uid and found["metadata"]["uid"] != uid:
             raise Refusal(
                 409, "Conflict", f'Operation cannot be fulfilled on {resource.title} "{name}": the UID in the '
                 f"precondition ({uid}) does not match the UID in record ({found['metadata']['uid']})",
             )  # fmt: skip
-        if self.keeps_bound_pods and resource == known.PODS and found["spec"].get("nodeName") and grace != 0:
+        bound = self.keeps_bound_pods and resource == known.PODS and found["spec"].get("nodeName")
+        if (bound and grace != 0) or found["metadata"].get("finalizers"):
             leaving = copy.deepcopy(found)
             leaving["metadata"].setdefault("deletionTimestamp", now())
+            leaving["metadata"]["deletionGracePeriodSeconds"] = 0 if not bound or grace == 0 else 30
             return self.put(resource, leaving, "MODIFIED")
         self.put(resource, copy.deepcopy(found), "DELETED")
         for other in self.resources:
@@ -224,7 +241,10 @@ class Objects:
     def evict(self, namespace: str, name: str) -> Object:
         pod = self.get(known.PODS, namespace, name)
         labels = pod["metadata"].get("labels") or {}
-        for budget in self.table(known.BUDGETS).values():
+        # Of no use to a budget: what has not started, has ended, or is leaving already.
+        spared = (pod.get("status") or {}).get("phase") in ("Pending", "Succeeded", "Failed")
+        spared = spared or bool(pod["metadata"].get("deletionTimestamp"))
+        for budget in [] if spared else list(self.table(known.BUDGETS).values()):
             wanted = (budget["spec"].get("selector") or {}).get("matchLabels") or {}
             covers = budget["metadata"]["namespace"] == namespace and wanted.items() <= labels.items()
             status = budget.get("status") or {}
@@ -242,6 +262,17 @@ class Objects:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
     # -- checks
+
+    @staticmethod
+    def _check_version(resource: Resource, current: Object, version: str | None) -> None:
+        """Whoever names the version that was looked at is refused when it is no longer the present one."""
+        name = current["metadata"]["name"]
+        if version is not None and version != current["metadata"].get("resourceVersion"):
+            raise Refusal(
+                409, "Conflict", f'Operation cannot be fulfilled on {resource.title} "{name}": the object has been '
+                "modified; please apply your changes to the latest version and try again",
+                name=name, kind=resource.plural,
+            )  # fmt: skip
 
     def _check_namespace(self, namespace: str) -> None:
         if ("", namespace) not in self.table(known.NAMESPACES):
@@ -264,16 +295,32 @@ class Objects:
                 f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: strict '
                 f"decoding error: {what}",
             )  # fmt: skip
+        refuse = functools.partial(invalid, resource, value)
+        admission.check_metadata(value, refuse)
         if resource == known.JOBS:
-            check_job(value)
+            admission.check_job(value, refuse)
 
     @staticmethod
     def _check_immutable(resource: Resource, before: Object, after: Object) -> None:
-        if resource != known.JOBS:
+        refuse = functools.partial(invalid, resource, after)
+        if resource == known.JOBS:
+            admission.check_job_change(before, after, refuse)
+        elif resource == known.PODS:
+            admission.check_pod_status(before, after, refuse)
+
+    def admit_pod(self, namespace: str, pod: Object) -> None:
+        """What stands between a request for a pod and the pod."""
+        place = self.table(known.NAMESPACES).get(("", namespace))
+        if place is None:
+            self._check_namespace(namespace)
             return
-        for field in IMMUTABLE_IN_JOBS:
-            if (before.get("spec") or {}).get(field) != (after.get("spec") or {}).get(field):
-                invalid(resource, after, f"spec.{field}", "field is immutable")
+        accounts = {name for where, name in self.table(known.ACCOUNTS) if where == namespace} | {"default"}
+        classes = {name for _, name in self.table(known.PRIORITY_CLASSES)}
+
+        def forbidden(message: str) -> None:
+            raise Refusal(403, "Forbidden", message, name=pod["metadata"].get("name", ""), kind="pods")
+
+        admission.check_pod(pod, place, accounts, classes, forbidden)
 
     @staticmethod
     def _conflicts(
@@ -297,24 +344,6 @@ class Objects:
                 409, "Conflict", f'Apply failed with {many}: {found[0]["message"]}: {found[0]["field"]}', causes=found,
                 name=name, kind=resource.plural,
             )  # fmt: skip
-
-
-def check_job(value: Object) -> None:
-    """The two refusals that FACTS recorded."""
-    spec = value.get("spec") or {}
-    policy = spec.get("podFailurePolicy")
-    if not policy:
-        return
-    pod = (spec.get("template") or {}).get("spec") or {}
-    if pod.get("restartPolicy") != "Never":
-        invalid(
-            known.JOBS, value, "spec.template.spec.restartPolicy", 'only "Never" is supported with podFailurePolicy'
-        )
-    for index, rule in enumerate(policy.get("rules") or []):
-        codes = rule.get("onExitCodes") or {}
-        if codes.get("operator") == "In" and 0 in (codes.get("values") or []):
-            at = f"spec.podFailurePolicy.rules[{index}].onExitCodes.values[0]"
-            invalid(known.JOBS, value, at, "must not be 0 for the In operator")
 
 
 def invalid(resource: Resource, value: Object, field: str, message: str) -> None:

@@ -20,8 +20,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from holdfast.clock import SystemClock
 from holdfast.cluster import resources as known
 from holdfast.cluster.resources import Resource
+from servers.api_admission import NO_STATUS
 from servers.api_objects import BUILT_IN, CUSTOM, Object, Objects, Refusal
 
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
@@ -32,7 +34,7 @@ class Fault:
     """One fault: its kind, and which request it waits for."""
 
     kind: str
-    """drop, reset, apply_drop, stall, torn, garbage, error_event (of a watch), or a status code."""
+    """drop, reset, apply_drop, stall, torn, garbage, html, a status code; half_event and error_event of a watch."""
     verb: str = ""
     path: str = ""
     times: int = 1
@@ -65,6 +67,8 @@ class ApiServer(ThreadingHTTPServer):
         self.kept_lists: dict[tuple[str, bool], tuple[bytes, dict[str, str]]] | None = None
         """Lists kept as bytes, for benchmarks: the time of a Python server is not what they measure."""
         self.bookmark_seconds = 1.0
+        self.ahead_seconds = 0.0
+        """Of its clock, against everybody else's."""
         self.watches: set[socket.socket] = set()
         self.lock = threading.Lock()
         self.tls = tls
@@ -157,6 +161,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(SystemClock().wall() + self.server.ahead_seconds)
+
     def do_GET(self) -> None:
         self._answer()
 
@@ -177,14 +184,17 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self._authenticate()
             if url.path in ("/api", "/apis", "/version") or url.path.startswith(("/openapi", "/healthz", "/readyz")):
-                self._send(200, self._about(url.path))
+                self._send(200, self._about(url.path), torn=bool(fault and fault.kind == "torn"))
                 return
             if re.fullmatch(r"/api/v1|/apis/[^/]+/[^/]+", url.path):
-                self._send(200, self._discover(url.path))
+                self._send(200, self._discover(url.path), torn=bool(fault and fault.kind == "torn"))
                 return
             target = _Target(self.server, url.path)
             self._authorize(verb, target)
             if verb == "watch":
+                if fault and fault.kind == "half_event":
+                    self._half_event()
+                    return
                 self._watch(target, query, broken=bool(fault and fault.kind == "error_event"))
             elif verb == "list" and self.server.kept_lists is not None:
                 self._send_kept(target, query)
@@ -221,8 +231,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.kind == "stall":
             time.sleep(fault.seconds)
             self._cut(reset=False)
-        elif fault.kind == "garbage":
-            self._send_bytes(200, b"<html>a proxy says hello</html>", "text/html")
+        elif fault.kind in ("garbage", "html"):
+            code = 200 if fault.kind == "garbage" else 502
+            self._send_bytes(code, b"<html>\x1b[31ma proxy says hello</html>", "text/html")
         elif fault.kind.isdigit():
             code = int(fault.kind)
             refusal = Refusal(code, {401: "Unauthorized", 429: "TooManyRequests"}.get(code, "Unknown"), "on demand")
@@ -274,22 +285,42 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, self._list(target, query)
             if verb == "get":
                 return 200, objects.get(resource, target.namespace, target.name)
-            value = json.loads(body) if body else {}
+            value = self._writable(target, json.loads(body) if body else {})
+            if verb == "create" and resource == known.PODS and not target.subresource:
+                objects.admit_pod(target.namespace, value)
+                value = {**value, "status": {"phase": "Pending"}}
             if verb == "create":
                 if target.subresource == "eviction":
                     return 201, objects.evict(target.namespace, target.name)
                 return 201, objects.create(resource, target.namespace, value, dry_run="dryRun" in query)
             if verb == "delete":
-                uid = (value.get("preconditions") or {}).get("uid")
-                grace = value.get("gracePeriodSeconds")
+                stands = value.get("preconditions") or {}
                 self.server.deletions.append((target.name, value))
-                return 200, objects.delete(resource, target.namespace, target.name, uid, grace=grace)
+                return 200, objects.delete(
+                    resource, target.namespace, target.name, stands.get("uid"), version=stands.get("resourceVersion"),
+                    grace=value.get("gracePeriodSeconds"),
+                )  # fmt: skip
             kind = self.headers.get("Content-Type", "")
             if kind.startswith("application/apply-patch"):
+                if not value.get("apiVersion") or not value.get("kind"):
+                    raise Refusal(400, "BadRequest", "Object 'Kind' is missing in the patch")
+                if (value.get("metadata") or {}).get("name", target.name) != target.name:
+                    raise Refusal(400, "BadRequest", "the name of the object does not match the name on the URL")
+                if (target.namespace if resource.namespaced else "", target.name) not in objects.table(resource):
+                    self._authorize("create", target)  # an apply that makes the object needs both rights
                 return 200, objects.apply(resource, target.namespace, value, query)
             if kind.startswith(("application/merge-patch", "application/strategic-merge-patch")):
                 return 200, objects.merge(resource, target.namespace, target.name, value, query)
         raise Refusal(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {kind}")
+
+    @staticmethod
+    def _writable(target: _Target, value: Object) -> Object:
+        """The status is written through its own path, and nothing else is written there."""
+        if target.subresource == "status":
+            return {key: value[key] for key in ("apiVersion", "kind", "metadata", "status") if key in value}
+        if target.resource.kind in NO_STATUS or target.subresource:
+            return value
+        return {key: inner for key, inner in value.items() if key != "status"}
 
     def _list(self, target: _Target, query: dict[str, str]) -> Object:
         objects = self.server.objects
@@ -356,8 +387,17 @@ class _Handler(BaseHTTPRequestHandler):
             with self.server.lock:
                 self.server.watches.discard(self.connection)
 
+    def _half_event(self) -> None:
+        """Cut in the middle of a line, in the middle of a chunk."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b'40\r\n{"type":"ADDED","object":{"metadata":{"na')
+        self.wfile.flush()
+        self._cut(reset=False)
+
     def _event(self, kind: str, value: Object) -> None:
-        data = json.dumps({"type": kind, "object": value}).encode() + b"\n"
+        data = compact({"type": kind, "object": value}) + b"\n"
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
@@ -416,14 +456,14 @@ class _Handler(BaseHTTPRequestHandler):
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": rows}
 
     def _send(self, code: int, value: Object, headers: dict[str, str] | None = None, *, torn: bool = False) -> None:
-        self._send_bytes(code, json.dumps(value).encode(), "application/json", headers or {}, torn=torn)
+        self._send_bytes(code, compact(value), "application/json", headers or {}, torn=torn)
 
     def _send_kept(self, target: _Target, query: dict[str, str]) -> None:
         assert self.server.kept_lists is not None
         packed = "gzip" in (self.headers.get("Accept-Encoding") or "")
         found = self.server.kept_lists.get((self.path, packed))
         if found is None:
-            data, headers = json.dumps(self._list(target, query)).encode(), {}
+            data, headers = compact(self._list(target, query)), {}
             if packed and len(data) > 128 << 10:
                 data, headers = gzip.compress(data, 1), {"Content-Encoding": "gzip"}
             found = self.server.kept_lists[self.path, packed] = (data, headers)
@@ -451,6 +491,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) // 2] if torn else data)
         if torn:
             self._cut(reset=False)
+
+
+def compact(value: Object) -> bytes:
+    """As Go writes it."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _bookmark(resource: Resource, version: int) -> Object:

@@ -78,6 +78,8 @@ class BucketServer(ThreadingHTTPServer):
         self.page = page
         self.weak_etags = weak_etags  # S3 ETags that are not the MD5 of the content, as under KMS
         self.buckets: dict[str, dict[str, Stored]] = {"bucket": {}}
+        self.places: dict[str, dict[str, object]] = {}
+        """What the JSON API tells of a bucket itself: ``location`` and the like."""
         self.before: dict[str, dict[str, Stored]] = {"bucket": {}}
         self.heads: list[tuple[str, bytes]] = []
         self.faults: list[Fault] = []
@@ -232,6 +234,11 @@ class _Handler(BaseHTTPRequestHandler):
             if parts.path == "/-/wipe":  # for benchmarks: start over
                 self.server.wipe()
                 self._answer(200, b"")
+                return
+            about = re.fullmatch(r"/storage/v1/b/([^/]+)", parts.path)
+            if about:
+                row = self.server.places.get(unquote(about[1]))
+                self._answer(200 if row else 404, json.dumps(row or {"error": {"message": "no such bucket"}}).encode())
                 return
             found = re.match(r"(/upload)?/storage/v1/b/([^/]+)/o(?:/(.+))?\Z", parts.path)
             if found:

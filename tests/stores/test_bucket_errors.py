@@ -432,8 +432,8 @@ def test_connections_are_kept_and_closed_ones_noticed(bucket_server: BucketServe
     wire = Wire(bucket_server.url)
     for _ in range(5):
         assert wire.request("GET", "/bucket?list-type=2").status == 200
-    assert len(wire._idle) == 1
-    wire._idle[0][1].sock.shutdown(socket.SHUT_RDWR)
+    assert len(wire._connections) == 1
+    wire._connections._idle[0][1].sock.shutdown(socket.SHUT_RDWR)
     assert wire.request("PUT", "/bucket/x", body=b"x").status == 200, "no lost answer from a connection that had died"
     wire.close()
-    assert wire._idle == []
+    assert len(wire._connections) == 0

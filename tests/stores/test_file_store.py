@@ -33,6 +33,7 @@ from holdfast.stores import file as file_module
 from holdfast.stores.base import ABSENT
 from holdfast.stores.file import FileStore
 from holdfast.stores.file_tree import LEFTOVER_SECONDS
+from holdfast.stores.open import open_store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 
@@ -404,3 +405,29 @@ def test_direct_writes_of_aligned_buffers_from_threads(tmp_path: Path) -> None:
         assert store.get(f"part-{number}").data == bytes([number + 1]) * len(view)
     assert not file_module._can_be_direct(memoryview(bytearray((4 << 20) + 1)))
     assert not file_module._can_be_direct(memoryview(bytes(4 << 20)))
+
+
+def test_a_url_relative_to_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    assert open_store("file://./run").url == f"file://{tmp_path}/deep/run"
+    assert open_store("file://../a%20b").url == f"file://{tmp_path}/a b"
+    with holdfast.run("file://./run", total_steps=1) as run:
+        assert list(run.steps()) == [0]
+        assert run.url == f"file://{tmp_path}/deep/run", "what is told must hold in every directory"
+
+
+@pytest.mark.parametrize(
+    ("url", "cure"),
+    [
+        ("run", "for a directory write file://./run;"),
+        ("./run", "for a directory write file://./run;"),
+        ("/data/run", "for a directory write file:///data/run;"),
+        ("file://data/run", "file://./data/run for one below"),
+        ("ftp://data/run", "; use file:///path"),
+    ],
+)
+def test_a_wrong_url_says_which_would_be_right(url: str, cure: str) -> None:
+    with pytest.raises(UrlError) as caught:
+        open_store(url)
+    assert cure in str(caught.value)

@@ -66,6 +66,7 @@ class EverySteps(Cadence):
     """After every ``count`` steps."""
 
     count: int
+    """How many."""
 
     def __post_init__(self) -> None:
         _positive("count", self.count)
@@ -82,6 +83,7 @@ class EverySeconds(Cadence):
     """At the first step that ends ``seconds`` after the last save."""
 
     seconds: float
+    """How many."""
 
     def __post_init__(self) -> None:
         _positive("seconds", self.seconds)
@@ -98,8 +100,11 @@ class YoungDaly(Cadence):
     """sqrt(2 · cost · mean time between interruptions), both measured, within limits."""
 
     shortest_seconds: float = SHORTEST_SECONDS
+    """Never more often than this."""
     longest_seconds: float = LONGEST_SECONDS
+    """Never more seldom."""
     assumed_mean_seconds: float = ASSUMED_MEAN_SECONDS
+    """Between interruptions, until the run has seen some."""
 
     def is_due(self, moment: Moment) -> bool:
         return moment.seconds_since_save >= self.interval_seconds(moment)
@@ -121,7 +126,9 @@ class HazardRule(Cadence):
     hazard: Callable[[float], float]
     """Interruptions per second at this age in seconds."""
     shortest_seconds: float = SHORTEST_SECONDS
+    """Never more often than this."""
     longest_seconds: float = LONGEST_SECONDS
+    """Never more seldom."""
 
     def is_due(self, moment: Moment) -> bool:
         return moment.seconds_since_save >= self.interval_seconds(moment)

@@ -148,6 +148,7 @@ class Engine:
         """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
         folder = folder_of(snapshot.step, attempt, self._rank)
         with self._persisting:
+            self._forget_if_uncertain()
             known = self._known()
             if any(known.get(part.content) != part.key for part in snapshot.same.values()):
                 raise CheckpointError(
@@ -171,7 +172,7 @@ class Engine:
         with self._lock:
             self._base = persisted.inventory
             self._last = persisted
-            self._in_flight.discard(folder_of(persisted.step, persisted.attempt, self._rank))
+            self._in_flight.clear()  # what was uncertain before is listed now, or never will be
 
     @property
     def in_flight(self) -> frozenset[str]:
@@ -187,6 +188,15 @@ class Engine:
     def estimate(self, state_bytes: int) -> tuple[float, float]:
         """Seconds to snapshot and to persist this many bytes, learned from the saves so far."""
         return self._rates.estimate(state_bytes)
+
+    def _forget_if_uncertain(self) -> None:
+        """After a commit of unknown outcome the head may list other parts than we think, and a prune may end the rest.
+
+        So the next save writes everything, and references nothing until it is committed.
+        """
+        with self._lock:
+            if self._in_flight:
+                self._base = self._last = None
 
     def _known(self) -> dict[Content, str]:
         with self._lock:

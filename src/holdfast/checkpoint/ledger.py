@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.checkpoint.effects import drive
 from holdfast.checkpoint.head import AttemptRow, Committed, Head
-from holdfast.checkpoint.protocol import Held, claim, commit, read_head
+from holdfast.checkpoint.protocol import CameLateError, Held, claim, commit, read_head
 from holdfast.clock import Clock, to_rfc3339
 from holdfast.errors import HoldfastError, NoProgressError, RunError, SupersededError
 from holdfast.model.exits import Outcome
@@ -94,18 +94,24 @@ class RunLedger:
         with self._lock:
             if self._held is None:
                 raise RunError(f"the run {self.run} has not been claimed")
-            if self._unsure:
-                self._look_again(self._held)
-            self._unsure = True
-            self._held = drive(commit(self._held, change(self._held.head), _token), self.store, self._clock)
-            self._unsure = False
-            return self._held.head
+            held = self._held
+            for last in (False, True):
+                if self._unsure:
+                    self._held = held = self._look_again(held)
+                self._unsure = True
+                try:
+                    held = drive(commit(held, change(held.head), _token), self.store, self._clock)
+                    break
+                except CameLateError:
+                    if last:
+                        raise
+            self._held, self._unsure = held, False
+            return held.head
 
-    def _look_again(self, held: Held) -> None:
+    def _look_again(self, held: Held) -> Held:
         """The last write ended in an error and may be there all the same: our own head is nobody who took over."""
         found = drive(read_head(), self.store, self._clock)
-        if found is not None and found.head.attempt == held.head.attempt:
-            self._held = found
+        return found if found is not None and found.head.attempt == held.head.attempt else held
 
     def check_owner(self) -> None:
         """Raise ``SupersededError`` when a newer attempt owns the run; to be asked when a save failed.

@@ -40,6 +40,10 @@ class Held:
     generation: str
 
 
+class CameLateError(OutcomeUnknownError):
+    """This write was not applied, because an older one of our own was: nobody took over, look again and repeat it."""
+
+
 def read_head() -> Protocol[Held | None]:
     """The run's head, or None when the run has never been claimed."""
     pause = FIRST_PAUSE_SECONDS
@@ -90,6 +94,8 @@ def commit(held: Held, new: Head, token: Callable[[], str]) -> Protocol[Held]:
     outcome = yield from _replace(replace(new, token=token()), held.generation)
     if isinstance(outcome, Held):
         return outcome
+    if outcome.head is not None and outcome.head.attempt == new.attempt:
+        raise CameLateError("an earlier write of this attempt, whose answer was lost, arrived only now")
     newest = new.newest
     landed = newest is not None and newest != held.head.newest and outcome.has(newest)
     raise SupersededError(

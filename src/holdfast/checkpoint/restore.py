@@ -19,6 +19,8 @@ from holdfast.errors import CorruptError, KeyMissingError, StoreUnavailableError
 from holdfast.stores.base import Store
 
 TRIES = 3
+ASKED_BY_NAME = 10
+"""Inventories are numbered; so many are asked for by name before one counts as missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +39,29 @@ def read_inventory(store: Store, committed: Committed) -> tuple[str, Inventory]:
     """
     if committed.inventory_sha256 is None:
         raise CorruptError(f"checkpoint {committed.name} holds only the step counter: there is nothing to read")
-    first = f"{FOLDER}/{committed.folder}/inventory.json"
-    data = _get(store, first)
-    key = first
-    if data is None or not matches(data, committed):
-        others = [entry.key for entry in store.keys(f"{FOLDER}/{committed.folder}/inventory")]
-        for key in others:
-            other = _get(store, key) if INVENTORY_KEY.match(key) else None
-            if other is not None and matches(other, committed):
-                data = other
-                break
-        else:
-            what = "is missing" if data is None else "does not match the sha256 in the commit record"
-            raise CorruptError(f"{first} {what}")
+    stem = f"{FOLDER}/{committed.folder}/inventory"
+    seen = False
+    for key in _inventory_keys(store, stem):
+        data = _get(store, key)
+        if data is not None and matches(data, committed):
+            break
+        seen = seen or data is not None
+    else:
+        what = "does not match the sha256 in the commit record" if seen else "is missing"
+        raise CorruptError(f"{stem}.json {what}")
     found = inventory_format.decode(data, where=key)
     if (found.step, found.attempt) != (committed.step, committed.attempt) or found.size != committed.size:
         raise CorruptError(f"{key} belongs to another checkpoint")
     return key, found
+
+
+def _inventory_keys(store: Store, stem: str) -> Iterator[str]:
+    """Where it may be, likeliest first. A listing may be late, which must not make a checkpoint look damaged."""
+    yield f"{stem}.json"
+    listed = [entry.key for entry in store.keys(stem) if INVENTORY_KEY.match(entry.key)]
+    yield from (key for key in listed if key != f"{stem}.json")
+    unlisted = (f"{stem}.{number}.json" for number in range(1, ASKED_BY_NAME))
+    yield from (key for key in unlisted if key not in listed)
 
 
 def _get(store: Store, key: str) -> bytes | None:

@@ -30,6 +30,7 @@ class KeepLast(Retention):
     """The newest ``count``. Two is the least that survives a damaged newest one."""
 
     count: int = 2
+    """How many."""
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -44,6 +45,7 @@ class KeepEvery(Retention):
     """One per ``steps`` steps: the first checkpoint in each stretch of that many."""
 
     steps: int
+    """How many."""
 
     def __post_init__(self) -> None:
         if self.steps < 1:

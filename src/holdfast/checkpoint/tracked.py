@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Tracked:
 
 
 def track(name: str, thing: Any) -> Tracked:
-    """Anything with ``state_dict`` and ``load_state_dict``, or a pair of functions to get and set a state."""
+    """Anything with ``state_dict`` and ``load_state_dict``, a random generator, or a pair of functions (get, set)."""
     if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
         return Tracked(name, *thing)
     stateful = sys.modules.get("torchdata.stateful_dataloader")
@@ -39,12 +40,45 @@ def track(name: str, thing: Any) -> Tracked:
         raise UsageError(
             f"{name}: a plain DataLoader cannot say where it is",
             help="track a torchdata.stateful_dataloader.StatefulDataLoader, or give the DataLoader a "
-            "holdfast.integrations.torch.ResumableSampler and track that",
+            "holdfast.integrations.torch.ResumableSampler, track that, and iterate sampler.batches(loader)",
         )
+    pair = _generator(thing)
+    if pair is not None:
+        return Tracked(name, *pair, thing)
     raise UsageError(
-        f"{name}: a {type(thing).__name__} has no state_dict and load_state_dict",
-        help="track an object that has both, or a pair of functions (get, set)",
+        f"{name}: {_with_article(type(thing).__name__)} has no state_dict and load_state_dict",
+        help=f"track an object that has both, or a pair of functions (get, set){_example(name, thing)}",
     )
+
+
+def _generator(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """The state of a random generator of the program's own, of Python, NumPy or torch."""
+    if isinstance(thing, random.Random):
+        return thing.getstate, thing.setstate
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and isinstance(thing, numpy.random.Generator):
+        bits = thing.bit_generator
+        return (lambda: bits.state), (lambda saved: setattr(bits, "state", saved))
+    if torch is not None and isinstance(thing, torch.Generator):
+        return thing.get_state, thing.set_state
+    return None
+
+
+def _example(name: str, thing: Any) -> str:
+    """The pair to write for what cannot be tracked itself: a program may bind the name to another object any time."""
+    if isinstance(thing, dict):
+        put = f"{name}.update"
+    elif isinstance(thing, list):
+        put = f"lambda saved: {name}.__setitem__(slice(None), saved)"
+    elif type(thing).__module__ == "numpy" and hasattr(thing, "shape"):
+        put = f"lambda saved: np.copyto({name}, saved)"
+    else:
+        return ""
+    return f", here run.track({name}=(lambda: {name}, {put}))"
+
+
+def _with_article(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' or word == 'ndarray' else 'a'} {word}"
 
 
 def collect(tracked: Mapping[str, Tracked]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from holdfast.cli.main import FINDINGS, OK, add_output
+from holdfast.cli.progress import counting
 from holdfast.cli.queue import add_queue_option, printable
 from holdfast.queue.open import open_queue
 from holdfast.runtime.audit import Audit, compare
@@ -20,7 +21,7 @@ example:
 
 Exit 0 when every enqueued key is recorded or in the dead-letter, 1 with the list of the others."""
     add_queue_option(parser)
-    parser.add_argument("--sink", metavar="URL", required=True)
+    parser.add_argument("--sink", metavar="URL", required=True, help="where the results are")
     parser.add_argument("--limit", type=int, default=10_000, metavar="N", help="list at most N keys (default: 10000)")
     add_output(parser)
 
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         sink = open_sink(args.sink, create=False)
         try:
-            audit = compare(queue.entries(), sink.keys(), limit=args.limit)
+            audit = compare(counting(queue.entries(), "items compared"), sink.keys(), limit=args.limit)
         finally:
             sink.close()
     finally:

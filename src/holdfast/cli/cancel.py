@@ -10,9 +10,10 @@ from holdfast.cli.cluster_options import add_cluster, chosen_namespace, connect,
 from holdfast.cli.main import OK, add_output
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.discovery import served
-from holdfast.cluster.observe import meta
-from holdfast.cluster.resources import DEPLOYMENTS, JOB_SETS, JOBS, Resource
-from holdfast.errors import UsageError
+from holdfast.cluster.explanation import printable
+from holdfast.cluster.observe import CLASSES, PART_LABEL, meta
+from holdfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, Resource
+from holdfast.errors import ClusterAccessError, UsageError
 
 _EPILOG = """\
 examples:
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         if not found:
             raise UsageError(f"there is no run {args.run} in namespace {namespace}", help="run: holdfast status -A")
         gone = []
-        for resource, item in found:
+        for resource, item in [*_classes(client, namespace, args.run), *found]:
             name, uid = str(meta(item)["name"]), str(meta(item).get("uid", ""))
             # The uid guards against a namesake that was made between looking and deleting.
             if args.dry_run or client.delete(resource, namespace, name, uid=uid):
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         verb = "would delete" if args.dry_run else "deleted"
         for name in gone:
-            print(f"{verb} {name} in namespace {namespace}")
+            print(printable(f"{verb} {name} in namespace {namespace}"))
         print("holdfast: checkpoints stay; submit again to resume", file=sys.stderr)
     return OK
 
@@ -64,6 +65,15 @@ def workloads(client: Client, namespace: str, run_name: str) -> list[tuple[Resou
     jobs = client.list(JOBS, namespace, labels=labels)
     alone = [job for job in jobs if not any(ref.get("kind") == "JobSet" for ref in _owners(job))]
     return sets + [(JOBS, item) for item in alone]
+
+
+def _classes(client: Client, namespace: str, run_name: str) -> list[tuple[Resource, Object]]:
+    """What a watch would make the run anew from; it goes first."""
+    labels = f"{run_label(run_name)},{PART_LABEL}={CLASSES}"
+    try:
+        return [(CONFIG_MAPS, item) for item in client.list(CONFIG_MAPS, namespace, labels=labels)]
+    except ClusterAccessError:
+        return []  # whoever may not look at ConfigMaps has not made one with submit --fall-back either
 
 
 def _owners(item: Object) -> list[Object]:

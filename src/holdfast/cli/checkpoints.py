@@ -16,6 +16,7 @@ from holdfast.checkpoint.head import Committed, Head
 from holdfast.checkpoint.protocol import read_head
 from holdfast.checkpoint.restore import Damage
 from holdfast.cli.main import FINDINGS, OK, add_output
+from holdfast.cli.progress import waiting
 from holdfast.clock import SystemClock, from_rfc3339
 from holdfast.errors import CheckpointError, FormatError, UsageError
 from holdfast.stores.base import Store
@@ -35,7 +36,7 @@ committed is the run's own decision (its retention), so prune never removes one 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
-    parser.add_argument("action", choices=("ls", "verify", "prune"))
+    parser.add_argument("action", choices=("ls", "verify", "prune"), help="list, read every byte, or clear away")
     parser.add_argument("url", metavar="URL", help="the run's URL, as given to holdfast.run")
     parser.add_argument("--step", type=int, help="verify: only the checkpoint of this step")
     parser.add_argument("--dry-run", action="store_true", help="prune: say what would go")
@@ -137,7 +138,8 @@ def _verdict(engine: Engine, committed: Committed, advance: Callable[[int], None
 
 
 def _prune(args: argparse.Namespace, store: Store) -> int:
-    result = drive(collect(None, dry_run=args.dry_run), store, SystemClock())
+    with waiting("looking for what no checkpoint refers to"):
+        result = drive(collect(None, dry_run=args.dry_run), store, SystemClock())
     if result.refused:
         raise CheckpointError(f"nothing was deleted: {result.refused}", help="check the URL")
     if args.output == "json":

@@ -40,8 +40,10 @@ def chosen_namespace(args: argparse.Namespace, client: Client) -> str | None:
 
 def warn(client: Client) -> None:
     """What the server accepted but warned about."""
+    from holdfast.cluster.explanation import printable
+
     for text in client.warnings:
-        print(f"holdfast: the API server warns: {text}", file=sys.stderr)
+        print(f"holdfast: the API server warns: {printable(text)}", file=sys.stderr)
 
 
 def run_label(name: str) -> str:

@@ -24,7 +24,7 @@ examples:
   holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
   holdfast completion zsh > "${fpath[1]}/_holdfast"
   holdfast completion fish > ~/.config/fish/completions/holdfast.fish"""
-    parser.add_argument("shell", choices=tuple(_SCRIPTS))
+    parser.add_argument("shell", choices=tuple(_SCRIPTS), help="the one you type into")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,26 +7,42 @@ import json
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
+from holdfast.cli.cluster_options import add_cluster, chosen_namespace
 from holdfast.cli.main import OK, add_output
 from holdfast.cli.simulate import amount
 from holdfast.errors import MissingExtraError, SettingError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.cli.dashboard_spec import Told
+    from holdfast.dashboard.lookout import Fleet
+    from holdfast.dashboard.runs import Prices
+    from holdfast.dashboard.watch import Sources
 
 _EPILOG = """\
 examples:
   holdfast dashboard /data/runs
   holdfast dashboard gs://bucket/runs --queue 'postgresql://…?queue=images' --on-demand-usd-per-hour 11.06
+  holdfast dashboard -f holdfast.yaml                    (its run and queue, at the list prices of its machines)
+  holdfast dashboard gs://bucket/runs --cluster -n ml     (what kubeconfig points to: phases, why it waits, lease ends)
   holdfast dashboard /data/runs --allow-actions          (retry and verify; asks for the token it prints)
 
-It reads what is there: run folders and buckets, queue databases. It listens on this machine alone and changes nothing
-unless told otherwise. From elsewhere: ssh -L 8765:localhost:8765 HOST
+It reads what is there: run folders and buckets, queue databases, the cluster. It listens on this machine alone and
+changes nothing unless told otherwise. From elsewhere: ssh -L 8765:localhost:8765 HOST
 """
+
+
+_SILENCE_SECONDS = 10.0  # a page is waiting: shorter than what a command in a terminal allows the cluster
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = _EPILOG
     parser.add_argument("urls", nargs="*", metavar="URL", help="a run, or a folder or bucket prefix with runs under it")
+    parser.add_argument(
+        "-f", "--file", action="append", default=[], metavar="FILE", help="a workload file: its run, queue and prices"
+    )
     parser.add_argument("--queue", action="append", default=[], metavar="URL", help="a work queue; may be given often")
     parser.add_argument("--sink", metavar="URL", help="where results go; pubsub:// keeps its ledger there")
     parser.add_argument("--port", type=int, default=8765, metavar="P", help="0 takes a free one (default: %(default)s)")
@@ -44,6 +60,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-demand-usd-per-hour", type=amount, metavar="USD", help="what the machine costs on demand, to compare with"
     )
+    parser.add_argument(
+        "--cluster", action="store_true", help="show the runs of the cluster too; implied by the options below"
+    )
+    add_cluster(parser, all_namespaces=True)
     add_output(parser)
 
 
@@ -58,21 +78,17 @@ def run(args: argparse.Namespace) -> int:
         ) from error
     from holdfast.dashboard import serve
     from holdfast.dashboard.gate import Door
-    from holdfast.dashboard.runs import Prices
-    from holdfast.dashboard.sources import as_url
-    from holdfast.dashboard.watch import Sources
     from holdfast.stores.open import open_store
 
     if not 0 <= args.port <= 65535:
         raise SettingError(f"--port {args.port} is not a port", help="use 0 to 65535")
-    queues = args.queue or [url for url in (os.environ.get("HOLDFAST_QUEUE"),) if url]
-    urls = tuple(as_url(url) for url in args.urls)
-    if not urls and not queues:
-        raise UsageError("there is nothing to show", help="name a folder or bucket with runs, or --queue URL")
-    for url in urls:
+    sources = _sources(args)
+    fleet = _fleet(args)
+    if not sources.urls and not sources.queues and fleet is None:
+        raise UsageError("there is nothing to show", help="name a folder or bucket with runs, --queue URL or --cluster")
+    for url in sources.urls:
         open_store(url).close()  # a URL that cannot be one is said now, not on the page
     door = Door(serve.hosts_for(args.bind, tuple(args.host_name)), _token(args))
-    sources = Sources(urls, tuple(queues), args.sink, Prices(args.usd_per_hour, args.on_demand_usd_per_hour))
     logging.basicConfig(format="holdfast: %(message)s", level=logging.WARNING)
     listener = serve.listen(args.bind, args.port)
     name = f"[{args.bind}]" if ":" in args.bind else args.bind
@@ -87,8 +103,25 @@ def run(args: argparse.Namespace) -> int:
         if door.token is not None and args.token_file is None:
             print(f"holdfast: token for retry and verify: {door.token}", file=sys.stderr, flush=True)
 
-    serve.serve(sources, door, listener, ready)
+    serve.serve(sources, door, listener, ready, fleet=fleet)
     return OK
+
+
+def _sources(args: argparse.Namespace) -> Sources:
+    """Runs and queues that were named, those of workload files, and queues that lie beside runs."""
+    from holdfast.dashboard.runs import Prices
+    from holdfast.dashboard.sources import as_url, find_queues
+    from holdfast.dashboard.watch import Sources
+
+    queues = [*args.queue] or [url for url in (os.environ.get("HOLDFAST_QUEUE"),) if url]
+    prices = Prices(args.usd_per_hour, args.on_demand_usd_per_hour)
+    told = [_read_file(name, prices) for name in args.file]
+    urls = tuple(dict.fromkeys(as_url(url) for url in [*args.urls, *(item.run_url for item in told if item.run_url)]))
+    queues += [item.queue_url for item in told if item.queue_url and item.queue_url not in queues]
+    queues += [queue for url in urls for queue in find_queues(url) if queue not in queues]
+    sink = args.sink or next((item.sink_url for item in told if item.sink_url), None)
+    listed = {item.run_url: item.prices for item in told if item.run_url}
+    return Sources(urls, tuple(queues), sink, prices, listed)
 
 
 def _token(args: argparse.Namespace) -> str | None:
@@ -105,3 +138,25 @@ def _token(args: argparse.Namespace) -> str | None:
     elif not sys.stderr.isatty():
         raise UsageError("standard error is no terminal, and a token does not belong in a log", help="add --token-file")
     return token
+
+
+def _read_file(name: str, prices: Prices) -> Told:
+    from holdfast.cli.dashboard_spec import from_spec
+    from holdfast.cli.files import read_text
+    from holdfast.cli.prices import current_catalogue
+    from holdfast.spec import read_spec
+
+    catalogue = current_catalogue()
+    return from_spec(read_spec(read_text(name), name, accelerators=catalogue.accelerators), catalogue, prices)
+
+
+def _fleet(args: argparse.Namespace) -> Fleet | None:
+    """The cluster, if one was asked for; nothing is sent before somebody looks at its page."""
+    if not (args.cluster or args.kubeconfig or args.context or args.namespace or args.all_namespaces):
+        return None
+    from holdfast.cluster.client import Client
+    from holdfast.cluster.kubeconfig import find_access
+    from holdfast.dashboard.fleet import ClusterFleet
+
+    client = Client(find_access(kubeconfig=args.kubeconfig, context=args.context), silence_seconds=_SILENCE_SECONDS)
+    return ClusterFleet(client, chosen_namespace(args, client))

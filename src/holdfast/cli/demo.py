@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import shlex
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +24,9 @@ from holdfast.errors import UsageError
 def configure(parser: argparse.ArgumentParser) -> None:
     defaults = Settings()
     parser.epilog = """\
-example:
+examples:
   holdfast demo --kills 30 --seed 7
+  holdfast demo --keep storm && holdfast dashboard storm
 
 A batch of image features and a training run work while their processes get SIGTERM and SIGKILL at random; both are
 started again as Kubernetes would. At the end everything is counted: no item lost, none recorded twice, and weights
@@ -39,6 +44,7 @@ that equal those of an uninterrupted run to the last bit. Exit 0 if so, 1 if not
     parser.add_argument(
         "--seed", type=int, default=defaults.seed, metavar="S", help="of the storm (default: %(default)s)"
     )
+    parser.add_argument("--keep", metavar="DIR", help="leave runs, queue and logs there, for `holdfast dashboard DIR`")
     add_output(parser)
 
 
@@ -47,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) < lowest:
             raise UsageError(f"--{name} {getattr(arguments, name)} is too small", help=f"use at least {lowest}")
     settings = Settings(arguments.items, arguments.workers, arguments.kills, arguments.seed, arguments.steps)
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+    with _place(arguments.keep) as folder:
         story = Story(settings, Path(folder))
         for number in (signal.SIGTERM, signal.SIGINT):  # looked at between starts, so that no process is left running
             signal.signal(number, lambda got, _: story.stop(got))
@@ -56,8 +62,24 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps(result, indent=2))
     else:
-        print(_ending(result, proved))
+        print(_ending(result, proved, arguments.keep))
     return OK if proved else FINDINGS
+
+
+def _place(keep: str | None) -> AbstractContextManager[str]:
+    """A folder that goes away, or the one to keep, which must be new: runs of two demos under one name would mix."""
+    if keep is None:
+        return tempfile.TemporaryDirectory(prefix="holdfast-demo-")
+    folder = os.path.abspath(keep)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if os.listdir(folder):
+            raise UsageError(f"{keep} is not empty", help="name a new directory")
+    except OSError as error:
+        raise UsageError(
+            f"{keep} cannot be used: {error.strerror or error}", help="name a directory that can be made"
+        ) from error
+    return contextlib.nullcontext(folder)
 
 
 def _lines() -> Callable[[Story], None]:
@@ -99,7 +121,7 @@ def _watched(story: Story) -> dict[str, Any]:
         return story.run(lambda _: live.update(picture()))
 
 
-def _ending(result: dict[str, Any], proved: bool) -> str:
+def _ending(result: dict[str, Any], proved: bool, kept: str | None) -> str:
     verdict = "nothing lost, nothing doubled, the same weights" if proved else "THE PROOF FAILED: please report this"
     again = f"{result['computed_again']} were computed again after a kill, none written twice"
     weights = "bit-identical to an uninterrupted run" if result["bit_identical"] else "DIFFERENT"
@@ -117,4 +139,11 @@ in {result["seconds"]:.0f} s, {result["attempts"]} process starts
 
 {verdict}
 
-next: holdfast exec -- python train.py     your own program, with exit codes that Kubernetes understands"""
+next: {_next(kept)}"""
+
+
+def _next(kept: str | None) -> str:
+    if kept is not None:
+        return f"holdfast dashboard {shlex.quote(kept)}     what happened, attempt by attempt, in a browser"
+    return """holdfast init train my-run              a project to kill and to start again
+      holdfast rehearse -- python train.py    the same storm for a program of your own, and a verdict"""

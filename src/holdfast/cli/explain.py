@@ -10,13 +10,14 @@ from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.clock import SystemClock
 from holdfast.cluster.client import Client
 from holdfast.cluster.explain import explain, find_root
-from holdfast.cluster.explanation import Explanation, Verdict
+from holdfast.cluster.explanation import Explanation, Verdict, line, printable
 from holdfast.cluster.observe import CLUSTER_WIDE_FOR_EXPLAIN, FOR_EXPLAIN, Observed, look, title
 from holdfast.errors import UsageError
 
 _EPILOG = """\
 examples:
-  holdfast explain llm-7                    a run, a Job, a JobSet or a pod by its name
+  holdfast explain llm-7                    a run, Job, JobSet, Deployment or pod by its name
+  holdfast explain workload/job-llm-7-3f1   KIND/NAME, also workload and provisioningrequest
   holdfast explain llm-7 -n ml --json
 It reads, and changes nothing. Exit code 1: somebody has to do something; 0: it runs, is done, or waits as usual.
 """
@@ -25,14 +26,14 @@ It reads, and changes nothing. Exit code 1: somebody has to do something; 0: it 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = _EPILOG
-    parser.add_argument("workload", metavar="WORKLOAD", help="name of a run, Job, JobSet or pod (or KIND/NAME)")
+    parser.add_argument("workload", metavar="WORKLOAD", help="a run's name, or [KIND/]NAME of an object")
     add_cluster(parser, all_namespaces=True)
     add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, think, say."""
-    name = args.workload.rpartition("/")[2]
+    name = args.workload
     with connect(args) as client:
         namespace = chosen_namespace(args, client)
         observed = observe(client, namespace)
@@ -40,9 +41,8 @@ def run(args: argparse.Namespace) -> int:
     if root is None:
         place = f"namespace {namespace}" if namespace else "any namespace"
         hidden = "".join(f"; {why}" for why in list(observed.unseen.values())[:1]) if not observed.tables else ""
-        raise UsageError(
-            f"there is no run, Job, JobSet or pod {name} in {place}{hidden}", help="run: holdfast status -A"
-        )
+        what = f"there is no run, Job, JobSet, Deployment or pod {line(name)} in {place}{hidden}"
+        raise UsageError(what, help="run: holdfast status -A")
     found = explain(observed, root)
     if args.output == "json":
         print(json.dumps({"workload": title(root), "namespace": root["metadata"].get("namespace"), **found.to_json()}))
@@ -58,11 +58,11 @@ def observe(client: Client, namespace: str | None) -> Observed:
 
 def text(name: str, found: Explanation) -> str:
     """For a person."""
-    lines = [f"{name}: {found.cause}  [{found.code}]"]
+    lines = [printable(f"{name}: {found.cause}  [{found.code}]")]
     lines += [f"  | {line}" for line in found.evidence]
     if found.fix and found.verdict is not Verdict.FINE:
-        lines.append(f"  do:    {found.fix}")
+        lines.append(f"  do:    {printable(found.fix)}")
     if found.usual_wait:
         lines.append(f"  usual: {found.usual_wait}")
-    lines += [f"  also:  {note}" for note in found.also]
+    lines += [f"  also:  {printable(note)}" for note in found.also]
     return "\n".join(lines) + "\n"

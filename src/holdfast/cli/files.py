@@ -20,7 +20,10 @@ def read_text(name: str, *, most_bytes: int = MAX_TEXT_BYTES) -> str:
         with open(name, "rb") as stream:
             data = stream.read(most_bytes + 1) if os.fstat(stream.fileno()).st_size <= most_bytes else None
     except OSError as error:
-        raise UsageError(f"{name} cannot be read ({error.strerror})", help="check the path") from error
+        cure = (
+            "check the path, or run: holdfast init train DIR" if name.endswith((".yaml", ".yml")) else "check the path"
+        )
+        raise UsageError(f"{name} cannot be read ({error.strerror})", help=cure) from error
     if data is None or len(data) > most_bytes:
         raise UsageError(f"{name} is larger than {most_bytes >> 20} MiB", help="split the file")
     try:

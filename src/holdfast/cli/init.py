@@ -42,17 +42,22 @@ capacity: auto                  # or spot, flex-start, on-demand, hybrid
 _TRAIN = '''\
 """Fits a line by gradient descent; kill it whenever you like and start it again.
 
-    python train.py                       keeps its checkpoints in ./checkpoints
-    RUN_URL=gs://… python train.py
+    python train.py                                     keeps its checkpoints in ./checkpoints
+    RUN_URL=gs://… python train.py                      keeps them in a bucket
+    holdfast rehearse --compare result.json -- python train.py
 """
 
+import json
 import os
 import random
+import time
 
 import holdfast
 
-URL = os.environ.get("RUN_URL", "file://" + os.path.abspath("checkpoints"))
+URL = os.environ.get("RUN_URL", "file://./checkpoints")
+PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0.02"))  # stands for the work of a real step
 model = {"slope": 0.0, "offset": 0.0}
+random.seed(7)
 
 with holdfast.run(URL, total_steps=int(os.environ.get("STEPS", "200"))) as run:
     run.track(model=(lambda: dict(model), model.update))  # or anything with state_dict and load_state_dict
@@ -61,7 +66,10 @@ with holdfast.run(URL, total_steps=int(os.environ.get("STEPS", "200"))) as run:
         error = model["slope"] * x + model["offset"] - (3.0 * x + 1.0)
         model["slope"] -= 0.1 * error * x
         model["offset"] -= 0.1 * error
+        time.sleep(PAUSE_SECONDS)
 
+with open("result.json", "w") as file:  # reached only when all steps are done
+    json.dump(model, file)
 print(f"done: {model['slope']:.6f} x + {model['offset']:.6f}")
 '''
 
@@ -88,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   holdfast init train my-run        a loop, and holdfast.yaml to plan with
   holdfast init batch my-batch      a task, a hundred items, and holdfast.yaml"""
-    parser.add_argument("kind", choices=("train", "batch"))
+    parser.add_argument("kind", choices=("train", "batch"), help="a loop with steps, or a task over items")
     parser.add_argument("directory", metavar="DIR", help="made if it is not there; nothing in it is overwritten")
     add_output(parser)
 
@@ -117,6 +125,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"wrote {', '.join(files)} to {target}")
     first = "python train.py" if args.kind == "train" else "holdfast enqueue --queue sqlite://./work.db items.jsonl"
     print(f"next: cd {target} && {first}")
+    if args.kind == "train":
+        print("      holdfast rehearse --compare result.json -- python train.py")
     print("      holdfast plan -f holdfast.yaml")
     print("      holdfast render -f holdfast.yaml -d deploy")
     return 0

@@ -12,6 +12,7 @@ from holdfast.cli.cluster_options import add_cluster
 from holdfast.cli.files import write_text
 from holdfast.cli.lint_files import gather, read, read_text, write
 from holdfast.cli.main import FINDINGS, OK
+from holdfast.cli.progress import waiting
 from holdfast.errors import UsageError
 from holdfast.lint.engine import Report, lint_bundle
 from holdfast.lint.finding import Finding, Severity
@@ -36,7 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.epilog = _EXAMPLES
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files, folders, or - for standard input")
-    parser.add_argument("--format", choices=("text", "json", "sarif", "github", "junit"), default="text")
+    formats = ("text", "json", "sarif", "github", "junit")
+    parser.add_argument("--format", choices=formats, default="text", help="for people, programs or CI (default: text)")
     parser.add_argument("--select", default="", metavar="CODES", help="only these, e.g. HF1,HF503")
     parser.add_argument("--ignore", default="", metavar="CODES", help="all but these")
     parser.add_argument("--strict", action="store_true", help="warnings fail the command too")
@@ -66,12 +68,14 @@ def run(args: argparse.Namespace) -> int:
     if args.cluster:
         return _against_cluster(args, configuration)
     named = set(args.paths)
-    bundles = [[read(name, named=name in named) for name in names] for names in gather(args.paths)]
+    with waiting("reading"):
+        bundles = [[read(name, named=name in named) for name in names] for names in gather(args.paths)]
     if args.fix or args.unsafe_fixes or args.diff:
         bundles, changed = _repair(bundles, configuration, args)
         if args.diff:
             return FINDINGS if changed else OK
-    report = _lint(bundles, configuration)
+    with waiting(f"judging {sum(map(len, bundles))} files"):
+        report = _lint(bundles, configuration)
     if args.write_baseline:
         return _write_baseline(args.write_baseline, report.findings)
     if args.baseline:

@@ -10,6 +10,7 @@ import threading
 from holdfast.cli.cluster_options import add_cluster, chosen_namespace, connect, run_label
 from holdfast.cli.main import OK, add_output
 from holdfast.cluster.client import Client, Object
+from holdfast.cluster.explanation import printable
 from holdfast.cluster.observe import meta, spec_of, status_of
 from holdfast.cluster.resources import PODS
 from holdfast.errors import ClusterError, ClusterUnreachableError, UsageError
@@ -81,7 +82,7 @@ class _Printer:
         if self._json:
             text = json.dumps({"pod": pod, "line": data.decode("utf-8", "replace").rstrip("\n")}).encode() + b"\n"
         elif self._many:
-            text = f"[{pod}] ".encode() + text
+            text = f"[{printable(pod)}] ".encode() + text
         with self._lock:
             sys.stdout.buffer.write(text)
             sys.stdout.buffer.flush()

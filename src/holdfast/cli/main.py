@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from holdfast.cli.commands import COMMANDS, Command
 from holdfast.errors import (
@@ -133,8 +133,37 @@ def _dispatch(argv: list[str]) -> int:
 class _Parser(argparse.ArgumentParser):
     """A mistake is one sentence, as everywhere, with what to type next."""
 
+    _given: tuple[str, ...] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in argparse; keeps the words, so that a mistyped option is named before what is missing without it."""
+        self._given = tuple(args or ())
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"holdfast: {one_line(message)}; {self.prog} --help shows options and examples\n")
+        message = one_line(_mistyped(self, self._given) or message)
+        self.exit(USAGE, f"holdfast: {message}; {self.prog} --help shows options and examples\n")
+
+
+def _mistyped(parser: argparse.ArgumentParser, given: tuple[str, ...]) -> str | None:
+    """The first option that does not exist, with the one that was probably meant."""
+    import difflib  # only a typing mistake needs it
+
+    known = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                known |= set(below._option_string_actions)
+    for word in given[: given.index("--")] if "--" in given else given:
+        option = word.split("=")[0]
+        if not option.startswith("--") or option in known:
+            continue
+        close = difflib.get_close_matches(option, sorted(known), n=1) or [
+            name for name in sorted(known) if name.startswith(option)
+        ]
+        if close:
+            return f"there is no option {option}; type {close[0]}"
+    return None
 
 
 def build_parser(command: Command) -> argparse.ArgumentParser:

@@ -11,10 +11,12 @@ from dataclasses import replace
 from holdfast.cli.files import MAX_SPEC_BYTES, read_text, write_text
 from holdfast.cli.main import INFEASIBLE, OK, add_output
 from holdfast.cli.prices import current_catalogue, warn
+from holdfast.cli.progress import waiting
 from holdfast.cli.simulate import amount, positive, whole
 from holdfast.errors import SettingError
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.html import to_html
+from holdfast.plan.measured import read_measured
 from holdfast.plan.options import Option
 from holdfast.plan.output import example, to_json
 from holdfast.plan.planner import Plan, make_plan
@@ -27,6 +29,7 @@ examples:
   holdfast plan -f holdfast.yaml
   holdfast plan -f holdfast.yaml --html report.html
   holdfast plan -f holdfast.yaml --traces mine.jsonl --trace-id us-central1-a --json
+  holdfast plan -f holdfast.yaml --measured rehearse.json
   holdfast plan --schema > holdfast.schema.json      for editors
 Exit code 4: no capacity class can keep what the workload asks for.
 """
@@ -42,11 +45,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace-id", metavar="ID", help="which trace of the file")
     parser.add_argument("--catalogue", metavar="FILE", help="a price catalogue, instead of the current one")
     parser.add_argument("--replays", type=whole, default=10_000, metavar="N", help="over all classes (default: 10000)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the replays (default: 0)")
     parser.add_argument("--cold-start-minutes", type=amount, metavar="M", help="node, image and process (default: 6)")
     parser.add_argument("--flex-wait-hours", type=amount, metavar="H", help="median wait in the flex-start queue")
     parser.add_argument("--upload-gb-per-second", type=positive, metavar="G", help="node to bucket (default: 1)")
     parser.add_argument("--egress-usd-per-gib", type=amount, metavar="USD", help="when the bucket is in another region")
+    parser.add_argument(
+        "--measured", metavar="FILE", help="what holdfast rehearse --output json printed: start, last save, verdict"
+    )
     add_output(parser)
 
 
@@ -60,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError("no workload is named", help="add -f holdfast.yaml, or run: holdfast init train DIR")
     spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
     traces = _traces(args)
-    plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
+    with waiting(f"replaying {args.replays} times"):
+        plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
     if args.html:
         _write(args.html, to_html(plan, example(plan)))
     if args.output == "json":
@@ -82,6 +89,8 @@ def _assumptions(args: argparse.Namespace) -> Assumptions:
     if args.egress_usd_per_gib is not None:
         names = ("egress_usd_per_gib_near", "egress_usd_per_gib_far", "egress_usd_per_gib_remote")
         assumed = replace(assumed, **dict.fromkeys(names, args.egress_usd_per_gib))
+    if args.measured:
+        assumed = replace(assumed, measured=read_measured(read_text(args.measured), args.measured))
     return assumed
 
 

@@ -42,9 +42,9 @@ The refreshed catalogue is kept in ${FILE_VARIABLE}, else in the user's cache, a
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = _EPILOG
-    parser.add_argument("action", choices=("show", "refresh"))
-    parser.add_argument("--accelerator", metavar="NAME")
-    parser.add_argument("--region", metavar="REGION")
+    parser.add_argument("action", choices=("show", "refresh"), help="print them, or fetch them anew")
+    parser.add_argument("--accelerator", metavar="NAME", help="only this one, such as h100")
+    parser.add_argument("--region", metavar="REGION", help="only this one, such as us-central1")
     add_output(parser)
 
 

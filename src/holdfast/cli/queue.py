@@ -34,7 +34,7 @@ examples:
   holdfast queue status --queue 'sqlite://./work.db?queue=images'
   holdfast queue dead --queue 'sqlite://./work.db?queue=images'                    which items died, and why
   holdfast queue retry --queue 'sqlite://./work.db?queue=images' --only img-17     another try for this one"""
-    parser.add_argument("action", choices=("status", "dead", "retry"))
+    parser.add_argument("action", choices=("status", "dead", "retry"), help="what to ask or do")
     parser.add_argument(
         "--only", action="append", metavar="KEY", help="retry this one; may be given often (default: every dead item)"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import signal
 import sys
 import threading
@@ -19,6 +20,8 @@ from holdfast.rehearse.rehearsal import Options, Result, rehearse
 from holdfast.rehearse.trial import Stopped
 
 _DEFAULTS = Options(command=())
+_MOST_JUMP_SECONDS = 1e9  # a generation; clocks cannot show everything beyond
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +78,12 @@ def _how(parser: argparse.ArgumentParser) -> None:
     )
     _add_number(group, "backoff-limit", _DEFAULTS.backoff_limit, "failures that the Job allows (default: %(default)s)")
     group.add_argument(
-        "--clock-jump", type=int, default=0, metavar="S",
-        help="move the monotonic clock on by this much in every attempt, as another machine's (needs a namespace)",
+        "--clock-jump", type=float, default=0.0, metavar="S",
+        help="attempts begin with a clock that is this much ahead or behind, by turns, and is set right later on",
+    )  # fmt: skip
+    group.add_argument(
+        "--disk-limit", default="", metavar="SIZE",
+        help="free space in the directory, like 500K, 20M or 1G: what does not fit fails with ENOSPC",
     )  # fmt: skip
     group.add_argument(
         "--writable", action="append", default=[], metavar="DIR", help="may be written to although outside"
@@ -144,6 +151,8 @@ def _options(arguments: argparse.Namespace) -> Options:
     for name in ("grace", "tolerance"):
         if not math.isfinite(getattr(arguments, name)) or getattr(arguments, name) < 0:
             raise UsageError(f"--{name} {getattr(arguments, name)} is no length", help="write it like 15 or 1e-6")
+    if not abs(arguments.clock_jump) < _MOST_JUMP_SECONDS:
+        raise UsageError(f"--clock-jump {arguments.clock_jump:g} is not a jump", help="write seconds, like 3600 or -90")
     if bool(arguments.records) != bool(arguments.key):
         raise UsageError("--records and --key belong together", help="write: --records out.jsonl --key id")
     return Options(
@@ -166,7 +175,8 @@ def _options(arguments: argparse.Namespace) -> Options:
         backoff_limit=arguments.backoff_limit,
         writable=tuple(arguments.writable),
         only_kills=_numbers(arguments.only_kill),
-        monotonic_jump_seconds=arguments.clock_jump,
+        clock_jump_seconds=arguments.clock_jump,
+        disk_limit_bytes=_size(arguments.disk_limit),
         namespace=not arguments.no_namespace,
     )
 
@@ -182,6 +192,15 @@ def _kinds(text: str) -> tuple[Kind, ...]:
     return tuple(Kind) if "all" in names else tuple(dict.fromkeys(known[name] for name in names))
 
 
+def _size(text: str) -> int | None:
+    if not text:
+        return None
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"--disk-limit {text} is no size", help="write it like 500K, 20M or 1G")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+
+
 def _numbers(text: str) -> frozenset[int]:
     try:
         return frozenset(int(word) for word in text.split(",") if word.strip())
@@ -191,10 +210,14 @@ def _numbers(text: str) -> frozenset[int]:
 
 def _flags(arguments: argparse.Namespace) -> Iterator[str]:
     """The options that decide what happens, as they were typed."""
-    for name in ("kills", "trials", "grace", "kinds", "backoff_limit", "clock_jump", "tolerance", "check", "key"):
+    for name in (
+        "kills", "trials", "grace", "kinds", "backoff_limit", "clock_jump", "disk_limit", "tolerance",
+        "check", "key",
+    ):  # fmt: skip
         value, default = getattr(arguments, name), _TYPED.get(name)
         if value != default and value is not None:
-            yield from (f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value))
+            whole = isinstance(value, float) and value.is_integer()
+            yield from (f"--{name.replace('_', '-')}", str(int(value) if whole else value))
     for name in ("compare", "compare_json", "records", "ephemeral", "writable"):
         for value in getattr(arguments, name):
             yield from (f"--{name.replace('_', '-')}", value)
@@ -208,7 +231,8 @@ _TYPED: dict[str, object] = {
     "grace": 15.0,
     "kinds": ",".join(DEFAULT_KINDS),
     "backoff_limit": _DEFAULTS.backoff_limit,
-    "clock_jump": 0,
+    "clock_jump": 0.0,
+    "disk_limit": "",
     "tolerance": 1e-6,
     "check": "",
 }

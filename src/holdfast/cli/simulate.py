@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.cli.files import read_text
 from holdfast.cli.main import add_output
+from holdfast.cli.progress import waiting
 from holdfast.errors import SettingError
 from holdfast.replay.roster import NAMES, NEEDS_FLEX_PRICE, check_name
 from holdfast.replay.scenario import Saving, Scenario, cut, floor_ticks
@@ -41,9 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--model", choices=MODEL_NAMES, help="a made-up history from a fitted model, by --seed")
     parser.add_argument("--trace-id", action="append", metavar="ID", help="which trace; repeat for several zones")
     parser.add_argument("--nodes", type=whole, default=1, metavar="N", help="gang size (default: 1)")
-    parser.add_argument("--work-hours", type=amount, required=True, metavar="C")
-    parser.add_argument("--deadline-hours", type=positive, required=True, metavar="R")
-    parser.add_argument("--cold-start-hours", type=amount, default=0.0, metavar="D")
+    parser.add_argument("--work-hours", type=amount, required=True, metavar="C", help="useful work to do")
+    parser.add_argument("--deadline-hours", type=positive, required=True, metavar="R", help="from the start")
+    parser.add_argument("--cold-start-hours", type=amount, default=0.0, metavar="D", help="of every start")
     parser.add_argument("--start-hours", type=amount, default=0.0, metavar="S", help="where in the trace to start")
     parser.add_argument("--policy", required=True, metavar="P[,P…]", help=", ".join(NAMES))
     parser.add_argument("--on-demand-price", type=amount, required=True, metavar="USD", help="per hour, whole gang")
@@ -52,9 +53,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the random starts (default: 0)")
     parser.add_argument("--tick-seconds", type=positive, metavar="G", help="tick of a CSV without times")
     saving = parser.add_argument_group("checkpoints (without an interval no work is ever lost)")
-    saving.add_argument("--checkpoint-interval-seconds", type=positive, metavar="T")
+    saving.add_argument("--checkpoint-interval-seconds", type=positive, metavar="T", help="useful work between two")
     saving.add_argument("--checkpoint-seconds", type=amount, default=0.0, metavar="T", help="blocking cost of one")
-    saving.add_argument("--restore-seconds", type=amount, default=0.0, metavar="T")
+    saving.add_argument(
+        "--restore-seconds", type=amount, default=0.0, metavar="T", help="at a start that has work to go on from"
+    )
     saving.add_argument("--notice-saves", action="store_true", help="a last save fits the grace window")
     saving.add_argument("--job-backoff", action="store_true", help="add the Job controller's delays: 10 s to 10 min")
     flex = parser.add_argument_group("flex-start")
@@ -80,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         starts = draw_starts(traces, scenario, windows=args.windows, seed=args.seed)
         result |= {"windows": args.windows, "seed": args.seed}
-        result["runs"] = [summary_row(policy, run_many(traces, scenario, policy, starts)) for policy in policies]
+        with waiting(f"replaying {args.windows} windows"):
+            result["runs"] = [summary_row(policy, run_many(traces, scenario, policy, starts)) for policy in policies]
     if args.output == "json":
         print(json.dumps(result))
     else:

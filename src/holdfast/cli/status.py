@@ -6,18 +6,22 @@ import argparse
 import gc
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from holdfast.cli.cluster_options import add_cluster, chosen_namespace, connect, run_label
 from holdfast.cli.main import OK, add_output
 from holdfast.clock import SystemClock, from_rfc3339
-from holdfast.cluster.explanation import duration
+from holdfast.cluster.explanation import duration, line, printable
 from holdfast.cluster.observe import FOR_STATUS, RUN_LABEL, look
 from holdfast.cluster.resources import JOBS, PODS
 from holdfast.cluster.summary import RunRow, summarize
 from holdfast.errors import ClusterAccessError, HoldfastError, UsageError
 
+MOST_OBJECTS = 200
+"""A ledger in a bucket is one object per item: more would take longer than anybody waits for a status."""
 _EPILOG = """\
 examples:
   holdfast status                  all runs of the namespace
@@ -75,16 +79,16 @@ def table(rows: list[RunRow], *, everywhere: bool) -> str:
     if not rows:
         return ""
     cells = [["NAMESPACE", "RUN", "PHASE", "PODS", "ATTEMPTS", "INTERRUPTED", "FAILED", "WAITED", "AGE"]]
-    for row in rows:
-        ready = f"{row.pods.get('running', 0)}/{row.pods.get('wanted', 0)}"
-        causes = ", ".join(f"{count} {cause}" for cause, count in row.interruptions.items()) or "-"
-        waited = duration(row.pending_seconds) if row.pending_seconds else "-"
-        cells.append([row.namespace, row.run, row.phase.value, ready, str(row.attempts), causes,
-                      str(row.failures), waited, duration(row.age_seconds)])  # fmt: skip
-    if not everywhere:
-        cells = [line[1:] for line in cells]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells)
+    for item in rows:
+        ready = f"{item.pods.get('running', 0)}/{item.pods.get('wanted', 0)}"
+        causes = ", ".join(f"{count} {cause}" for cause, count in item.interruptions.items()) or "-"
+        waited = duration(item.pending_seconds) if item.pending_seconds else "-"
+        cells.append([item.namespace, item.run, item.phase.value, ready, str(item.attempts), causes,
+                      str(item.failures), waited, duration(item.age_seconds)])  # fmt: skip
+    # Whoever names objects must not be able to move the cursor of whoever looks at them.
+    shown = [[line(cell) for cell in (row if everywhere else row[1:])] for row in cells]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(shown[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown)
     return "\n".join(lines) + "\n"
 
 
@@ -109,20 +113,26 @@ def detail(row: RunRow, entry: dict[str, Any]) -> str:
         lines.append("  queue        " + ", ".join(f"{count} {state}" for state, count in entry["queue"].items()))
     lines += [f"  note         {note}" for note in entry.get("notes", ())]
     lines.append(f"  age          {duration(row.age_seconds)}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(printable(text) for text in lines) + "\n"
 
 
 def ledger(row: RunRow) -> dict[str, Any]:
     """What the bucket and the queue say; a place that does not answer becomes a note."""
     found: dict[str, Any] = {"notes": []}
-    for url, read in ((row.run_url, _read_run), (row.queue_url, _read_queue)):
-        if not url:
-            continue
-        try:
-            found |= read(url)
-        except HoldfastError as error:
-            found["notes"].append(error.message)
+    if row.run_url:
+        _try(found, lambda: _read_run(str(row.run_url)))
+    if row.queue_url:
+        _try(found, lambda: _read_queue(str(row.queue_url), row.sink_url))
     return found
+
+
+def _try(found: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
+    try:
+        answer = read()
+    except HoldfastError as error:
+        answer = {"notes": [error.message]}
+    found["notes"] += answer.pop("notes", [])
+    found |= answer
 
 
 def _read_run(url: str) -> dict[str, Any]:
@@ -156,9 +166,12 @@ def _read_run(url: str) -> dict[str, Any]:
     return found
 
 
-def _read_queue(url: str) -> dict[str, Any]:
-    if not url.startswith("postgresql://"):
-        return {}  # a file inside the pod, or a service that does not count
+def _read_queue(url: str, sink_url: str | None) -> dict[str, Any]:
+    """Pub/Sub does not count; the ledger of its keys does, which stands beside the results."""
+    if url.startswith("sqlite:"):
+        return {"notes": ["the queue is a file inside the pods: its depth cannot be seen from here"]}
+    if url.startswith("pubsub:"):
+        return _read_pubsub_ledger(url, sink_url)
     from holdfast.queue.open import open_queue
 
     queue = open_queue(url, create=False)
@@ -166,3 +179,23 @@ def _read_queue(url: str) -> dict[str, Any]:
         return {"queue": asdict(queue.depth())}
     finally:
         queue.close()
+
+
+def _read_pubsub_ledger(url: str, sink_url: str | None) -> dict[str, Any]:
+    if not sink_url or sink_url.startswith(("sqlite:", "file:")):
+        return {"notes": ["Pub/Sub does not count, and its ledger is a file inside the pods: depth cannot be seen"]}
+    from holdfast.queue.ledger import ledger_depth, open_ledger
+    from holdfast.sink.open import open_sink
+
+    sink = open_sink(sink_url, create=False)
+    ledger = open_ledger(sink_url, unquote(urlsplit(url).path).strip("/"))
+    try:
+        is_database = sink_url.startswith("postgres")
+        depth = ledger_depth(ledger, sink.missing, most=None if is_database else MOST_OBJECTS)
+    finally:
+        ledger.close()
+        sink.close()
+    if depth is None:
+        note = f"the queue has more than {MOST_OBJECTS} items in a bucket; count them with: holdfast queue status"
+        return {"notes": [note]}
+    return {"queue": asdict(depth)}

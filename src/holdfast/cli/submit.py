@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 from holdfast.cli.cluster_options import add_cluster, connect, warn
@@ -14,22 +15,23 @@ from holdfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
 from holdfast.cli.prices import current_catalogue
 from holdfast.cli.simulate import positive
 from holdfast.clock import SystemClock
+from holdfast.cluster.bucket_region import check_region
+from holdfast.cluster.classes import later_classes
 from holdfast.cluster.client import Client
 from holdfast.cluster.explain import explain, find_root
-from holdfast.cluster.explanation import Verdict, duration
+from holdfast.cluster.explanation import Verdict, duration, printable
 from holdfast.cluster.preflight import (
     Placed,
     Problem,
     Weight,
     check_needs,
-    check_region,
     missing_namespaces,
     place,
     try_objects,
 )
 from holdfast.cluster.resources import NAMESPACES, identity
 from holdfast.cluster.submission import Action, Decision, apply_all, check_update, decide
-from holdfast.errors import ObjectRefusedError, SettingError, UsageError, one_line
+from holdfast.errors import HoldfastError, ObjectRefusedError, SettingError, UsageError, one_line
 from holdfast.plan.planner import Plan, make_plan
 from holdfast.render.bundle import Bundle, render
 from holdfast.render.check import findings
@@ -42,6 +44,7 @@ examples:
   holdfast submit -f holdfast.yaml --dry-run=server    everything but the last step
   holdfast submit -f holdfast.yaml
   holdfast submit -f holdfast.yaml --wait              until it runs
+  holdfast submit -f holdfast.yaml --fall-back         and let the watch move it when its class does not come
   holdfast submit -f holdfast.yaml --replace           end the one that runs; the new one resumes from its checkpoint
 The same file twice changes nothing. On a terminal it asks once before it applies; --yes does not ask.
 Exit codes: 1 the linter or the cluster objects, 2 bad input, 3 cluster unreachable, 4 no capacity class fits.
@@ -62,6 +65,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout-seconds", type=positive, default=3600.0, metavar="S", help="of --wait (default: 3600)"
     )
+    parser.add_argument(
+        "--fall-back",
+        action="store_true",
+        help="keep the plan's next classes, for: holdfast watch --act fall-back",
+    )
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument("--catalogue", metavar="FILE", help="a price catalogue, instead of the current one")
     add_cluster(parser)
@@ -75,13 +83,10 @@ def run(args: argparse.Namespace) -> int:
     plan, bundle = prepare(args)
     if bundle is None:
         return INFEASIBLE
-    if args.wait and bundle.workload["kind"] == "Deployment":
-        raise SettingError(
-            "--wait follows Jobs and JobSets, and this is a Deployment",
-            help=f"run: kubectl rollout status deployment/{bundle.outline.name} -n {bundle.outline.namespace}",
-        )
     result = _outline(plan, bundle)
     _say(args, _sentence(plan, bundle))
+    if args.fall_back:
+        bundle = _with_classes(args, plan, bundle)
     if args.dry_run == "client":
         result |= {
             "action": "none",
@@ -117,6 +122,18 @@ def prepare(args: argparse.Namespace) -> tuple[Plan, Bundle | None]:
     return plan, bundle
 
 
+def _with_classes(args: argparse.Namespace, plan: Plan, bundle: Bundle) -> Bundle:
+    """The later classes of the plan go into the cluster before the workload that may need them."""
+    config_map, left_out = later_classes(bundle, plan)
+    for reason in left_out:
+        _say(args, f"not kept for falling back: {reason}")
+    if config_map is None:
+        _say(args, "there is no class to fall back to")
+        return bundle
+    at = bundle.objects.index(bundle.workload)
+    return replace(bundle, objects=[*bundle.objects[:at], config_map, *bundle.objects[at:]])
+
+
 def _submit(args: argparse.Namespace, client: Client, bundle: Bundle, result: dict[str, Any]) -> int:
     namespace = bundle.outline.namespace
     placed, problems = place(client, bundle.objects, namespace)
@@ -142,6 +159,7 @@ def _submit(args: argparse.Namespace, client: Client, bundle: Bundle, result: di
         result["action"] = "none"
         return FINDINGS
     done = _apply(args, client, bundle, placed, workload, decision, absent)
+    done += _watch(args, client, bundle, workload, decision)
     result["objects"] = [{"object": name, "result": what} for name, what in done]
     return OK
 
@@ -156,7 +174,8 @@ def _preflight(
     problems = try_objects(client, tried, force=args.force_conflicts, absent=absent)
     if workload is not None and bundle.outline.namespace not in absent and decision.action is not Action.NOTHING:
         problems += check_needs(client, placed, workload.value, bundle.outline.namespace)
-    return problems + check_region(client, bundle.outline.spec.bucket_region)
+    spec = bundle.outline.spec
+    return problems + check_region(client, [spec.checkpoint_url, spec.sink_url], spec.bucket_region)
 
 
 def _apply(
@@ -177,6 +196,19 @@ def _apply(
             names = "; ".join(f"{problem.object}: {problem.sentence}" for problem in bad)
             raise ObjectRefusedError(f"only the namespace was made, the cluster would not run the rest: {names}")
     return done + apply_all(client, placed, workload, decision, clock=clock, force=force)
+
+
+def _watch(
+    args: argparse.Namespace, client: Client, bundle: Bundle, workload: Placed, decision: Decision
+) -> list[tuple[str, str]]:
+    """Have its metrics collected, where the cluster knows how; the run does not depend on it."""
+    wanted = [item for item in bundle.optional if item["kind"] == "PodMonitoring"]
+    try:
+        placed, _ = place(client, wanted, bundle.outline.namespace)
+        return apply_all(client, placed, workload, decision, clock=SystemClock(), force=args.force_conflicts)
+    except HoldfastError as error:
+        _say(args, f"warning: its metrics will not be collected: {error}")
+        return []
 
 
 def _agrees(args: argparse.Namespace, client: Client, decision: Decision, count: int) -> bool:
@@ -237,7 +269,7 @@ def _sentence(plan: Plan, bundle: Bundle) -> str:
 
 def _say(args: argparse.Namespace, sentence: str) -> None:
     if args.output == "text":
-        print(f"holdfast: {sentence}", file=sys.stderr)
+        print(f"holdfast: {printable(sentence)}", file=sys.stderr)
 
 
 def _finish(args: argparse.Namespace, result: dict[str, Any], code: int) -> int:

@@ -19,6 +19,7 @@ from holdfast.cluster.acting import ACTIONS
 from holdfast.cluster.alert_state import AlertState, ConfigMapMemory, FileMemory
 from holdfast.cluster.alerts import CheckpointAge, Thresholds
 from holdfast.cluster.client import Client
+from holdfast.cluster.explanation import duration, printable
 from holdfast.cluster.exposition import MetricsServer
 from holdfast.cluster.following import Following
 from holdfast.cluster.observe import RUN_LABEL, Observed, look
@@ -38,7 +39,7 @@ examples:
   holdfast watch -A --act copy-lease --dry-run      say what would be done
   holdfast watch --manifests --image IMAGE -n ops | kubectl apply --server-side -f -    inside the cluster
 actions for --act (none by default):
-{chr(10).join(f"  {name:<18}{about}" for name, about in ACTIONS.items())}
+{chr(10).join(f"  {name:<20}{about}" for name, about in ACTIONS.items())}
 The webhook (Slack's form) comes from {WEBHOOK_VARIABLE} alone: on a command line its address would show.
 """
 
@@ -76,10 +77,11 @@ def run(args: argparse.Namespace) -> int:
         return _print_manifests(args, actions)
     duties = _duties(args, actions)
     with connect(args) as client:
+        client.field_manager = "holdfast-watch"  # whoever submits anew sees who has changed what
         namespace = chosen_namespace(args, client)
         clock = SystemClock()
         watchman = Watchman(client, _state(args, client), duties, clock=clock)
-        screen = Screen(args, everywhere=namespace is None)
+        screen = Screen(args, client, everywhere=namespace is None)
         if args.once:
             observed = look(client, namespace, WATCHED, now=clock.wall(), labels=RUN_LABEL)
             found, _ = watchman.look(observed)
@@ -207,7 +209,8 @@ class Ledgers:
 class Screen:
     """A table that is drawn anew on a terminal, one line per change elsewhere, JSON lines when asked."""
 
-    def __init__(self, args: argparse.Namespace, *, everywhere: bool) -> None:
+    def __init__(self, args: argparse.Namespace, client: Client, *, everywhere: bool) -> None:
+        self._client, self._minutes = client, 0.0
         self._json, self._everywhere = args.output == "json", everywhere
         self._live = not args.once and sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not self._json
         self._phases: dict[str, str] = {}
@@ -226,9 +229,10 @@ class Screen:
         for alert in found.alerts if self._live else found.news.begun:
             print(f"ALERT {text(alert)}", file=sys.stderr)
         for deed, result in found.deeds:
-            print(f"ACTION {deed.action}: {deed.sentence}: {result}", file=sys.stderr)
-        for trouble in [*found.troubles, *self._hidden(observed)]:
-            print(f"holdfast: {trouble}", file=sys.stderr)
+            print(printable(f"ACTION {deed.action}: {deed.sentence}: {result}"), file=sys.stderr)
+        skew = self._skew()
+        for trouble in [*found.troubles, *self._hidden(observed), *skew]:
+            print(f"holdfast: {printable(trouble)}", file=sys.stderr)
         sys.stderr.flush()
 
     def _show_json(self, observed: Observed, found: Look) -> None:
@@ -245,13 +249,24 @@ class Screen:
         print(json.dumps(body), flush=True)
 
     def _show_changes(self, observed: Observed, found: Look) -> None:
-        present = {row.uid: f"{row.namespace}/{row.run}: {row.phase.value}" for row in found.rows}
+        present = {row.uid: printable(f"{row.namespace}/{row.run}: {row.phase.value}") for row in found.rows}
         for uid, line in present.items():
             if self._phases.get(uid) != line:
                 print(f"{to_rfc3339(observed.now)} {line}", flush=True)
         for uid in self._phases.keys() - present.keys():
             print(f"{to_rfc3339(observed.now)} {self._phases[uid].partition(': ')[0]}: gone", flush=True)
         self._phases = present
+
+    def _skew(self) -> list[str]:
+        """Told once, and again when it has gone or grown by a minute."""
+        minutes = round(self._client.skew_seconds / 60, 0)
+        if minutes == self._minutes:
+            return []
+        self._minutes = minutes
+        if not minutes:
+            return ["this machine's clock agrees with the API server's again"]
+        how = f"{duration(abs(self._client.skew_seconds))} {'behind' if minutes > 0 else 'ahead of'}"
+        return [f"this machine's clock is {how} the API server's: the server's time is used"]
 
     def _hidden(self, observed: Observed) -> list[str]:
         """Kinds that cannot be read, each told once; CRDs that are not installed are no trouble."""

@@ -35,9 +35,15 @@ Leaves with 0 when the queue is drained, 75 when interrupted (start it again), 1
     parser.add_argument(
         "--sink", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_SINK"
     )
-    parser.add_argument("--chunk", type=int, default=100, metavar="N", help="items per claim (default: 100)")
+    parser.add_argument("--chunk", type=int, default=100, metavar="N", help="items per call of the task (default: 100)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
-    parser.add_argument("--prefetch", type=int, default=1, metavar="N", help="chunks fetched ahead (default: 1)")
+    parser.add_argument(
+        "--prefetch",
+        type=int,
+        default=1,
+        metavar="N",
+        help="chunks fetched ahead (default: 1), short ones up to 0.1 s of work; 0: none",
+    )
     parser.add_argument("--max-failures", type=int, default=Policy().max_failures, metavar="N", help="then dead-letter")
     parser.add_argument(
         "--max-deliveries", type=int, default=Policy().max_deliveries, metavar="N", help="lost that often: dead-letter"

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.cluster.credential import Credential, FixedCredential, TokenFile
@@ -42,13 +43,27 @@ class Access:
     @property
     def login_help(self) -> str:
         """The command that most likely gives fresh credentials."""
-        match = _GKE_CONTEXT.match(self.context)
-        if match:
-            project, place, name = match.groups()
+        known = gke_context(self.context)
+        if known is not None:
+            project, place, name = known
             return f"run: gcloud container clusters get-credentials {name} --location {place} --project {project}"
         if self.context:
             return "log in again, or choose another context: kubectl config get-contexts"
         return "check the account and its role bindings"
+
+
+class GkeCluster(NamedTuple):
+    """What gcloud writes into the name of a context."""
+
+    project: str
+    location: str
+    name: str
+
+
+def gke_context(context: str) -> GkeCluster | None:
+    """The cluster that a context of gcloud's own name is about."""
+    match = _GKE_CONTEXT.match(context)
+    return GkeCluster(*match.groups()) if match else None
 
 
 def split_server(url: str) -> tuple[bool, str, int, str]:

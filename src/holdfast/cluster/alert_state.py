@@ -8,13 +8,14 @@ import os
 from typing import NamedTuple, Protocol
 
 from holdfast.cluster.alerts import Alert
-from holdfast.cluster.client import Client
+from holdfast.cluster.client import Client, Object
 from holdfast.cluster.resources import CONFIG_MAPS
-from holdfast.errors import HoldfastError, ObjectMissingError, UsageError
+from holdfast.errors import HoldfastError, ObjectConflictError, ObjectMissingError, UsageError
 
 MOST_KEYS = 2000
 QUIET_SECONDS = 600.0
 """A reason that was gone for less than this has not gone: it flutters."""
+CONFLICTS = 5
 _DATA_KEY = "alerts.json"
 
 
@@ -28,7 +29,7 @@ class Memory(Protocol):
         """What was kept, or nothing."""
 
     def write(self, text: str) -> None:
-        """Keep this instead."""
+        """Keep this instead; ``ObjectConflictError`` when somebody else has written since it was read."""
 
 
 class FileMemory:
@@ -66,6 +67,7 @@ class ConfigMapMemory:
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self._namespace, self._name = client, namespace, name
         self.where = f"ConfigMap {namespace}/{name}"
+        self._version: str | None = None
 
     def read(self) -> str | None:
         try:
@@ -76,10 +78,15 @@ class ConfigMapMemory:
                 help=f"run: kubectl create configmap {self._name} -n {self._namespace}",
             ) from None
         text = (found.get("data") or {}).get(_DATA_KEY)
+        self._version = str((found.get("metadata") or {}).get("resourceVersion") or "") or None
         return text if isinstance(text, str) else None
 
     def write(self, text: str) -> None:
-        self._client.merge(CONFIG_MAPS, self._namespace, self._name, {"data": {_DATA_KEY: text}})
+        change: Object = {"data": {_DATA_KEY: text}}
+        if self._version is not None:
+            change["metadata"] = {"resourceVersion": self._version}
+        kept = self._client.merge(CONFIG_MAPS, self._namespace, self._name, change)
+        self._version = str((kept.get("metadata") or {}).get("resourceVersion") or "") or None
 
 
 class News(NamedTuple):
@@ -95,19 +102,24 @@ class AlertState:
 
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory
-        self._seen: dict[str, float] = {}
-        text = memory.read() if memory else None
-        if text and memory:
-            try:
-                self._seen = {str(key): float(value) for key, value in json.loads(text).items()}
-            except (ValueError, TypeError, AttributeError, RecursionError):
-                raise UsageError(
-                    f"the state of the alerts in {memory.where} is damaged",
-                    help="remove it; alerts may then be sent again",
-                ) from None
+        self._seen = _understand(memory.read() if memory else None, memory.where if memory else "")
 
     def compare(self, alerts: list[Alert], now: float) -> News:
-        """What is new and what is over; remembers both before anybody is told, so that a crash repeats nothing."""
+        """What is new and what is over; remembers both before anybody is told, so that a crash repeats nothing.
+
+        Of two watches with one memory the one that writes first tells: the other reads what was written, and finds
+        nothing new in it.
+        """
+        for _ in range(CONFLICTS):
+            news, changed = self._judge(alerts, now)
+            if not changed or self._keep():
+                return news
+            assert self._memory is not None
+            with contextlib.suppress(HoldfastError):
+                self._seen = _understand(self._memory.read(), self._memory.where)
+        return news
+
+    def _judge(self, alerts: list[Alert], now: float) -> tuple[News, bool]:
         begun = [alert for alert in alerts if alert.key not in self._seen]
         present = {alert.key for alert in alerts}
         over = [key for key, last in self._seen.items() if key not in present and now - last > QUIET_SECONDS]
@@ -118,8 +130,7 @@ class AlertState:
         if begun or over or stale:
             self._seen.update(dict.fromkeys(present, now))
             self._trim()
-            self._keep()
-        return News(begun, over)
+        return News(begun, over), bool(begun or over or stale)
 
     def forget(self, alert: Alert) -> None:
         """It could not be told to anybody: try again next time."""
@@ -131,7 +142,24 @@ class AlertState:
             newest = sorted(self._seen.items(), key=lambda item: item[1], reverse=True)
             self._seen = dict(newest[:MOST_KEYS])
 
-    def _keep(self) -> None:
+    def _keep(self) -> bool:
+        """False when somebody else was faster; a memory that cannot be written does not stop the watch."""
         if self._memory is not None:
-            with contextlib.suppress(HoldfastError):  # told twice after a restart is better than not told
+            try:
                 self._memory.write(json.dumps(self._seen, separators=(",", ":")))
+            except ObjectConflictError:
+                return False
+            except HoldfastError:
+                pass  # told twice after a restart is better than not told
+        return True
+
+
+def _understand(text: str | None, where: str) -> dict[str, float]:
+    if not text:
+        return {}
+    try:
+        return {str(key): float(value) for key, value in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise UsageError(
+            f"the state of the alerts in {where} is damaged", help="remove it; alerts may then be sent again"
+        ) from None

@@ -26,9 +26,11 @@ from holdfast.cluster.observe import (
     spec_of,
     title,
 )
-from holdfast.cluster.resources import JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from holdfast.cluster.resources import DEPLOYMENTS, JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
 from holdfast.cluster.summary import Phase, RunRow, summarize
 from holdfast.model.exits import Outcome
+
+ROOTS = (JOB_SETS, JOBS, DEPLOYMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class Thresholds:
     lease_seconds: float = 3600.0
     gang_spread_seconds: float = 900.0
     checkpoint_intervals: float = 3.0
+
+    def pending_limit(self, capacity: str | None) -> float:
+        """For a run of that class."""
+        return self.pending_seconds.get(capacity or "", self.pending_other_seconds)
 
 
 class Alert(NamedTuple):
@@ -77,12 +83,14 @@ def find_alerts(
     observed: Observed,
     thresholds: Thresholds | None = None,
     checkpoints: Mapping[tuple[str, str], CheckpointAge] | None = None,
+    *,
+    rows: list[RunRow] | None = None,
 ) -> list[Alert]:
-    """All alerts that hold at the observed moment."""
+    """All alerts that hold at the observed moment; ``rows`` if they are added up already."""
     limits = thresholds or Thresholds()
     found: list[Alert] = []
-    roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
-    for row in summarize(observed):
+    roots = {str(meta(item).get("uid", "")): item for kind in ROOTS for item in observed.of(kind)}
+    for row in summarize(observed) if rows is None else rows:
         root = roots.get(row.uid)
         if root is None:
             continue
@@ -101,7 +109,7 @@ def find_alerts(
 def _pending(row: RunRow, limits: Thresholds) -> Iterator[Alert]:
     if row.phase not in (Phase.PENDING, Phase.QUEUED):
         return
-    limit = limits.pending_seconds.get(row.capacity or "", limits.pending_other_seconds)
+    limit = limits.pending_limit(row.capacity)
     if row.pending_seconds > limit:
         kind = row.capacity or "its capacity"
         sentence = f"{row.run} has waited {duration(row.pending_seconds)} for {kind}; {duration(limit)} is the limit"

@@ -24,6 +24,8 @@ FIELD_MANAGER = "holdfast"
 PAGE_OBJECTS = 500
 TRIES = 4
 LONGEST_WAIT_SECONDS = 30.0
+SKEW_SECONDS = 30.0
+"""Less is the way of the answer and the rounding of its date."""
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
@@ -54,7 +56,11 @@ class Client:
         self._transport = Transport(access, silence_seconds=silence_seconds)
         self.warnings: dict[str, None] = {}
         """What the server accepted but warned about, each once, in order."""
+        self.field_manager = FIELD_MANAGER
         self.requests = 0
+        self._dated = ""
+        self.skew_seconds = 0.0
+        """How far the server's clock is ahead of ours, when it is worth minding; its times are in its objects."""
 
     def __enter__(self) -> Client:
         return self
@@ -157,16 +163,19 @@ class Client:
         return self._object("PATCH", path, asked, self._write_query(dry_run=False), Payload(change, _MERGE))
 
     def delete(
-        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, foreground: bool = False
-    ) -> bool:
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None,
+        version: str | None = None, foreground: bool = False,
+    ) -> bool:  # fmt: skip
         """Delete with everything it owns; false when it was gone already.
 
-        ``uid`` guards against a namesake; ``foreground`` keeps the object until what it owns is gone.
+        ``uid`` guards against a namesake and ``version`` against any change; ``foreground`` keeps the object until what
+        it owns is gone.
         """
         policy = "Foreground" if foreground else "Background"
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        stands = {"uid": uid, "resourceVersion": version}
+        if uid or version:
+            options["preconditions"] = {name: value for name, value in stands.items() if value}
         asked = self._asked("delete", resource, namespace, name)
         try:
             self._object("DELETE", resource.path(namespace, name), asked, {}, Payload(options))
@@ -194,9 +203,8 @@ class Client:
     ) -> Asked:
         return Asked(verb, resource, namespace, name, self.access.login_help)
 
-    @staticmethod
-    def _write_query(dry_run: bool) -> dict[str, str]:
-        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+    def _write_query(self, dry_run: bool) -> dict[str, str]:
+        query = {"fieldManager": self.field_manager, "fieldValidation": "Strict"}
         return {**query, "dryRun": "All"} if dry_run else query
 
     def _object(
@@ -214,7 +222,7 @@ class Client:
         if not isinstance(found, dict):
             raise ClusterUnreachableError(
                 f"{self._transport.where} answered {asked.verb} {asked.title} with something that is no object",
-                help="check that the address in the kubeconfig is an API server",
+                help="check that the address is an API server's: kubectl config view --minify",
             )
         return found
 
@@ -250,6 +258,15 @@ class Client:
             raise failure(answer.status, status_of(answer), asked)
         return opened[-1]
 
+    def _mind_clock(self, date: str) -> None:
+        if date == self._dated:  # whole seconds: most answers carry one that was looked at already
+            return
+        self._dated = date
+        theirs = _server_seconds(date)
+        if theirs is not None:
+            ahead = theirs - self._clock.wall()
+            self.skew_seconds = ahead if abs(ahead) > SKEW_SECONDS else 0.0
+
     def _retried(
         self, once: Callable[[], Answer], asked: Asked, *, may_repeat: bool, busy_is_final: bool = False
     ) -> Answer:
@@ -260,6 +277,7 @@ class Client:
             self.requests += 1
             try:
                 answer = once()
+                self._mind_clock(answer.headers.get("date", ""))
             except (NotSentError, AnswerLostError) as error:
                 answer, lost = None, str(error)
                 if isinstance(error, AnswerLostError) and not may_repeat:
@@ -279,6 +297,16 @@ class Client:
             f"the API server {self._transport.where} cannot be reached ({lost})",
             help=f"check the network and the context with: kubectl cluster-info; or {asked.login_help}",
         )
+
+
+def _server_seconds(date: str) -> float | None:
+    """The ``Date`` of an answer, as wall-clock seconds."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _target(path: str, query: Mapping[str, str]) -> str:

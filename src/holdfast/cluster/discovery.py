@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.cluster import resources as known
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.resources import Resource, group_path, of_row
-from holdfast.errors import ClusterAccessError, ObjectMissingError
+from holdfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
 
 _BUILT_IN = frozenset(("", "apps", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io"))
 _TABLE = {
@@ -26,9 +26,9 @@ def served(client: Client, kinds: Sequence[Resource]) -> tuple[list[Resource], d
         return list(kinds), {}
     try:
         rows = client.page("/apis").get("groups") or []
-    except ClusterAccessError as error:
-        if "401" in error.message:
-            raise
+    except ClusterLoginError:
+        raise
+    except ClusterAccessError:
         return list(kinds), {}  # discovery is closed to us: the lists themselves will tell
     versions = {str(row.get("name")): _versions(row) for row in rows if isinstance(row, dict)}
     found, missing = [], {}

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.clock import Clock, SystemClock, from_rfc3339
+from holdfast.clock import Clock, SystemClock, seconds_at
 from holdfast.cluster.credential import ClientCertificate, usable_token
-from holdfast.errors import ClusterAccessError, ClusterConfigError
+from holdfast.cluster.explanation import printable
+from holdfast.errors import ClusterConfigError, ClusterLoginError
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 RENEW_BEFORE_SECONDS = 5.0
@@ -78,10 +79,10 @@ class ExecCredential:
         if pair != self._certificate:
             self._certificate = pair
         if not self._token and pair is None:
-            raise ClusterAccessError(
+            raise ClusterLoginError(
                 f"{self._plugin.command} gave neither a token nor a certificate", help="log in again, then retry"
             )
-        self._expires_at = _expiry(status.get("expirationTimestamp"))
+        self._expires_at = seconds_at(status.get("expirationTimestamp"))
         self._is_known = True
 
 
@@ -106,14 +107,14 @@ def run_plugin(plugin: ExecPlugin) -> dict[str, Any]:
             f"the credential plugin {plugin.command} of this context is not installed", help=_install_help(plugin)
         ) from None
     except subprocess.TimeoutExpired:
-        raise ClusterAccessError(
+        raise ClusterLoginError(
             f"the credential plugin {plugin.command} did not answer within {PLUGIN_SECONDS:.0f} s",
             help=f"run it by hand: {plugin.command}",
         ) from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
         raise ClusterConfigError(f"the credential plugin {plugin.command} cannot be started ({error})") from None
     if ended.returncode != 0:
-        raise ClusterAccessError(
+        raise ClusterLoginError(
             f"the credential plugin {plugin.command} failed with code {ended.returncode}{_last_words(ended.stderr)}",
             help="log in again (GKE: gcloud auth login), then retry",
         )
@@ -129,7 +130,10 @@ def _status(output: bytes, plugin: ExecPlugin) -> dict[str, Any]:
         status = version = None
     if not isinstance(status, dict):
         # What it printed may well be a token: it is not repeated.
-        raise ClusterAccessError(f"the credential plugin {plugin.command} printed no ExecCredential with a status")
+        raise ClusterLoginError(
+            f"the credential plugin {plugin.command} printed no ExecCredential with a status",
+            help=f"run it by hand: {plugin.command}",
+        )
     if version != plugin.api_version:
         raise ClusterConfigError(
             f"the credential plugin {plugin.command} answered in another version than the kubeconfig's "
@@ -149,7 +153,7 @@ def _exec_info(plugin: ExecPlugin, interactive: bool) -> dict[str, Any]:
 def _is_interactive(plugin: ExecPlugin) -> bool:
     has_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
     if plugin.interactive == "Always" and not has_terminal:
-        raise ClusterAccessError(
+        raise ClusterLoginError(
             f"the credential plugin {plugin.command} must ask a person, and there is no terminal here",
             help="run the command in a terminal once",
         )
@@ -165,18 +169,9 @@ def _install_help(plugin: ExecPlugin) -> str:
 
 def _last_words(stderr: bytes | None) -> str:
     lines = [line for line in (stderr or b"").decode("utf-8", "replace").splitlines() if line.strip()]
-    return f": {redact(lines[-1].strip()[:200])}" if lines else ""
+    return f": {printable(redact(lines[-1].strip()[:200]))}" if lines else ""
 
 
 def redact(text: str) -> str:
     """The text without anything that looks like a token."""
     return _SECRET.sub("[hidden]", text)
-
-
-def _expiry(value: Any) -> float | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return from_rfc3339(value)
-    except ValueError:
-        return None

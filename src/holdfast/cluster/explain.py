@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.cluster.causes.containers import explain_containers
-from holdfast.cluster.causes.creation import budget_notes, explain_creation, explain_terminating
+from holdfast.cluster.causes.creation import budget_notes, explain_creation, explain_deployment, explain_terminating
 from holdfast.cluster.causes.endings import explain_ending
-from holdfast.cluster.causes.queueing import explain_suspension
+from holdfast.cluster.causes.queueing import explain_request, explain_suspension
 from holdfast.cluster.causes.scheduling import explain_gate, explain_scheduling
 from holdfast.cluster.client import Object
 from holdfast.cluster.explanation import REPLACEMENT_WAIT, Explanation, Verdict, duration, line
@@ -18,21 +18,37 @@ from holdfast.cluster.observe import (
     age_seconds,
     condition,
     meta,
+    owner_uids,
     seconds_at,
     spec_of,
     status_of,
     title,
 )
-from holdfast.cluster.resources import EVENTS, JOB_SETS, JOBS, NODES, PODS
+from holdfast.cluster.resources import (
+    DEPLOYMENTS,
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    PROVISIONING_REQUESTS,
+    WORKLOADS,
+    Resource,
+)
+
+ROOTS = (JOB_SETS, JOBS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS)
+_SHORT = {"Deployment": ("deploy",), "Pod": ("po",), "Workload": ("wl",), "ProvisioningRequest": ("provreq", "pr")}
 
 
 def find_root(observed: Observed, name: str, namespace: str | None) -> Object | None:
-    """The JobSet, Job or pod that a person means by a name; a run's name counts too."""
-    for resource in (JOB_SETS, JOBS, PODS):
+    """The object that a person means by ``NAME`` or ``KIND/NAME``; a run's name counts too."""
+    kind, _, name = name.rpartition("/")
+    kinds = [resource for resource in ROOTS if not kind or kind.lower() in _words(resource)]
+    for resource in kinds:
         found = observed.named(resource, namespace, name)
         if found is not None:
             return found
-    for resource in (JOB_SETS, JOBS):
+    for resource in [resource for resource in kinds if resource in (JOB_SETS, JOBS, DEPLOYMENTS)]:
         labelled = [
             item
             for item in observed.of(resource)
@@ -42,6 +58,12 @@ def find_root(observed: Observed, name: str, namespace: str | None) -> Object | 
         if labelled:
             return max(labelled, key=lambda item: str(meta(item).get("creationTimestamp", "")))
     return None
+
+
+def _words(resource: Resource) -> tuple[str, ...]:
+    """How people name a kind, as kubectl understands them."""
+    title_of = resource.kind.lower()
+    return (title_of, resource.plural, f"{title_of}.{resource.group}", resource.title, *_SHORT.get(resource.kind, ()))
 
 
 def explain(observed: Observed, root: Object) -> Explanation:
@@ -69,6 +91,8 @@ def pods_of(observed: Observed, root: Object) -> list[Object]:
     """The pods below it."""
     if root.get("kind") == "Pod":
         return [root]
+    if root.get("kind") == "Deployment":
+        return observed.selected_by(root)
     return [pod for job in jobs_of(observed, root) for pod in observed.owned_by(PODS, job)]
 
 
@@ -76,6 +100,13 @@ def _answers(observed: Observed, root: Object) -> Iterator[Explanation]:
     kind = root.get("kind")
     if kind == "Pod":
         yield from _pod_answers(observed, [root])
+        return
+    if kind in ("Workload", "ProvisioningRequest"):
+        yield from _queue_answers(observed, root)
+        return
+    if kind == "Deployment":
+        yield from _pod_answers(observed, [pod for pod in pods_of(observed, root) if end_of(pod) is None])
+        yield explain_deployment(observed, root)
         return
     for found in (explain_ending(observed, root), explain_suspension(observed, root)):
         if found is not None:
@@ -96,6 +127,20 @@ def _answers(observed: Observed, root: Object) -> Iterator[Explanation]:
         found = (explain_ending(observed, job) if kind == "JobSet" else None) or explain_creation(observed, job)
         if found is not None and found.code != "finished":
             yield found
+
+
+def _queue_answers(observed: Observed, root: Object) -> Iterator[Explanation]:
+    """A request for machines speaks for itself; a Workload for the Job that it mirrors."""
+    if root.get("kind") == "ProvisioningRequest":
+        yield explain_request(root, observed.now) or Explanation(
+            "provisioned", Verdict.FINE, "the machines are there", (line(title(root), "Provisioned=True"),),
+            "ask about its run instead",
+        )  # fmt: skip
+        return
+    for resource in (JOB_SETS, JOBS):
+        for item in observed.of(resource):
+            if str(meta(item).get("uid") or "") in owner_uids(root):
+                yield explain(observed, item)
 
 
 def _pod_answers(observed: Observed, pods: list[Object]) -> Iterator[Explanation]:

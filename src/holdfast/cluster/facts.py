@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from holdfast.cluster.client import Object
+from holdfast.cluster.explanation import line
 from holdfast.cluster.observe import meta
 
 FLEX_START_GPU_VERSION = (1, 32, 2, 1652000)
@@ -58,6 +59,8 @@ class ClusterFacts:
     """API group -> preferred version."""
     nodes: list[Object] | None = None
     describe: dict[str, Any] | None = None
+    region: dict[str, Any] | None = None
+    """``gcloud compute regions describe``."""
     unseen: dict[str, str] = field(default_factory=dict)
 
 
@@ -81,13 +84,8 @@ def judge(facts: ClusterFacts) -> list[Check]:
         _flex_start(facts),
         _grace(facts),
         _accelerators(facts),
-        Check(
-            "preemptible-quota", State.UNKNOWN, "quota for Spot and flex-start accelerators",
-            "neither the API server nor the cluster's description tells it",
-            "gcloud compute regions describe REGION --format='table(quotas.metric,quotas.limit,quotas.usage)' "
-            "(look for PREEMPTIBLE_…)",
-        ),
-    ]  # fmt: skip
+        _quota(facts),
+    ]
 
 
 def _version(facts: ClusterFacts) -> Check:
@@ -231,6 +229,36 @@ def _accelerators(facts: ClusterFacts) -> Check:
     if facts.nodes is None:
         return Check("accelerators", State.UNKNOWN, what, facts.unseen.get("nodes", "nodes were not read"))
     return Check("accelerators", State.UNKNOWN, what, "no accelerator node now; scaled-down pools do not show")
+
+
+def _quota(facts: ClusterFacts) -> Check:
+    """Spot and flex-start machines draw on the preemptible quota, which is 0 for many accelerators at first."""
+    name, what = "preemptible-quota", "quota for Spot and flex-start accelerators"
+    if facts.region is None:
+        why = facts.unseen.get("region", "neither the API server nor the cluster's description tells it")
+        return Check(
+            name, State.UNKNOWN, what, why,
+            "gcloud compute regions describe REGION --format=json > r.json; add --region-quota r.json, or --gcloud",
+        )  # fmt: skip
+    rows = _at(facts.region, "quotas")
+    found = []
+    for row in rows if isinstance(rows, list) else []:
+        metric, limit, usage = _at(row, "metric"), _at(row, "limit"), _at(row, "usage")
+        kinds = ("GPU", "TPU")
+        if isinstance(metric, str) and metric.startswith("PREEMPTIBLE_") and any(kind in metric for kind in kinds):
+            found.append((metric, _amount(limit), _amount(usage)))
+    some = sorted(row for row in found if row[1] > 0)
+    place = _at(facts.region, "name") or "the region"
+    if some:
+        shown = ", ".join(f"{line(metric)} {usage:g} of {limit:g} used" for metric, limit, usage in some)
+        return Check(name, State.YES, what, f"{line(place)}: {shown}")
+    shown = "every PREEMPTIBLE_…_GPUS is 0" if found else "no PREEMPTIBLE_…_GPUS is listed"
+    fix = "ask for it: https://console.cloud.google.com/iam-admin/quotas"
+    return Check(name, State.NO, what, f"{line(place)}: {shown}", fix)
+
+
+def _amount(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
 _DESCRIBE = "gcloud container clusters describe NAME --location PLACE --format=json > c.json; add --describe c.json"

@@ -6,11 +6,13 @@ import re
 from typing import Any, NamedTuple
 
 from holdfast.cluster.exec_plugin import redact
+from holdfast.cluster.explanation import printable
 from holdfast.cluster.resources import Resource
 from holdfast.cluster.transport import Answer
 from holdfast.errors import (
     ClusterAccessError,
     ClusterError,
+    ClusterLoginError,
     ClusterUnreachableError,
     HoldfastError,
     ObjectConflictError,
@@ -20,6 +22,8 @@ from holdfast.errors import (
 
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 _UNTYPED_FIELD = re.compile(r"\.([\w.\[\]-]+): field not declared in schema")
+_HEALTH = "try again; how it is: kubectl get --raw '/readyz?verbose'"
+_ADDRESS = "check that the address is an API server's: kubectl config view --minify"
 _CRDS = {
     "kueue.x-k8s.io": "Kueue is not installed in this cluster",
     "jobset.x-k8s.io": "JobSet is not installed in this cluster",
@@ -85,9 +89,9 @@ def causes(status: dict[str, Any]) -> list[RefusedBy]:
 
 def failure(status_code: int, status: dict[str, Any], asked: Asked) -> HoldfastError:
     """The error for an answer of 400 and above."""
-    message = redact(" ".join(str(status.get("message") or f"HTTP {status_code}").split())[:600])
+    message = printable(redact(" ".join(str(status.get("message") or f"HTTP {status_code}").split())[:600]))
     if status_code == 401:
-        return ClusterAccessError("the API server does not accept these credentials (401)", help=asked.login_help)
+        return ClusterLoginError("the API server does not accept these credentials (401)", help=asked.login_help)
     if status_code == 403:
         return _forbidden(message, asked)
     if status_code in (404, 405):
@@ -105,10 +109,14 @@ def failure(status_code: int, status: dict[str, Any], asked: Asked) -> HoldfastE
     if status_code in (400, 413, 415, 422):
         return _refused(message, asked)
     if status_code == 429:
-        return ClusterUnreachableError(f"the API server is too busy to {asked.verb} {asked.title}: {message}")
+        return ClusterUnreachableError(
+            f"the API server is too busy to {asked.verb} {asked.title}: {message}", help=_HEALTH
+        )
     if status_code >= 500:
-        return ClusterUnreachableError(f"the API server failed to {asked.verb} {asked.title}: {message}")
-    return ClusterError(f"the API server answered {status_code} to {asked.verb} {asked.title}: {message}")
+        return ClusterUnreachableError(f"the API server failed to {asked.verb} {asked.title}: {message}", help=_HEALTH)
+    return ClusterError(
+        f"the API server answered {status_code} to {asked.verb} {asked.title}: {message}", help=_ADDRESS
+    )
 
 
 def _forbidden(message: str, asked: Asked) -> HoldfastError:

@@ -13,7 +13,7 @@ from holdfast.cluster.resources import Resource
 from holdfast.cluster.slimming import slim
 from holdfast.cluster.watching import ChangeKind, Watch
 
-_LABELLED_KINDS = ("Job", "JobSet", "Pod", "ConfigMap")
+_LABELLED_KINDS = ("Job", "JobSet", "Deployment", "Pod", "ConfigMap")
 
 
 class Following:
@@ -23,7 +23,7 @@ class Following:
         self, client: Client, namespace: str | None, kinds: Sequence[Resource], *, labels: str = "",
         clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        self._clock = clock or SystemClock()
+        self._client, self._clock = client, clock or SystemClock()
         self._lock = threading.Lock()
         self._tables: dict[str, dict[str, Object]] = {}
         kinds, self._unseen = served(client, kinds)
@@ -64,7 +64,7 @@ class Following:
         """What is known at this moment; the objects are shared and must not be changed."""
         with self._lock:
             tables = {title: list(rows.values()) for title, rows in self._tables.items()}
-            return Observed(self._clock.wall(), tables, dict(self._unseen))
+            return Observed(self._clock.wall() + self._client.skew_seconds, tables, dict(self._unseen))
 
     def _follow(self, watch: Watch, resource: Resource) -> None:
         fresh: dict[str, Object] = {}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.clock import from_rfc3339
+from holdfast.clock import seconds_at as seconds_at
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.discovery import served
 from holdfast.cluster.failures import VersionGoneError
@@ -19,6 +19,7 @@ from holdfast.cluster.resources import (
     CLAIMS,
     CLUSTER_QUEUES,
     CONFIG_MAPS,
+    DEPLOYMENTS,
     EVENTS,
     JOB_SETS,
     JOBS,
@@ -30,18 +31,22 @@ from holdfast.cluster.resources import (
     WORKLOADS,
     Resource,
 )
-from holdfast.cluster.slimming import slim
-from holdfast.errors import ClusterAccessError, ObjectMissingError
+from holdfast.cluster.slimming import mapping, slim, texts
+from holdfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
 
 RUN_LABEL = "holdfast.dev/run"
+PART_LABEL, CLASSES = "holdfast.dev/part", "classes"
+"""Marks the ConfigMap that holds the later classes of a run's plan; the settings carry no such label."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 LEASE_ENDS_AT = "holdfast.dev/lease-ends-at"
 TERMINATION_AT = "node.gke.io/machine-termination-datetime"
 
-FOR_STATUS = (JOBS, JOB_SETS, PODS, WORKLOADS, CONFIG_MAPS)
-FOR_EXPLAIN = (JOBS, JOB_SETS, PODS, WORKLOADS, PROVISIONING_REQUESTS, LOCAL_QUEUES, EVENTS, BUDGETS, CLAIMS, QUOTAS)
+FOR_STATUS = (JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, CONFIG_MAPS)
+FOR_EXPLAIN = (
+    JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS, LOCAL_QUEUES, EVENTS, BUDGETS, CLAIMS, QUOTAS,
+)  # fmt: skip
 CLUSTER_WIDE_FOR_EXPLAIN = (CLUSTER_QUEUES, NODES)
-_LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, PODS, CONFIG_MAPS))
+_LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, DEPLOYMENTS, PODS, CONFIG_MAPS))
 
 
 @dataclass(slots=True)
@@ -54,6 +59,7 @@ class Observed:
     unseen: dict[str, str] = field(default_factory=dict)
     _owned: dict[str, dict[str, list[Object]]] = field(default_factory=dict, repr=False)
     """By kind and owner's uid, made when first asked for: otherwise every run would go through all pods."""
+    _replicas: list[Object] | None = field(default=None, repr=False)
 
     def of(self, resource: Resource) -> list[Object]:
         """All objects of a kind."""
@@ -63,6 +69,7 @@ class Observed:
         """Put objects in; for tests and for watches."""
         self.tables.setdefault(resource.title, []).extend(slim(resource, value) for value in values)
         self._owned.clear()
+        self._replicas = None
         return self
 
     def named(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
@@ -81,6 +88,19 @@ class Observed:
                 for uid in owner_uids(item):
                     index.setdefault(uid, []).append(item)
         return index.get(str(meta(owner).get("uid") or ""), [])
+
+    def selected_by(self, deployment: Object) -> list[Object]:
+        """The pods of a Deployment: those of its labels that a ReplicaSet has made."""
+        wanted = texts(mapping(spec_of(deployment).get("selector")).get("matchLabels")).items()
+        place = meta(deployment).get("namespace")
+        if self._replicas is None:
+            self._replicas = [pod for pod in self.of(PODS) if any(
+                ref.get("kind") == "ReplicaSet" for ref in meta(pod).get("ownerReferences") or [])]  # fmt: skip
+        return [
+            pod
+            for pod in self._replicas
+            if wanted and meta(pod).get("namespace") == place and wanted <= (meta(pod).get("labels") or {}).items()
+        ]
 
     def events_of(self, item: Object) -> list[Object]:
         """Newest first."""
@@ -107,10 +127,11 @@ def look(
             observed.tables[resource.title] = list(_slimmed(client, resource, place, chosen))
         except ObjectMissingError as error:
             observed.unseen[resource.title] = error.message
+        except ClusterLoginError:
+            raise  # nobody is let in: not a matter of one kind
         except ClusterAccessError as error:
-            if "401" in error.message:
-                raise  # nobody is let in: not a matter of one kind
             observed.unseen[resource.title] = error.message
+    observed.now += client.skew_seconds  # ages are told by the clock that the times in the objects come from
     return observed
 
 
@@ -164,16 +185,6 @@ def condition(item: Object, kind: str, status: str | None = "True") -> dict[str,
 def owner_uids(item: Object) -> set[str]:
     """Uids of all owners."""
     return {str(ref.get("uid")) for ref in meta(item).get("ownerReferences") or [] if isinstance(ref, dict)}
-
-
-def seconds_at(value: Any) -> float | None:
-    """A timestamp as wall-clock seconds, or nothing."""
-    if not isinstance(value, str):
-        return None
-    try:
-        return from_rfc3339(value)
-    except ValueError:
-        return None
 
 
 def age_seconds(item: Object, now: float) -> float:

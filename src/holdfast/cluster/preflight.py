@@ -242,27 +242,3 @@ def _check_nodes(
         Weight.WARNING, "Node", f"no node has {shown} now; fine if a pool can grow from 0 or nodes are made on demand",
         "run: holdfast check-cluster --describe FILE",
     )  # fmt: skip
-
-
-def check_region(client: Client, bucket_region: str | None) -> list[Problem]:
-    """A bucket in another region costs money and time at every save."""
-    if not bucket_region:
-        return []
-    regions: set[str] = set()
-    try:
-        for page in client.pages(NODES):
-            regions |= {
-                str((meta(node).get("labels") or {}).get("topology.kubernetes.io/region") or "") for node in page.items
-            }
-    except ClusterAccessError:
-        return []
-    regions -= {""}
-    if regions and bucket_region not in regions:
-        here = ", ".join(sorted(regions))
-        return [
-            Problem(
-                Weight.WARNING, "bucket", f"it is in {bucket_region}, the cluster's nodes are in {here}",
-                "keep checkpoints in the region of the nodes",
-            )
-        ]  # fmt: skip
-    return []

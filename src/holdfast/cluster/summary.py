@@ -11,6 +11,7 @@ from holdfast.cluster.causes.queueing import is_suspended, workload_of
 from holdfast.cluster.client import Object
 from holdfast.cluster.interruptions import end_of
 from holdfast.cluster.observe import (
+    PART_LABEL,
     RUN_LABEL,
     Observed,
     age_seconds,
@@ -21,7 +22,7 @@ from holdfast.cluster.observe import (
     spec_of,
     status_of,
 )
-from holdfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS
+from holdfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, PODS
 from holdfast.cluster.slimming import whole
 from holdfast.model.exits import Outcome
 
@@ -48,7 +49,7 @@ class RunRow:
     run: str
     kind: str
     name: str
-    """Of the Job or JobSet."""
+    """Of the Job, JobSet or Deployment."""
     phase: Phase
     age_seconds: float
     pods: dict[str, int] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class RunRow:
     usd_per_hour: float | None = None
     run_url: str | None = None
     queue_url: str | None = None
+    sink_url: str | None = None
     last_step: int | None = None
     uid: str = ""
 
@@ -99,6 +101,7 @@ def summarize(observed: Observed) -> list[RunRow]:
     settings = {
         (meta(item).get("namespace"), (meta(item).get("labels") or {}).get(RUN_LABEL)): item.get("data") or {}
         for item in observed.of(CONFIG_MAPS)
+        if PART_LABEL not in (meta(item).get("labels") or {})
     }
     rows = [_row(observed, root, jobs, settings) for root, jobs in roots]
     return sorted(rows, key=lambda row: (row.namespace, -row.age_seconds, row.run))
@@ -114,13 +117,16 @@ def _roots(observed: Observed) -> list[tuple[Object, list[Object]]]:
             alone.append((job, [job]))
         else:
             children[owner].append(job)
-    return [(item, children[uid]) for uid, item in sets.items()] + alone
+    endpoints: list[tuple[Object, list[Object]]] = [(item, []) for item in observed.of(DEPLOYMENTS)]
+    return [(item, children[uid]) for uid, item in sets.items()] + alone + endpoints
 
 
 def _row(observed: Observed, root: Object, jobs: list[Object], settings: dict[Any, Any]) -> RunRow:
     metadata = meta(root)
     run = str((metadata.get("labels") or {}).get(RUN_LABEL) or metadata.get("name", ""))
     pods = [pod for job in jobs for pod in observed.owned_by(PODS, job)]
+    if root.get("kind") == "Deployment":
+        pods = observed.selected_by(root)
     row = RunRow(
         namespace=str(metadata.get("namespace", "")),
         run=run,
@@ -133,12 +139,14 @@ def _row(observed: Observed, root: Object, jobs: list[Object], settings: dict[An
     _count_pods(observed, row, root, jobs, pods)
     row.phase = _phase(observed, root, jobs, row)
     if row.phase in (Phase.QUEUED, Phase.SUSPENDED):
-        row.pending_seconds = row.age_seconds
+        row.pending_seconds = _suspended_seconds(observed, root, row)
     row.attempts = _attempts(root, jobs, pods)
     data = settings.get((metadata.get("namespace"), run)) or {}
-    row.capacity = data.get("HOLDFAST_CAPACITY")
-    row.usd_per_hour = _number(data.get("HOLDFAST_USD_PER_HOUR"))
+    marks = metadata.get("annotations") or {}  # of a class that it has fallen back to
+    row.capacity = marks.get("holdfast.dev/capacity") or data.get("HOLDFAST_CAPACITY")
+    row.usd_per_hour = _number(marks.get("holdfast.dev/usd-per-hour") or data.get("HOLDFAST_USD_PER_HOUR"))
     row.run_url, row.queue_url = data.get("RUN_URL"), data.get("HOLDFAST_QUEUE")
+    row.sink_url = data.get("HOLDFAST_SINK")
     return row
 
 
@@ -173,6 +181,8 @@ def _count_pods(observed: Observed, row: RunRow, root: Object, jobs: list[Object
     if evicted is not None and evicted.get("reason") == "Preempted":
         causes["queue-preemption"] += 1  # Kueue deletes the pods: nothing of them is left to ask
     wanted = sum(whole(spec_of(job).get("parallelism"), 1) for job in jobs)
+    if root.get("kind") == "Deployment":
+        wanted = whole(spec_of(root).get("replicas"), 1)
     row.pods = {"wanted": wanted, **{key: states[key] for key in sorted(states)}}
     row.interruptions = dict(causes.most_common())
 
@@ -182,6 +192,8 @@ def _phase(observed: Observed, root: Object, jobs: list[Object], row: RunRow) ->
         return Phase.FINISHED
     if condition(root, "Failed"):
         return Phase.FAILED
+    if root.get("kind") == "Deployment" and row.pods["wanted"] == 0:
+        return Phase.SUSPENDED
     if is_suspended(root):
         return Phase.QUEUED if workload_of(observed, root) or _has_queue(root) else Phase.SUSPENDED
     running, waiting = row.pods.get("running", 0), row.pods.get("pending", 0) + row.pods.get("starting", 0)
@@ -191,7 +203,14 @@ def _phase(observed: Observed, root: Object, jobs: list[Object], row: RunRow) ->
         return Phase.RUNNING
     if row.pods.get("draining"):
         return Phase.DRAINING
-    return Phase.RESTARTING if row.pods.get("ended") or not jobs else Phase.PENDING
+    is_endpoint = root.get("kind") == "Deployment"
+    return Phase.RESTARTING if row.pods.get("ended") or not (jobs or is_endpoint) else Phase.PENDING
+
+
+def _suspended_seconds(observed: Observed, root: Object, row: RunRow) -> float:
+    """Since it was last put back into its queue; what ran for days has not waited for days."""
+    since = seconds_at((condition(root, "Suspended") or {}).get("lastTransitionTime"))
+    return row.age_seconds if since is None else min(row.age_seconds, max(0.0, observed.now - since))
 
 
 def _has_queue(root: Object) -> bool:
@@ -200,6 +219,8 @@ def _has_queue(root: Object) -> bool:
 
 def _attempts(root: Object, jobs: list[Object], pods: list[Object]) -> int:
     """Lives of the run: restarts of the set, or the most pods that one index has had."""
+    if root.get("kind") == "Deployment":
+        return 1 if pods else 0
     if root.get("kind") == "JobSet":
         restarts = status_of(root).get("restarts")
         return 1 + restarts if isinstance(restarts, int) else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import tempfile
 import threading
@@ -18,12 +19,15 @@ from urllib.parse import unquote, urlsplit
 from holdfast.cluster.access import Access, split_server
 from holdfast.cluster.credential import ClientCertificate
 from holdfast.errors import ClusterConfigError, ClusterUnreachableError
-from holdfast.stores.wire import AnswerLostError, NotSentError, hung_up
+from holdfast.stores.connections import Connections
+from holdfast.stores.wire import AnswerLostError, NotSentError
 
 CONNECT_SECONDS = 10.0
-IDLE_SECONDS = 30.0
 MAX_BODY_BYTES = 256 << 20
 MAX_LINE_BYTES = 32 << 20
+WAITED_SECONDS = 0.005
+"""A read that took longer had nothing to read at first."""
+_MANAGED, _NOT_MANAGED = re.compile(rb'"managedFields":\[\{.*?\}\]', re.DOTALL), b'"managedFields":[]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,23 @@ class Answer:
     warnings: tuple[str, ...] = ()
 
     def json(self) -> Any:
-        """The body as JSON; ``ValueError`` when it is none."""
+        """The body as JSON without who manages which field; ``ValueError`` when it is none."""
+        return parse(self.body)
+
+
+def parse(text: bytes) -> Any:
+    """JSON from the API server; ``ValueError`` when it is none.
+
+    Half of an object is the record of who manages which field, which nobody here reads: it is cut out of the text, for
+    parsing is most of what a list or a watch costs. No string of JSON can hold the quotes of its key.
+    """
+    try:
         try:
-            return json.loads(self.body)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
+            return json.loads(_MANAGED.sub(_NOT_MANAGED, text))
+        except ValueError:  # a name in the record that looks like its end
+            return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 class Stream:
@@ -52,20 +68,31 @@ class Stream:
         self._connection = connection
         self._sock = sock  # http.client forgets it when the server announces to close
         self._response = response
+        self._interrupted = threading.Event()
         self.status = response.status
         self.headers = _headers(response)
 
-    def lines(self) -> Iterator[bytes]:
-        """Whole lines; a broken connection raises ``AnswerLostError``."""
+    def lines(self, *, calm_seconds: float = 0.0) -> Iterator[bytes]:
+        """Whole lines; a broken connection raises ``AnswerLostError``.
+
+        ``calm_seconds`` are waited after a line that had to be waited for: what trickles in is read in handfuls, and
+        what has piled up is read without a pause.
+        """
         rest = b""
         try:
-            # Not readline(): on a chunked answer it costs several times what parsing the event does.
-            while data := self._response.read1(1 << 16):
+            while True:
+                asked_at = time.monotonic()
+                # Not readline(): on a chunked answer it costs several times what parsing the event does.
+                data = self._response.read1(1 << 16)
+                if not data:
+                    break
                 *whole, rest = (rest + data).split(b"\n")
                 for line in whole:
                     yield line + b"\n"
                 if len(rest) > MAX_LINE_BYTES:
                     raise AnswerLostError("a line longer than any event can be")
+                if calm_seconds and time.monotonic() - asked_at > WAITED_SECONDS:
+                    self._interrupted.wait(calm_seconds)
             if self._response.length:
                 raise AnswerLostError(f"{self._response.length} bytes of the answer are missing")
             if rest:
@@ -86,6 +113,7 @@ class Stream:
 
     def interrupt(self) -> None:
         """Wake up whoever reads, from any other thread; the reader then closes."""
+        self._interrupted.set()
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -105,7 +133,7 @@ class Transport:
         self._secure, self._host, self._port, self._prefix = split_server(access.server)
         self._silence_seconds = silence_seconds
         self._lock = threading.Lock()
-        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
+        self._connections = Connections(self._connect)
         self._context: Any = None
         self._certificate: ClientCertificate | None = None
 
@@ -116,7 +144,8 @@ class Transport:
 
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         """One request, one answer; the two errors say what may have become of it."""
-        connection = self._take()
+        self._refresh()
+        connection = self._connections.take()
         try:
             try:
                 response = self._exchange(connection, method, target, headers, body)
@@ -129,8 +158,7 @@ class Transport:
         if response.will_close:
             connection.close()
         else:
-            with self._lock:
-                self._idle.append((time.monotonic(), connection))
+            self._connections.give_back(connection)
         return Answer(response.status, _headers(response), data, _warnings(response))
 
     def stream(self, target: str, headers: Mapping[str, str], *, silence_seconds: float) -> Stream:
@@ -151,10 +179,7 @@ class Transport:
 
     def close(self) -> None:
         """Hang up."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for _, connection in idle:
-            connection.close()
+        self._connections.close()
 
     def _exchange(
         self, connection: http.client.HTTPConnection, method: str, target: str, headers: Mapping[str, str],
@@ -164,28 +189,14 @@ class Transport:
         connection.request(method, self._prefix + target, body=body, headers=sent)
         return connection.getresponse()
 
-    def _take(self) -> http.client.HTTPConnection:
-        self._refresh()
-        while True:
-            with self._lock:
-                if not self._idle:
-                    break
-                since, connection = self._idle.pop()
-            if time.monotonic() - since < IDLE_SECONDS and not hung_up(connection):
-                return connection
-            connection.close()
-        return self._connect()
-
     def _refresh(self) -> None:
         """A plugin may have made a new certificate: connections under the old one are of no use."""
         certificate = self._access.credential.certificate()
-        stale: list[tuple[float, http.client.HTTPConnection]] = []
         with self._lock:
-            if certificate != self._certificate:
-                stale, self._idle = self._idle, []
-                self._certificate, self._context = certificate, None
-        for _, connection in stale:
-            connection.close()
+            if certificate == self._certificate:
+                return
+            self._certificate, self._context = certificate, None
+        self._connections.close()
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port, tunnel = self._host, self._port, None
@@ -211,6 +222,13 @@ class Transport:
             ValueError,
         ) as error:  # ValueError: a name that is none in DNS or TLS
             connection.close()
+            if type(error).__name__ == "SSLCertVerificationError":  # ssl is loaded only where there is TLS
+                why = getattr(error, "verify_message", "") or "certificate verify failed"
+                raise ClusterUnreachableError(
+                    f"the API server {self.where} shows a certificate that the kubeconfig does not trust "
+                    f"(certificate verify failed: {why})",
+                    help=self._access.login_help,
+                ) from error
             raise NotSentError(_words(error)) from error
         sock = connection.sock
         sock.settimeout(self._silence_seconds)

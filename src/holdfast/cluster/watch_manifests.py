@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.cluster.acting import COPY_LEASE, RECREATE_REQUEST
+from holdfast.cluster.acting import rights_of
 from holdfast.cluster.client import Object
 from holdfast.cluster.resources import (
     CONFIG_MAPS,
+    DEPLOYMENTS,
     EVENTS,
     JOB_SETS,
     JOBS,
@@ -19,7 +20,7 @@ from holdfast.cluster.resources import (
 )
 
 NAME = "holdfast-watch"
-WATCHED = (JOBS, JOB_SETS, PODS, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, NODES)
+WATCHED = (JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, NODES)
 _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": "holdfast"}
 _USER = 65532
 
@@ -33,10 +34,8 @@ def rights(actions: set[str], *, events: bool) -> dict[tuple[str, str], set[str]
 
     for resource in WATCHED:
         grant(resource, "list", "watch")
-    if COPY_LEASE in actions:
-        grant(PODS, "patch")
-    if RECREATE_REQUEST in actions:
-        grant(PROVISIONING_REQUESTS, "delete")
+    for resource, verb in rights_of(actions):
+        grant(resource, verb.value)
     if events:
         grant(EVENTS, "create")
     return found

@@ -8,7 +8,6 @@ tell. Every failure backs off, so that no answer can make it spin.
 from __future__ import annotations
 
 import enum
-import json
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -17,13 +16,14 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.cluster.client import Client, Object
 from holdfast.cluster.failures import Asked, VersionGoneError, failure
 from holdfast.cluster.resources import Resource
-from holdfast.cluster.transport import Stream
-from holdfast.errors import ClusterAccessError, ClusterUnreachableError, ObjectMissingError
+from holdfast.cluster.transport import Stream, parse
+from holdfast.errors import ClusterError, ClusterUnreachableError
 from holdfast.stores.wire import AnswerLostError
 
 WATCH_SECONDS = 290
 SHORTEST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
+CALM_SECONDS = 0.25
 
 
 class ChangeKind(enum.StrEnum):
@@ -83,8 +83,8 @@ class Watch:
             except (AnswerLostError, ClusterUnreachableError) as error:
                 if not self._stop.is_set():
                     yield Change(ChangeKind.TROUBLE, {}, str(error))
-            except (ClusterAccessError, ObjectMissingError) as error:
-                # Worth the longest pause, not the end: roles are granted and CRDs installed while we wait.
+            except ClusterError as error:
+                # Worth the longest pause, not the end: roles are granted, CRDs installed and logins renewed meanwhile.
                 yield Change(ChangeKind.TROUBLE, {}, str(error))
                 pause = LONGEST_PAUSE_SECONDS
             if heard or self._clock.monotonic() - started > self._watch_seconds / 2:
@@ -124,7 +124,7 @@ class Watch:
         stream = self._client.stream(self._resource, self._namespace, query, silence_seconds=self._watch_seconds + 30.0)
         self._stream = stream
         try:
-            for line in stream.lines():
+            for line in stream.lines(calm_seconds=CALM_SECONDS):
                 change = self._understand(line)
                 if change is not None:
                     yield change
@@ -136,10 +136,10 @@ class Watch:
 
     def _understand(self, line: bytes) -> Change | None:
         try:
-            event: Any = json.loads(line)
+            event: Any = parse(line)
             kind, body = event["type"], event["object"]
             metadata = body.get("metadata") or {}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise AnswerLostError("an event was cut short") from None
         if kind == "ERROR":
             code = body.get("code")

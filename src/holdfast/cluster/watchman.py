@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.clock import Clock, to_rfc3339
-from holdfast.cluster.acting import Deed, do, find_deeds
+from holdfast.cluster.acting import do, find_deeds
 from holdfast.cluster.alert_state import AlertState, News
 from holdfast.cluster.alerts import Alert, CheckpointAge, Thresholds, find_alerts
 from holdfast.cluster.client import Client
+from holdfast.cluster.deeds.deed import Deed
 from holdfast.cluster.discovery import served
 from holdfast.cluster.exposition import exposition
 from holdfast.cluster.observe import Observed
@@ -19,6 +21,8 @@ from holdfast.cluster.summary import RunRow, summarize
 from holdfast.cluster.webhook import Webhook
 from holdfast.errors import ClusterError
 
+LONGEST_PAUSE_SECONDS = 600.0
+MOST_REMEMBERED = 10_000
 Ledgers = Callable[[list[RunRow], float], Mapping[tuple[str, str], CheckpointAge]]
 
 
@@ -50,7 +54,8 @@ class Watchman:
 
     def __init__(self, client: Client, state: AlertState, duties: Duties, *, clock: Clock) -> None:
         self._client, self._state, self._duties, self._clock = client, state, duties, clock
-        self._done: dict[str, None] = {}
+        self._tried: dict[str, tuple[int, float]] = {}
+        """Key of a deed -> failures, and when to try it again; what lasts is written in the objects themselves."""
         self._served: dict[str, Resource] = {}
         self.counters = dict.fromkeys(("looks", "alerts", "actions", "failed_sends"), 0)
 
@@ -58,10 +63,10 @@ class Watchman:
         """One round; the second value is the metrics page."""
         rows = summarize(observed)
         known = self._duties.ledgers(rows, observed.now) if self._duties.ledgers else {}
-        alerts = find_alerts(observed, self._duties.thresholds, known)
+        alerts = find_alerts(observed, self._duties.thresholds, known, rows=rows)
         news = self._state.compare(alerts, observed.now)
         troubles = [trouble for alert in news.begun for trouble in self._tell(alert, rows)]
-        deeds = self._act(observed)
+        deeds = self._act(observed, rows)
         self.counters["looks"] += 1
         self.counters["alerts"] += len(news.begun)
         return Look(rows, alerts, news, deeds, troubles), exposition(observed, rows, alerts, self.counters)
@@ -103,21 +108,25 @@ class Watchman:
         }
         self._client.create(EVENTS, alert.namespace, value)
 
-    def _act(self, observed: Observed) -> list[tuple[Deed, str]]:
+    def _act(self, observed: Observed, rows: list[RunRow]) -> list[tuple[Deed, str]]:
         results = []
-        for deed in find_deeds(observed, self._duties.actions):
-            if deed.key in self._done:
+        for deed in find_deeds(observed, self._duties.actions, self._duties.thresholds, rows=rows):
+            tries, again_at = self._tried.get(deed.key, (0, 0.0))
+            if observed.now < again_at:
                 continue
             if self._duties.dry_run:
                 result = "would be done"
             else:
-                why = do(self._client, deed, self._resource(deed.resource))
+                why = do(self._client, deed, self._resource)
                 result = "done" if why is None else f"failed: {why}"
             self.counters["actions"] += result == "done"
-            if not result.startswith("failed"):
-                self._done[deed.key] = None
-                if len(self._done) > 10_000:
-                    self._done.pop(next(iter(self._done)))
+            if result.startswith("failed"):  # once more at the next look, then less and less often
+                pause = min(LONGEST_PAUSE_SECONDS, 10.0 * 2 ** min(tries, 10)) if tries else 0.0
+                self._tried[deed.key] = (tries + 1, observed.now + pause)
+            else:
+                self._tried[deed.key] = (tries, math.inf)
+            if len(self._tried) > MOST_REMEMBERED:
+                self._tried.pop(next(iter(self._tried)))
             results.append((deed, result))
         return results
 

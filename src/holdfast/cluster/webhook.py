@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.cluster.alerts import Alert
+from holdfast.cluster.explanation import printable
 from holdfast.errors import SettingError
 
 TRIES = 4
@@ -66,4 +67,4 @@ class Webhook:
 def text(alert: Alert) -> str:
     """One line for a chat or a log."""
     more = f" ({alert.evidence})" if alert.evidence else ""
-    return f"[{alert.code}] {alert.namespace}/{alert.run}: {alert.sentence}{more}"
+    return printable(f"[{alert.code}] {alert.namespace}/{alert.run}: {alert.sentence}{more}")

@@ -12,6 +12,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dashboard.gate import App, Door, Gate
+from holdfast.dashboard.lookout import Lookout
+from holdfast.dashboard.pool import DaemonPool
 from holdfast.dashboard.stream import Stream
 from holdfast.dashboard.watch import Watch, to_json
 from holdfast.errors import HoldfastError, MissingExtraError
@@ -24,6 +26,7 @@ log = logging.getLogger("holdfast.dashboard")
 
 _MOST_BYTES = 256 << 10
 _MOST_DRAINED = 8 << 20
+_ANSWERING = 32
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -38,7 +41,14 @@ def load_pages() -> dict[str, tuple[bytes, str, str]]:
     return found
 
 
-def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None] = lambda: None) -> App:
+def make_app(
+    watch: Watch,
+    door: Door,
+    stream: Stream,
+    ready: Callable[[], None] = lambda: None,
+    *,
+    lookout: Lookout | None = None,
+) -> App:
     """The whole server as one ASGI application; ``ready`` is called when it starts to answer."""
     try:
         from starlette.applications import Starlette
@@ -47,7 +57,7 @@ def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None]
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "holdfast[dashboard]"'
         ) from error
-    desk = _Desk(watch, door, stream)
+    desk = _Desk(watch, door, stream, lookout)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -56,7 +66,9 @@ def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None]
         yield
         await asyncio.gather(first, return_exceptions=True)
         await desk.stream.close()
-        await asyncio.to_thread(watch.close)
+        watch.close()
+        if lookout is not None:
+            lookout.close()
 
     routes = [
         Route("/", desk.page),
@@ -67,6 +79,7 @@ def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None]
         Route("/api/runs/{id}/verify", desk.verify, methods=["POST"]),
         Route("/api/queues/{id}", desk.queue),
         Route("/api/queues/{id}/retry", desk.retry, methods=["POST"]),
+        Route("/api/fleet", desk.fleet),
         Route("/events", desk.events),
     ]
     return Gate(Starlette(routes=routes, lifespan=lifespan), door)
@@ -75,10 +88,11 @@ def make_app(watch: Watch, door: Door, stream: Stream, ready: Callable[[], None]
 class _Desk:
     """Answers what the gate lets through."""
 
-    def __init__(self, watch: Watch, door: Door, stream: Stream) -> None:
-        self._watch, self._door = watch, door
+    def __init__(self, watch: Watch, door: Door, stream: Stream, lookout: Lookout | None) -> None:
+        self._watch, self._door, self._lookout = watch, door, lookout
         self.stream = stream
         self._pages = load_pages()
+        self._threads = DaemonPool(_ANSWERING, "holdfast-answer")
 
     async def page(self, request: Request) -> Response:
         from starlette.responses import Response
@@ -94,7 +108,8 @@ class _Desk:
 
     async def overview(self, _: Request) -> Response:
         await self.stream.look()
-        return await self._tell(lambda: {**self._watch.overview(), "actions": self._door.token is not None})
+        more = {"actions": self._door.token is not None, "fleet": self._lookout is not None}
+        return await self._tell(lambda: {**self._watch.overview(), **more})
 
     async def run(self, request: Request) -> Response:
         return await self._tell(lambda: self._watch.run(request.path_params["id"]))
@@ -105,6 +120,13 @@ class _Desk:
 
     async def queue(self, request: Request) -> Response:
         return await self._tell(lambda: self._watch.queue(request.path_params["id"]))
+
+    async def fleet(self, _: Request) -> Response:
+        from starlette.responses import Response
+
+        if self._lookout is None:
+            return _refuse(404, "no cluster was named; start the dashboard with --cluster")
+        return Response(to_json(await self._lookout.tell()), media_type="application/json")
 
     async def retry(self, request: Request) -> Response:
         asked = await _body(request)
@@ -142,7 +164,7 @@ class _Desk:
         from starlette.responses import Response
 
         try:
-            answer = await asyncio.to_thread(lambda: (found := ask()) and to_json(found))
+            answer = await asyncio.wrap_future(self._threads.submit(lambda: (found := ask()) and to_json(found)))
         except HoldfastError as error:
             return _refuse(502, str(error))
         if answer is None:

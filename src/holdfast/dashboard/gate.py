@@ -61,6 +61,7 @@ RULES = (
     _rule("GET", f"/api/runs/{_ID}"),
     _rule("GET", f"/api/runs/{_ID}/checkpoints", query=r"(?:offset=[0-9]{1,7})?"),
     _rule("GET", f"/api/queues/{_ID}"),
+    _rule("GET", "/api/fleet"),
     _rule("GET", "/events"),
     _rule("POST", f"/api/queues/{_ID}/retry", changes=True),
     _rule("POST", f"/api/runs/{_ID}/verify", changes=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -23,14 +23,22 @@ PAGE = 100
 
 
 class Prices(NamedTuple):
-    """What an hour costs where the ledger does not say, and what it would cost on demand."""
+    """What an hour of all machines costs where the ledger does not say, and what it would cost on demand."""
 
     usd_per_hour: float | None = None
     on_demand_usd_per_hour: float | None = None
+    by_capacity: Mapping[str, float] = {}
+    """List prices, for attempts that know their capacity class but not their price."""
+    because: str = ""
+    """Where the list prices come from."""
+
+    def fallback(self, capacity: str) -> float | None:
+        """For an attempt that did not know its price."""
+        return self.usd_per_hour if self.usd_per_hour is not None else self.by_capacity.get(capacity)
 
 
 class Sample(NamedTuple):
-    """What we have seen ourselves: a step that was committed, and when."""
+    """What we have seen go by: a step that was committed, and when."""
 
     at: float
     step: int
@@ -75,9 +83,9 @@ def clean(head: Head) -> Head:
 
 def summary(url: str, head: Head, prices: Prices) -> dict[str, Any]:
     """One row of the overview; ``head`` has been cleaned."""
-    bill = account(head, prices.usd_per_hour)
     newest = head.newest
     last = head.attempts[-1] if head.attempts else None
+    bill = account(head, prices.fallback(last.capacity if last else ""))
     gone = [row for row in head.attempts if row.outcome in ("interrupted", "lost")]
     return {
         "id": identify(url),
@@ -147,10 +155,15 @@ def pace(checkpoints: Iterable[Committed], samples: Iterable[Sample]) -> list[li
     return sorted(found)
 
 
+def committed_at(row: Committed) -> float | None:
+    """When it was committed, if that can be read."""
+    return _instant(row.committed_at)
+
+
 def _attempt(head: Head, number: int, prices: Prices) -> dict[str, Any]:
     row = head.attempts[number]
     following = head.attempts[number + 1] if number + 1 < len(head.attempts) else None
-    line = bill_attempt(row, prices.usd_per_hour)
+    line = bill_attempt(row, prices.fallback(row.capacity))
     steps = row.last_step - row.first_step + 1
     spent = row.useful_seconds + row.save_seconds
     return {
@@ -191,6 +204,8 @@ def _money(bill: dict[str, Any], head: Head, prices: Prices) -> dict[str, Any]:
         "spent_usd": spent,
         "unpriced_seconds": bill["unpriced_seconds"],
         "on_demand_usd": instead,
+        "on_demand_usd_per_hour": prices.on_demand_usd_per_hour,
+        "because": prices.because,
         "saved_usd": instead - spent if instead is not None and spent is not None else None,
         "lost_usd": (bill["lost_seconds"] + bill["other_seconds"]) * rate if spent is not None else None,
         "paid_seconds": paid,

@@ -11,6 +11,8 @@ from types import FrameType
 
 from holdfast.dashboard.app import make_app
 from holdfast.dashboard.gate import LOOPBACK, Door
+from holdfast.dashboard.impatience import make_protocol
+from holdfast.dashboard.lookout import Fleet, Lookout
 from holdfast.dashboard.stream import Stream
 from holdfast.dashboard.watch import Sources, Watch
 from holdfast.errors import MissingExtraError, SettingError, UsageError
@@ -66,7 +68,9 @@ def listen(bind: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(sources: Sources, door: Door, listener: socket.socket, ready: Callable[[], None]) -> None:
+def serve(
+    sources: Sources, door: Door, listener: socket.socket, ready: Callable[[], None], *, fleet: Fleet | None = None
+) -> None:
     """Until a signal; ``ready`` is called when requests are answered."""
     try:
         import uvicorn
@@ -76,9 +80,10 @@ def serve(sources: Sources, door: Door, listener: socket.socket, ready: Callable
         ) from error
     watch = Watch(sources)
     stream = Stream(watch)
-    app = make_app(watch, door, stream, ready)
+    app = make_app(watch, door, stream, ready, lookout=Lookout(fleet) if fleet is not None else None)
     config = uvicorn.Config(
         app,
+        http=make_protocol(),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
+from urllib.parse import quote
 
 from holdfast.checkpoint.head import HEAD_KEY
 from holdfast.errors import KeyMissingError
@@ -16,6 +19,7 @@ MOST_RUNS = 2000
 _DEPTH = 4
 _MOST_FOLDERS = 20_000
 _MOST_NAMES = 200_000
+_MOST_QUEUES = 20
 _SKIPPED = ("checkpoints",)
 
 
@@ -34,6 +38,29 @@ def find_runs(url: str, fs: FS | None = None) -> list[str]:
         return _in_bucket(store, url)
     finally:
         store.close()
+
+
+def find_queues(url: str) -> list[str]:
+    """The URLs of work queues in databases that lie in this folder itself, as ``holdfast demo --keep`` leaves one."""
+    root = url.removeprefix("file://")
+    if not url.startswith("file:") or not os.path.isdir(root):
+        return []
+    found = []
+    for name in islice(sorted(os.listdir(root)), _MOST_NAMES):
+        path = os.path.join(root, name)
+        if name.endswith(".db") and os.path.isfile(path):  # and no pipe, which would make us wait
+            found += [f"sqlite://{quote(path)}?queue={quote(queue, safe='')}" for queue in _queues_in(path)]
+    return found[:_MOST_QUEUES]
+
+
+def _queues_in(path: str) -> list[str]:
+    """Names of the queues in a database; none when it is another one's, or no database at all."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=1.0)) as database:
+            rows = database.execute("SELECT name FROM holdfast_queue ORDER BY name LIMIT ?", (_MOST_QUEUES,))
+            return [name for (name,) in rows if isinstance(name, str)]
+    except sqlite3.Error:
+        return []
 
 
 def _folders(root: str, fs: FS) -> Iterator[str]:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 
+from holdfast.dashboard.pool import DaemonPool
 from holdfast.dashboard.watch import Watch, to_json
 from holdfast.errors import HoldfastError
 
@@ -15,6 +16,7 @@ log = logging.getLogger("holdfast")
 _LOOK_SECONDS = 0.5
 _BEAT_SECONDS = 15.0
 _BEHIND = 20
+_LOOKERS = 4
 MOST_VIEWERS = 200
 
 
@@ -23,6 +25,7 @@ class Stream:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
+        self._threads = DaemonPool(_LOOKERS, "holdfast-look")
         self._viewers: set[asyncio.Queue[bytes | None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._verified = 0
@@ -88,7 +91,7 @@ class Stream:
     async def look(self) -> None:
         """Read what is due and tell everybody what is new, whoever it was that asked."""
         try:
-            news = await asyncio.to_thread(self._watch.refresh)
+            news = await asyncio.wrap_future(self._threads.submit(self._watch.refresh))
         except HoldfastError as error:
             log.warning("the dashboard could not look: %s", error)
             return

@@ -7,11 +7,11 @@ ends where it should. A *verification* reads every byte and is asked for by a pe
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.checkpoint.head import Committed, Head
+from holdfast.checkpoint.head import HEAD_KEY, MAX_HEAD_BYTES, Committed, Head, decode
 from holdfast.checkpoint.restore import Damage, find_damage, read_inventory
+from holdfast.dashboard.pool import DaemonPool
 from holdfast.errors import CorruptError, HoldfastError, KeyMissingError
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
@@ -27,8 +27,8 @@ class Verifier:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str | None], dict[str, Any]] = {}
         self._lock = threading.Lock()
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-verify")
-        self._readers = ThreadPoolExecutor(4, thread_name_prefix="holdfast-read")
+        self._worker = DaemonPool(1, "holdfast-verify")
+        self._readers = DaemonPool(4, "holdfast-read")
         self.version = 0
 
     def states(self, url: str, head: Head) -> dict[str, dict[str, Any]]:
@@ -53,8 +53,8 @@ class Verifier:
 
     def close(self) -> None:
         """Stop after what is being read now."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._worker.shutdown()
+        self._readers.shutdown()
 
     def _submit(self, url: str, committed: Committed, *, whole: bool) -> None:
         key = _key(url, committed)
@@ -73,6 +73,8 @@ class Verifier:
             store = open_store(url)
             try:
                 verdict = self._read(store, committed) if whole else _glance(store, committed)
+                if verdict["verdict"] != ("whole" if whole else "complete") and _is_pruned(store, committed):
+                    verdict = {"verdict": "pruned"}
             finally:
                 store.close()
         except HoldfastError as error:
@@ -107,6 +109,12 @@ def _glance(store: Store, committed: Committed) -> dict[str, Any]:
             except KeyMissingError:
                 damage[part.key] = "is missing"
     return _verdict("complete", damage)
+
+
+def _is_pruned(store: Store, committed: Committed) -> bool:
+    """Whether the run has let go of it since we were told of it: then missing parts are no damage."""
+    rows = decode(store.get(HEAD_KEY, length=MAX_HEAD_BYTES + 1).data).checkpoints
+    return all(row.name != committed.name for row in rows)
 
 
 def _verdict(good: str, damage: dict[str, str]) -> dict[str, Any]:

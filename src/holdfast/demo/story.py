@@ -49,13 +49,14 @@ class Story:
         self._chance = random.Random(settings.seed)
         self._started = time.monotonic()
         self._stopped: int | None = None
-        self.trainer = self._trainer("training", folder / "run", self.steps_log)
-        self.calm = self._trainer("uninterrupted", folder / "calm", folder / "calm.log")
+        self.trainer = self._trainer("training", folder / "training", self.steps_log)
+        self.calm = self._trainer("uninterrupted", folder / "uninterrupted", folder / "uninterrupted.steps")
         self.pods = [self.trainer, *(self._worker(number) for number in range(settings.workers))]
 
     def _trainer(self, name: str, run: Path, log: Path) -> Pod:
         program = [sys.executable, "-m", "holdfast.demo.train"]
-        return Pod(name, [*program, f"file://{run}", str(self.settings.steps), str(log)], self.folder, {})
+        priced = {"HOLDFAST_USD_PER_HOUR": str(USD_PER_HOUR), "HOLDFAST_CAPACITY": "spot"}  # as if it stood there
+        return Pod(name, [*program, f"file://{run}", str(self.settings.steps), str(log)], self.folder, priced)
 
     def _worker(self, number: int) -> Pod:
         urls = ["--queue", self.queue_url, "--sink", self.sink_url, "--chunk", str(CHUNK)]

@@ -64,8 +64,8 @@ def observe(
     command: Sequence[str], *, grace_seconds: float, after_seconds: float | None, namespace: bool
 ) -> Observation:
     """Run the command once; nothing of it is left when this returns, however it returns."""
-    streams = {"stdout": sys.stderr.fileno() if sys.stderr is not None else None}
-    started = start(command, cwd=os.getcwd(), env=os.environ, options=Options(namespace=namespace), **streams)
+    stdout = sys.stderr.fileno() if sys.stderr is not None else None
+    started = start(command, cwd=os.getcwd(), env=os.environ, stdout=stdout, options=Options(namespace=namespace))
     watch = _Watch(list(command), started)
     try:
         return watch.run(grace_seconds, after_seconds)

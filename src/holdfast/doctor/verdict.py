@@ -33,6 +33,12 @@ CURES = {
     "kills everything else at once",
 }
 
+FAILS_ADVICE = (
+    "each interruption counts as a failure of the program: leave with 75 when interrupted, or put `holdfast exec` in "
+    "front, outside of launchers such as torchrun, which turn every code of their workers into 1"
+)
+"""For a program that ends in time, but with a code that means failure."""
+
 
 def problems(seen: Observation) -> list[str]:
     """The codes that apply."""
@@ -115,6 +121,7 @@ def report(seen: Observation) -> dict[str, Any]:
         "job_verdict": job_verdict(seen),
         "problems": codes,
         "cures": {code: CURES[code] for code in codes},
+        "advice": FAILS_ADVICE if job_verdict(seen) == "failed" and not seen.ended_before else None,
         "processes": [_row(one) for one in seen.processes.values()],
         "sent_after_seconds": seen.sent_after_seconds,
         "ended_before_signal": seen.ended_before,

@@ -24,7 +24,9 @@ def _one(result: dict[str, Any]) -> str:
     if result["exit_code"] is not None:
         lines += _seen(result)
     lines.append(f"Kubernetes: {_VERDICTS[result['job_verdict']]}")
-    if not result["problems"]:
+    if advice := result.get("advice"):
+        lines.append(f"advice: {advice}")
+    elif not result["problems"]:
         lines.append("no problem found")
     for code in result["problems"]:
         lines += [f"problem: {code}", f"  {result['cures'][code]}"]

@@ -18,10 +18,13 @@ draws a seed, and a resumed run makes one more of them than an uninterrupted one
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Sized
 from typing import Any
 
 from holdfast.errors import StateMismatchError
+
+log = logging.getLogger("holdfast")
 
 
 class ResumableSampler:
@@ -49,6 +52,7 @@ class ResumableSampler:
         self.replicas, self.rank = replicas, rank
         self.epoch = 0
         self.position = 0
+        self._asked = self._counted = False
 
     def __len__(self) -> int:
         """What is left of this epoch, for this rank."""
@@ -59,6 +63,7 @@ class ResumableSampler:
         return -(-self.size // self.replicas)
 
     def __iter__(self) -> Iterator[int]:
+        self._asked = True
         return iter(self._order()[self.position :])
 
     def _order(self) -> list[int]:
@@ -78,6 +83,7 @@ class ResumableSampler:
         """The loop took this many more; the next epoch begins by itself when all are taken."""
         if samples < 0 or samples > len(self):
             raise ValueError(f"{samples} samples cannot be taken: {len(self)} are left in epoch {self.epoch}")
+        self._counted = True
         self.position += samples
         if self.position == self._share:
             self.finish_epoch()
@@ -116,6 +122,12 @@ class ResumableSampler:
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is, and what that refers to."""
+        if self._asked and not self._counted:
+            self._counted = True  # told once
+            log.warning(
+                "the sampler gave out samples and nobody counts them: after a resume the epoch starts over; take "
+                "batches from sampler.batches(loader), or call sampler.consumed(samples) for every batch"
+            )
         return {
             "epoch": self.epoch,
             "position": self.position,

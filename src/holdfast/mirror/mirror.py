@@ -69,6 +69,8 @@ class Mirror:
         self.url = url
         self.root = os.path.realpath(directory)
         self.done = threading.Event()
+        self.attempt = 0
+        """Which attempt of this URL we are; 0 until it was claimed."""
         self.superseded: SupersededError | None = None
         self.trouble: HoldfastError | None = None
         self.seconds: deque[float] = deque(maxlen=8)
@@ -95,6 +97,7 @@ class Mirror:
             except CorruptError:
                 pass  # damage is dealt with below
         head = self._ledger.claim(self._options.row)
+        self.attempt = head.attempt
         local = judge(self.root, self.url, head)
         copy = self._settle(head, local)
         base: Listing = {}

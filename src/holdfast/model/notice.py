@@ -30,9 +30,13 @@ class Notice:
     """
 
     cause: Cause
+    """Why."""
     received_at: float
+    """When, in monotonic seconds."""
     grace_seconds: float
+    """How long from then until the machine may be gone."""
     detail: str = ""
+    """Who said so, such as ``SIGTERM``."""
     capped: bool = True
     """Whether the pod's termination grace limits this notice too; a lease end known hours ahead is not."""
 

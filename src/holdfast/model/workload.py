@@ -24,6 +24,13 @@ class CapacityClass(enum.StrEnum):
     HYBRID = "hybrid"
 
 
+class Monitoring(enum.StrEnum):
+    """Who collects the metrics of the pods."""
+
+    MANAGED = "managed"  # Google's managed Prometheus
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
     """One workload; times in seconds, sizes in bytes, money in US dollars."""
@@ -66,5 +73,6 @@ class WorkloadSpec:
     budget_usd: float | None = None
     capacity: CapacityClass | None = None
     """None: choose for me."""
+    monitoring: Monitoring = Monitoring.MANAGED
     where: str = "holdfast.yaml"
     """The file it came from."""

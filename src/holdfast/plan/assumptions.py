@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.plan.measured import Measured
+
 GRACE_SECONDS = 15.0
 """GKE's default: 30 s for the node, the second half for system pods."""
 
@@ -52,3 +54,12 @@ class Assumptions:
     seed: int = 0
     confidence: float = 0.95
     """Share of replays that must keep the deadline."""
+
+    measured: Measured | None = None
+    """What a rehearsal of the program has shown."""
+
+    @property
+    def start_seconds(self) -> float:
+        """From a machine to the first useful second: with a rehearsal, the cold start is node and image alone."""
+        restart = self.measured.restart_seconds if self.measured else None
+        return self.cold_start_seconds + (restart or 0.0)

@@ -33,6 +33,8 @@ def judge_grace(spec: WorkloadSpec, assumptions: Assumptions) -> Grace:
     snapshot = share / assumptions.snapshot_bytes_per_second
     persist = share / assumptions.upload_bytes_per_second
     needed = snapshot + persist + MARGIN_SECONDS
+    measured = assumptions.measured.last_save_seconds if assumptions.measured else None
+    needed = max(needed, measured or 0.0)  # the state of a rehearsal may be smaller, its other steps are real
     advice: list[str] = []
     if needed > GRACE_SECONDS:
         if needed <= LONG_GRACE_SECONDS and allows_long_grace(spec.cluster_version):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -209,7 +210,7 @@ def _clock(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def rule_out(spec: WorkloadSpec, prices: Prices, gang: float) -> list[Option]:
+def rule_out(spec: WorkloadSpec, prices: Prices, gang: float, failures: Sequence[str] = ()) -> list[Option]:
     """All four classes, with what excludes them before any replay."""
     rows = {
         CapacityClass.SPOT: prices.spot,
@@ -229,6 +230,8 @@ def rule_out(spec: WorkloadSpec, prices: Prices, gang: float) -> list[Option]:
                 )
         elif not spec.interruptible and kind in (CapacityClass.SPOT, CapacityClass.HYBRID):
             option.obstacles.append("the work may not be interrupted")
+        elif failures and kind in (CapacityClass.SPOT, CapacityClass.HYBRID):
+            option.obstacles.append(f"the program does not survive its rehearsal: {', '.join(failures)}")
         if spec.capacity is not None and kind != spec.capacity:
             option.obstacles.append(f"the workload asks for {spec.capacity}")
         options.append(option)
@@ -244,7 +247,7 @@ def scenario_of(
     return Scenario(
         spec.work_seconds or 0.0,
         deadline_seconds,
-        assumptions.cold_start_seconds,
+        assumptions.start_seconds,
         on_demand * gang,
         (prices.spot if prices.spot is not None else on_demand) * gang,
         gang,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from holdfast.plan.options import POLICY, Option, Spread, scenario_of, watched_seconds
@@ -52,6 +53,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "egress_usd_per_gib": plan.egress_usd_per_gib,
             "windows": plan.assumptions.windows,
             "seed": plan.assumptions.seed,
+            "measured": None if plan.assumptions.measured is None else asdict(plan.assumptions.measured),
         },
     }
 

@@ -72,7 +72,7 @@ def make_plan(
     region = spec.region or catalogue.cheapest_region(machine.name)
     prices = catalogue.price(machine.name, region)
     grace = judge_grace(spec, assumed)
-    options = rule_out(spec, prices, spec.nodes)
+    options = rule_out(spec, prices, spec.nodes, assumed.measured.failures if assumed.measured else ())
     if spec.work_seconds is None:
         return _endpoint(spec, machine, region, prices, options, grace, assumed)
     deadline = watched_seconds(spec)

@@ -11,11 +11,11 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import QueueError, QueueUnavailableError, UrlError
-from holdfast.queue.base import Rejected, plain_text
+from holdfast.queue.base import Depth, Rejected, plain_text
 from holdfast.stores import sqlite
 from holdfast.stores.urls import shown, split
 
@@ -88,6 +88,27 @@ def rows(ledger: Ledger, after: str = "") -> Iterator[Row]:
         if len(found) < _PAGE:
             return
         after = found[-1].key
+
+
+Missing = Callable[[Sequence[str]], list[str]]
+
+
+def ledger_depth(ledger: Ledger, missing: Missing, *, most: int | None = None) -> Depth | None:
+    """How many keys are in which state; ``missing`` asks the sink. Nothing when there are more than ``most``."""
+    total = dead = open_count = 0
+    page: list[str] = []
+    few = None if most is None else ledger.page("", most + 1)
+    if few is not None and most is not None and len(few) > most:
+        return None
+    for row in rows(ledger) if few is None else few:
+        total += 1
+        dead += row.dead
+        page += [] if row.dead else [row.key]
+        if len(page) >= _PAGE:
+            open_count += len(missing(page))
+            page = []
+    open_count += len(missing(page)) if page else 0
+    return Depth(ready=open_count, delayed=0, leased=0, done=total - dead - open_count, dead=dead)
 
 
 class _Books(Protocol):

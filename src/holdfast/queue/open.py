@@ -34,5 +34,5 @@ def open_queue(url: str, *, sink: str | None = None, policy: Policy | None = Non
         return PubsubQueue(url, sink, policy=policy, create=create)
     raise UrlError(
         f"the queue URL {shown(url)!r} has no known scheme",
-        help="use sqlite:///path.db?queue=name, postgresql://…?queue=name or pubsub://project/subscription",
+        help="use sqlite:///path.db?queue=name, sqlite://./here.db?queue=name, postgresql://…?queue=name or pubsub://project/subscription",
     )

@@ -20,7 +20,7 @@ from holdfast.errors import LeaseLostError, QueueError, QueueUnavailableError, U
 from holdfast.queue import postgres_schema as sql
 from holdfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail, plain_text
 from holdfast.queue.intake import add_items, check_name
-from holdfast.stores.postgres import Database, migrate
+from holdfast.stores.postgres import Database, migrate, numbers
 
 LEASE_SECONDS = 30.0
 _SWEEP_SECONDS = 0.5
@@ -115,8 +115,7 @@ class PostgresQueue:
 
     def _take(self, cursor: Any, owner: int, limit: int) -> list[Lease]:
         values = {"queue": self._queue, "after": self._after, "limit": limit, "owner": owner}
-        leases = [Lease(*row) for row in cursor.execute(sql.CLAIM, values).fetchall()]
-        leases.sort()
+        leases = sorted(map(Lease._make, cursor.execute(sql.CLAIM, values).fetchall()))
         if leases:
             self._after = leases[-1].id
             self._idle_since = None
@@ -132,7 +131,7 @@ class PostgresQueue:
         return len(self._settle(sql.RELEASE, leases)) if leases else 0
 
     def _settle(self, statement: str, leases: Sequence[Lease]) -> set[int]:
-        values = ([lease.id for lease in leases], [lease.generation for lease in leases], self._owner)
+        values = (numbers(lease.id for lease in leases), numbers(lease.generation for lease in leases), self._owner)
         return {row[0] for row in self._database.statement(statement, values).fetchall()}
 
     def fail(self, failures: Sequence[Failure]) -> list[str]:
@@ -243,6 +242,7 @@ class PostgresQueue:
         counts = dict.fromkeys(("ready", "delayed", "leased", "dead"), 0)
         query = "SELECT holder, count(*) FROM holdfast_item WHERE queue=%s AND holder IS NOT NULL GROUP BY holder"
         with self.batch() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan=on")  # this one does look at everything
             for holder, count in cursor.execute(query, (self._queue,)).fetchall():
                 counts[_STATES.get(holder, "leased")] += count
             total = cursor.execute("SELECT count(*) FROM holdfast_item WHERE queue=%s", (self._queue,)).fetchone()[0]

@@ -63,14 +63,15 @@ RENEW_LIGHTLY = "WITH lightly AS MATERIALIZED (SELECT set_config('synchronous_co
 # The weakest lock that keeps the row from being deleted: renewals from other processes go through beside it, however
 # long the transaction lasts.
 ALIVE = "SELECT id FROM holdfast_owner WHERE id=%s FOR KEY SHARE"
+# Ready items stand in the order of the index of open items. ``holder = 0`` would let the server walk along the primary
+# key instead, over everything that was finished before; so that is said in a way which only this index understands.
 CLAIM = """
-WITH next AS MATERIALIZED (
-  SELECT id FROM holdfast_item WHERE queue=%(queue)s AND holder=0 AND id > %(after)s
-  ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), mine AS MATERIALIZED (SELECT nextval('holdfast_generation') AS generation)
-UPDATE holdfast_item AS item SET holder=%(owner)s, generation=mine.generation, deliveries=deliveries+1
-FROM next, mine WHERE item.id=next.id
-RETURNING item.id, item.key, item.payload, item.generation, item.failures
+UPDATE holdfast_item SET holder=%(owner)s, deliveries=deliveries+1,
+  generation=(SELECT nextval('holdfast_generation'))
+WHERE id=ANY(ARRAY(
+  SELECT id FROM holdfast_item WHERE queue=%(queue)s AND (holder, id) > (0, %(after)s) AND holder <= 0
+  ORDER BY holder, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+RETURNING id, key, payload, generation, failures
 """
 _MINE = """
 FROM unnest(%s::bigint[], %s::bigint[]) AS mine (id, generation)

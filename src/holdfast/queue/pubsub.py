@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from holdfast.errors import MissingExtraError, QueueError, QueueUnavailableError, UrlError
 from holdfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail
 from holdfast.queue.intake import add_items
-from holdfast.queue.ledger import open_ledger, rejected, rows
+from holdfast.queue.ledger import ledger_depth, open_ledger, rejected, rows
 from holdfast.stores.sqlite import parse_options
 from holdfast.stores.urls import split
 
@@ -249,17 +249,9 @@ class PubsubQueue:
 
     def depth(self) -> Depth:
         """What is leased right now only Pub/Sub knows, and it does not tell: those count as ready."""
-        total = dead = open_count = 0
-        page: list[str] = []
-        for row in rows(self._ledger):
-            total += 1
-            dead += row.dead
-            page += [] if row.dead else [row.key]
-            if len(page) >= 2000:
-                open_count += len(self._missing(page))
-                page = []
-        open_count += len(self._missing(page))
-        return Depth(ready=open_count, delayed=0, leased=0, done=total - dead - open_count, dead=dead)
+        found = ledger_depth(self._ledger, self._missing)
+        assert found is not None
+        return found
 
     def entries(self) -> Iterator[tuple[str, str]]:
         for row in rows(self._ledger):

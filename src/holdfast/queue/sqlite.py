@@ -231,8 +231,12 @@ class SqliteQueue:
         return [handle for handle in handles if int(handle) not in kept]
 
     def _extend(self, owners: list[int]) -> int:
-        expires = self._now() + self.lease_seconds
-        return self.connection.execute(sql.RENEW, (expires, json.dumps(owners))).rowcount
+        """A lease runs from now, and not from when we began to wait for a lock that somebody held for long."""
+        while True:
+            asked = self._now()
+            count = self.connection.execute(sql.RENEW, (asked + self.lease_seconds, json.dumps(owners))).rowcount
+            if self._now() - asked <= _SLOW_SECONDS:
+                return count
 
     def blame(self, handles: Sequence[str], reason: str) -> int:
         due = self._clock.wall() + self._policy.delay_seconds(1)

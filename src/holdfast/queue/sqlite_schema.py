@@ -66,7 +66,7 @@ RELEASE = "UPDATE holdfast_item SET holder=0, deliveries=deliveries-1" + _MINE
 FAIL = """
 UPDATE holdfast_item SET holder=?, failures=failures+1, due=?, reason=? WHERE id=? AND generation=? AND holder=?
 """
-RENEW = "UPDATE holdfast_owner SET expires=? WHERE id IN (SELECT value FROM json_each(?))"
+RENEW = "UPDATE holdfast_owner SET expires=max(expires, ?) WHERE id IN (SELECT value FROM json_each(?))"
 COMPLETED = "SELECT 1 FROM holdfast_item WHERE id=? AND generation=? AND holder IS NULL"
 ADD = """
 INSERT INTO holdfast_item (queue, key, holder, payload) VALUES (?, ?, 0, ?) ON CONFLICT (queue, key) DO NOTHING

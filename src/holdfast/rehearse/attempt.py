@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.rehearse.copies import break_link
+from holdfast.rehearse.disk import Disk
 from holdfast.rehearse.facts import AttemptFact
 from holdfast.rehearse.plan import COUNTABLE, TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
 from holdfast.rehearse.polling import Poller
 from holdfast.rehearse.syscalls import build_filter, is_calling
+from holdfast.rehearse.wall_clock import WallClock, date_files
 from holdfast.rehearse.watching import GO_ON, HOLD, Event, Reaction, Watcher
-from holdfast.runtime.namespace import Options, Started, notices, start
+from holdfast.runtime.namespace import Keepers, Options, Started, notices, start
 from holdfast.runtime.process_tree import send_signal
 
 _TICK_SECONDS = 0.02
@@ -39,6 +41,9 @@ class Surroundings(NamedTuple):
     namespace: bool = True
     watch: bool = True
     monotonic_jump_seconds: int = 0
+    disk: Disk | None = None
+    clock: WallClock | None = None
+    keepers: Keepers | None = None
 
     @property
     def work(self) -> str:
@@ -78,6 +83,7 @@ class Attempt:
         self.held_path = ""
         self._log = os.path.join(surroundings.folder, f"attempt-{number}.log")
         self.began_at = time.monotonic()
+        self._undated_since_ns = time.time_ns()
         self.program = self._start()
         self.watcher: Watcher | Poller = self._watch()
 
@@ -88,12 +94,22 @@ class Attempt:
         options = Options(
             namespace=around.namespace,
             hostname=around.environment.get("HOSTNAME", ""),
-            monotonic_jump_seconds=around.monotonic_jump_seconds * self.number,
-            seccomp_filter=build_filter(writes=aimed or self._learn) if around.watch else b"",
+            monotonic_jump_seconds=around.monotonic_jump_seconds,
+            seccomp_filter=build_filter(
+                writes=aimed or self._learn, space=around.disk is not None, clock=around.clock is not None
+            )
+            if around.watch
+            else b"",
         )
         with open(self._log, "wb") as log:
             return start(
-                around.command, cwd=around.work, env=around.environment, stdout=log, stderr=log, options=options
+                around.command,
+                cwd=around.work,
+                env=around.environment,
+                stdout=log,
+                stderr=log,
+                options=options,
+                keepers=around.keepers,
             )
 
     def _watch(self) -> Watcher | Poller:
@@ -105,6 +121,8 @@ class Attempt:
             react=self._react,
             allows=self._around.allows,
             before_write=break_link,
+            disk=self._around.disk,
+            clock=self._around.clock,
         )
 
     @property
@@ -216,6 +234,7 @@ class Attempt:
         if self.handler_seconds is None:  # a shell blocks signals for moments, so one look is not enough
             self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
             self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
+        self._date_files()
         now = time.monotonic()
         if self._kill is not None and self._fired_at is None:
             if self._due_since is None and now >= self._due_at():
@@ -228,6 +247,13 @@ class Attempt:
             self._timed_out = True
             self.program.kill_all()
         return False
+
+    def _date_files(self, *, at_the_end: bool = False) -> None:
+        """Once, when its clock is set right or it ends before that."""
+        clock, since = self._around.clock, self._undated_since_ns
+        if clock is not None and clock.off_seconds and since and (at_the_end or clock.is_right):
+            self._undated_since_ns = 0
+            date_files(self._around.work, since, clock.off_seconds)
 
     def enforce_grace(self, since: float) -> None:
         """End it by force when its time is over."""
@@ -268,6 +294,7 @@ class Attempt:
             code = self.program.wait(30.0)
         self.watcher.close()
         self.program.close()
+        self._date_files(at_the_end=True)
         fired = self._fired_at
         # A kill that came while the program was leaving by itself was too late to be one.
         killed = self._kill is not None and self._kill.kind in (Kind.KILL, Kind.KILL_DURING_RESUME)

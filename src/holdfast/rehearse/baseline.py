@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast.errors import UsageError
 from holdfast.rehearse import confine
-from holdfast.rehearse.attempt import Attempt
+from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.compare import Comparison
 from holdfast.rehearse.copies import remove
 from holdfast.rehearse.facts import AttemptFact, BaselineFact
@@ -65,15 +65,16 @@ def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
 
 def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
     folder = os.path.join(setting.base, label)
-    prepare(setting, folder)
-    attempt = Attempt(1, surroundings(setting, folder, label, None, 1), None, None, learn=learn)
+    disk = prepare(setting, folder)
+    around = surroundings(setting, label, None, 1, disk=disk)
+    attempt = Attempt(1, around, None, None, learn=learn)
     calls: list[tuple[float, int]] = []
     try:
         while not attempt.tick():
             calls.append((attempt.age_seconds, attempt.program.calls_so_far()))
             if setting.stop.is_set():
                 raise Stopped
-            if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)):
+            if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)) or _cannot(attempt, around):
                 break
     finally:
         fact = attempt.close()
@@ -81,6 +82,8 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
             setting._replace(ephemeral=[name for name in setting.ephemeral if os.path.isabs(name)]), folder, label
         )
     confine.check_refused(attempt.watcher.refused)
+    if why := _cannot(attempt, around):
+        raise UsageError(why, help="leave the option out, or rehearse on Linux 5.9 or later where seccomp is allowed")
     if attempt.program.start_error is not None:
         reason = os.strerror(attempt.program.start_error)
         raise UsageError(f"cannot start {setting.command[0]!r}: {reason}", help="check its name, its mode and PATH")
@@ -99,6 +102,16 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
         steady_writes=is_steady(calls, fact.seconds),
         steady_opens=_opens_are_steady(attempt, fact),
     )
+
+
+def _cannot(attempt: Attempt, around: Surroundings) -> str:
+    """Why the disk or the clock that was asked for cannot be had; nothing when it can."""
+    option = "--disk-limit" if around.disk is not None else "--clock-jump" if around.clock is not None else ""
+    if option and not attempt.program.listener_kind:
+        return f"{option} needs to hold system calls, and that is not possible here ({attempt.program.unwatched})"
+    if around.clock is not None and around.clock.refused:
+        return f"--clock-jump needs to stop programs at their start, and that is refused here ({around.clock.refused})"
+    return ""
 
 
 def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:

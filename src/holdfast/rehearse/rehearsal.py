@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -23,9 +24,19 @@ from holdfast.rehearse.schedule import schedule
 from holdfast.rehearse.shrink import Run, shrink
 from holdfast.rehearse.syscalls import machine
 from holdfast.rehearse.trial import Setting, Stopped, Trial
-from holdfast.rehearse.verdict import CODES, Reason, is_suspicious, judge
+from holdfast.rehearse.verdict import (
+    BY_CLOCK,
+    CODES,
+    Reason,
+    at_least,
+    instead_of_the_signal,
+    is_suspicious,
+    judge,
+)
+from holdfast.runtime.namespace import Keepers
 
 _SECOND_LOOKS = 4
+_DIVERGENCE_TRIES = 3
 _EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
 
 
@@ -45,7 +56,8 @@ class Options(NamedTuple):
     backoff_limit: int = 6
     writable: Sequence[str] = ()
     only_kills: frozenset[int] = frozenset()
-    monotonic_jump_seconds: int = 0
+    clock_jump_seconds: float = 0.0
+    disk_limit_bytes: int | None = None
     namespace: bool = True
     watch: bool = True
     directory: str = "."
@@ -82,16 +94,23 @@ def rehearse(
     """Run everything; ``stop`` ends it early with :class:`Stopped`, and nothing is left behind."""
     env = dict(os.environ if environment is None else environment)
     confine.check_command(options.command, env)
-    base = os.path.realpath(tempfile.mkdtemp(prefix="holdfast-rehearse-"))
-    try:
-        return _Rehearsal(options, env, base, stop or threading.Event(), progress).run()
-    finally:
-        remove(base)
+    with contextlib.closing(Keepers()) as keepers:
+        base = os.path.realpath(tempfile.mkdtemp(prefix="holdfast-rehearse-"))
+        try:
+            return _Rehearsal(options, env, base, keepers, stop or threading.Event(), progress).run()
+        finally:
+            remove(base)
 
 
 class _Rehearsal:
     def __init__(
-        self, options: Options, env: Mapping[str, str], base: str, stop: threading.Event, progress: Progress
+        self,
+        options: Options,
+        env: Mapping[str, str],
+        base: str,
+        keepers: Keepers,
+        stop: threading.Event,
+        progress: Progress,
     ) -> None:
         self._options = options
         self._progress = progress
@@ -113,8 +132,10 @@ class _Rehearsal:
             ephemeral=options.ephemeral,
             namespace=options.namespace,
             watch=watch,
-            monotonic_jump_seconds=options.monotonic_jump_seconds,
+            clock_jump_seconds=options.clock_jump_seconds,
+            disk_limit_bytes=options.disk_limit_bytes,
             stop=stop,
+            keepers=keepers,
         )
 
     def run(self) -> Result:
@@ -176,8 +197,8 @@ class _Rehearsal:
         tries = [plan, *(plan.earlier(factor) for factor in _EARLIER)]
         at_once = tuple(kill._replace(moment=AtTime(0.1)) for kill in plan.kills)
         for number, variant in enumerate([*tries, plan._replace(kills=at_once)]):
-            name = f"{self._token}-{label}" + (f"-{number}" if number else "")
-            fact = Trial(self._setting, variant, baseline.profile, baseline=baseline.work, label=name).run()
+            name = label + (f"-{number}" if number else "")
+            fact = self._once(variant, baseline, name)
             if fact.delivered or not plan.kills:
                 break
         return fact
@@ -190,15 +211,29 @@ class _Rehearsal:
                 first.setdefault(reason.code, (reason, fact))
 
         def run_again(plan: TrialPlan, label: str) -> list[Reason]:
-            trial = Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=f"{self._token}-{label}")
-            return judge(baseline.fact, trial.run())
+            return judge(baseline.fact, self._once(plan, baseline, label))
+
+        def run_beside_a_control(plan: TrialPlan, label: str) -> list[Reason]:
+            with ThreadPoolExecutor(1) as beside:
+                control = beside.submit(self._once, plan._replace(kills=()), baseline, f"{label}-control")
+                fact = self._once(plan, baseline, label)
+                return judge(at_least(baseline.fact, control.result()), fact)
 
         if "no-progress" not in first:
             first |= self._second_look(pool, facts, baseline, run_again)
         ordered = [first[code] for code in CODES if code in first]
         if ordered:
             self._progress("looking for the smallest schedule that fails")
-        futures = [pool.submit(shrink, reason, fact.plan, run_again) for reason, fact in ordered]
+        futures = [
+            pool.submit(
+                shrink,
+                reason,
+                fact.plan,
+                run_beside_a_control if reason.code in BY_CLOCK else run_again,
+                instead=instead_of_the_signal(fact),
+            )
+            for reason, fact in ordered
+        ]
         small: dict[str, Reason] = {}
         for future in futures:
             for reason in future.result():
@@ -207,6 +242,10 @@ class _Rehearsal:
             plans = {fact.plan.number: fact.plan for fact in facts}
             small["result-differs"] = self._divergence(small["result-differs"], plans, baseline)
         return [small[code] for code in CODES if code in small]
+
+    def _once(self, plan: TrialPlan, baseline: Baseline, label: str) -> TrialFact:
+        name = f"{self._token}-{label}"
+        return Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=name).run()
 
     def _second_look(
         self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run
@@ -231,8 +270,10 @@ class _Rehearsal:
             return Trial(setting, plan, baseline.profile, baseline=baseline.work, label=name).run().steps
 
         wanted = steps(plan._replace(kills=()), "baseline")
-        told = first_divergence(wanted, steps(plan, "trial")) if wanted else ""
-        return reason._replace(detail=f"{told} ({reason.detail})") if told else reason
+        for number in range(_DIVERGENCE_TRIES if wanted else 0):  # the moment may have been another one this time
+            if told := first_divergence(wanted, steps(plan, f"trial-{number}")):
+                return reason._replace(detail=f"{told} ({reason.detail})")
+        return reason
 
     def _notes(self, facts: Sequence[TrialFact], baseline: Baseline) -> Iterator[str]:
         if self._options.comparison.is_empty:

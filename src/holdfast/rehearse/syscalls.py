@@ -30,6 +30,13 @@ _WRITES = {
         "ftruncate": (46, 0), "sendfile": (71, 0), "copy_file_range": (285, 2), "dup3": (24, 0),
     },
 }  # fmt: skip
+_FALLOCATE = {"x86_64": {"fallocate": (285, 0)}, "aarch64": {"fallocate": (47, 0)}}
+_CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}
+_TIMES = {
+    "x86_64": {"gettimeofday": 96, "time": 201, "execve": 59, "execveat": 322},
+    "aarch64": {"gettimeofday": 169, "execve": 221, "execveat": 281},
+}
+_REALTIME, _REALTIME_COARSE = 0, 5
 O_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -56,19 +63,28 @@ def machine() -> str | None:
     return name if name in _ARCH else None
 
 
-def build_filter(*, writes: bool) -> bytes:
-    """The program for the kernel: opens for writing and renames; with ``writes`` also what goes into files."""
+def build_filter(*, writes: bool, space: bool = False, clock: bool = False) -> bytes:
+    """The program for the kernel: opens for writing and renames; with ``writes`` also what goes into files.
+
+    ``space``: everything that takes space, into standard output too; ``clock``: who asks for the time of day, and
+    every start of another program.
+    """
     name = machine()
     if name is None:
         return b""
     rows = [_row(_LOAD, 4), _row(_EQUAL, _ARCH[name], 1, 0), _row(_RETURN, _ALLOW), _row(_LOAD, 0)]
     for number, flags_at in _OPENS[name].values():
         rows += _only(number, _row(_LOAD, 16 + 8 * flags_at), _row(_ANY_BIT, O_WRITING, 0, 1))
-    for number in _NAMES[name].values():
+    for number in (*_NAMES[name].values(), *(_TIMES[name].values() if clock else ())):
         rows += [_row(_EQUAL, number, 0, 1), _row(_RETURN, _NOTIFY)]
-    for number, descriptor_at in _WRITES[name].values() if writes else ():
+    if clock:
+        is_coarse = _row(_EQUAL, _REALTIME_COARSE, 0, 1)
+        which = [_row(_LOAD, 16), _row(_EQUAL, _REALTIME, 1, 0), is_coarse, _row(_RETURN, _NOTIFY)]
+        rows += [_row(_EQUAL, _CLOCK_GETTIME[name], 0, 5), *which, _row(_RETURN, _ALLOW)]
+    held = [*_WRITES[name].values()] if writes or space else []
+    for number, descriptor_at in (*held, *(_FALLOCATE[name].values() if space else ())):
         # Standard output and its kin are not files of the program, and it may print a lot.
-        rows += _only(number, _row(_LOAD, 16 + 8 * descriptor_at), _row(_AT_LEAST, 3, 0, 1))
+        rows += _only(number, _row(_LOAD, 16 + 8 * descriptor_at), _row(_AT_LEAST, 0 if space else 3, 0, 1))
     rows.append(_row(_RETURN, _ALLOW))
     return b"".join(rows)
 
@@ -85,11 +101,14 @@ def _numbers() -> dict[int, str]:
     name = machine()
     if name is None:
         return {}
-    single = {number: call for call, number in _NAMES[name].items()}
-    return single | {row[0]: call for table in (_OPENS[name], _WRITES[name]) for call, row in table.items()}
+    single = {number: call for table in (_NAMES[name], _TIMES[name]) for call, number in table.items()}
+    single[_CLOCK_GETTIME[name]] = "clock_gettime"
+    tables = (_OPENS[name], _WRITES[name], _FALLOCATE[name])
+    return single | {row[0]: call for table in tables for call, row in table.items()}
 
 
 NUMBERS = _numbers()
+_DESCRIPTOR_AT = {**_WRITES.get(machine() or "", {}), **_FALLOCATE.get(machine() or "", {})}
 
 
 def parse(data: bytes | bytearray) -> Call:
@@ -103,14 +122,14 @@ def receive_buffer() -> bytearray:
     return bytearray(_NOTIFICATION.size)
 
 
-def answer(identity: int, *, error: int = 0) -> bytes:
-    """Go on, or fail with this error number."""
-    return _ANSWER.pack(identity, 0, -error, 0 if error else _GO_ON)
+def answer(identity: int, *, error: int = 0, value: int | None = None) -> bytes:
+    """Go on, or fail with this error number, or do nothing more and return this value."""
+    return _ANSWER.pack(identity, value or 0, -error, 0 if error or value is not None else _GO_ON)
 
 
 def descriptor_of(call: Call) -> int | None:
     """The descriptor that a writing call writes to."""
-    row = _WRITES.get(os.uname().machine, {}).get(call.name)
+    row = _DESCRIPTOR_AT.get(call.name)
     return None if row is None else call.arguments[row[1]] & 0xFFFFFFFF
 
 

@@ -17,13 +17,17 @@ from holdfast.rehearse import confine
 from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.compare import Comparison, Difference, left_over
 from holdfast.rehearse.copies import Copier, empty, remove
+from holdfast.rehearse.disk import Disk
 from holdfast.rehearse.divergence import read_steps
 from holdfast.rehearse.facts import AttemptFact, TrialFact
 from holdfast.rehearse.plan import Kill, Kind, Profile, TrialPlan
+from holdfast.rehearse.wall_clock import WallClock
+from holdfast.runtime.namespace import Keepers
 
 _NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
 _FINGERPRINTS = "fingerprints.jsonl"
 _SAME_FAILURES = 3  # in a row, with nothing written in between: the next one would be the same
+_CLOCK_SET_SHARE = 0.3  # of the baseline: when a clock that is off is set right
 _UNASKED_RESTARTS = 5  # in a row that say "resume me" although nobody interrupted them
 
 
@@ -45,8 +49,11 @@ class Setting(NamedTuple):
     ephemeral: Sequence[str]
     namespace: bool
     watch: bool
-    monotonic_jump_seconds: int
+    clock_jump_seconds: float
+    """0 where the clock is left alone."""
+    disk_limit_bytes: int | None
     stop: threading.Event
+    keepers: Keepers
     fingerprints: bool = False
     """Whether programs that use holdfast leave a digest of every step."""
 
@@ -65,11 +72,12 @@ class Trial:
         self._overwrote: list[str] = []
         self._wrote_after = False
         self._old: _OldOne | None = None
+        self._disk: Disk | None = None
 
     def run(self) -> TrialFact:
         """Copy, interrupt, start again, compare; the directory is gone afterwards."""
         began = time.monotonic()
-        prepare(self._setting, self.folder)
+        self._disk = prepare(self._setting, self.folder)
         try:
             ending = self._attempts()
             if self._old is not None:
@@ -147,7 +155,7 @@ class Trial:
     # -- one attempt
 
     def _one(self, number: int, kill: Kill | None) -> AttemptFact | None:
-        around = surroundings(self._setting, self.folder, self._label, self._profile, number)
+        around = surroundings(self._setting, self._label, self._profile, number, disk=self._disk)
         attempt = Attempt(number, around, kill, self._profile)
         try:
             while not attempt.tick():
@@ -226,11 +234,13 @@ class _OldOne:
         self.own = {*attempt.watcher.replaced, attempt.held_path}
 
 
-def prepare(setting: Setting, folder: str) -> None:
-    """The trial's own directory."""
+def prepare(setting: Setting, folder: str) -> Disk | None:
+    """The trial's own directory, and what there is of space in it."""
     os.mkdir(folder)
     os.mkdir(os.path.join(folder, "tmp"))
-    setting.copier.copy_to(os.path.join(folder, "work"))
+    work = os.path.join(folder, "work")
+    setting.copier.copy_to(work)
+    return None if setting.disk_limit_bytes is None else Disk(work, setting.disk_limit_bytes)
 
 
 def empty_ephemeral(setting: Setting, folder: str, label: str) -> None:
@@ -239,8 +249,11 @@ def empty_ephemeral(setting: Setting, folder: str, label: str) -> None:
         empty(os.path.join(folder, "work", name))
 
 
-def surroundings(setting: Setting, folder: str, label: str, profile: Profile | None, number: int) -> Surroundings:
+def surroundings(
+    setting: Setting, label: str, profile: Profile | None, number: int, *, disk: Disk | None
+) -> Surroundings:
     """A pod's environment: a name of its own for every attempt, and the grace that the manifest gives it."""
+    folder = os.path.join(setting.base, label)
     grace = f"{setting.grace_seconds:g}"
     environment = {
         "HOLDFAST_TERMINATION_GRACE_SECONDS": grace,
@@ -263,5 +276,17 @@ def surroundings(setting: Setting, folder: str, label: str, profile: Profile | N
         allows=lambda path: setting.fence.allows(path, own),
         namespace=setting.namespace,
         watch=setting.watch,
-        monotonic_jump_seconds=setting.monotonic_jump_seconds,
+        monotonic_jump_seconds=abs(int(setting.clock_jump_seconds)) * number,
+        disk=disk,
+        clock=_clock(setting, profile, number),
+        keepers=setting.keepers,
     )
+
+
+def _clock(setting: Setting, profile: Profile | None, number: int) -> WallClock | None:
+    """A new node's clock is ahead of or behind the last one's, by turns, until it is set right."""
+    if not setting.clock_jump_seconds:
+        return None
+    if profile is None or number == 1:
+        return WallClock(0.0, 0.0)
+    return WallClock(setting.clock_jump_seconds * (-1) ** number, _CLOCK_SET_SHARE * profile.seconds)

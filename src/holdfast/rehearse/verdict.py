@@ -23,6 +23,7 @@ CODES = {
 
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
+_WALL_WHEN_RECURRING = 0.4  # where files come again and again as it works; a busy machine halves and doubles times
 _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5
@@ -83,7 +84,16 @@ def _gave_up(trial: TrialFact, delivered: tuple[Kill, ...]) -> Reason:
     last = trial.attempts[-1]
     if last.timed_out or last.code in (75, 143, 137):
         return Reason("no-progress", delivered, trial.plan.number, f"never finishes: {trial.gave_up}")
+    if _meddled(trial, delivered):
+        detail = f"{trial.gave_up}; the old attempt wrote while its replacement ran"
+        return Reason("stale-writer", delivered, trial.plan.number, detail)
     return Reason("resume-crash", delivered, trial.plan.number, trial.gave_up)
+
+
+def _meddled(trial: TrialFact, delivered: tuple[Kill, ...]) -> bool:
+    """Whether an old attempt wrote beside its replacement, so that what is wrong is its doing."""
+    two_writers = any(kill.kind in TWO_WRITERS for kill in delivered)
+    return two_writers and bool(trial.wrote_after_replaced or trial.overwrote)
 
 
 def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
@@ -92,7 +102,7 @@ def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
         detail = f"the old attempt replaced {trial.overwrote[0]} after its replacement had written it"
         yield Reason("stale-writer", delivered, trial.plan.number, detail)
     for row in trial.differences:
-        if two_writers and (trial.wrote_after_replaced or trial.overwrote):
+        if _meddled(trial, delivered):
             detail = f"{row.path} {row.detail}; the old attempt wrote while its replacement ran"
             yield Reason("stale-writer", delivered, trial.plan.number, detail)
         else:
@@ -107,13 +117,32 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
         return ""
     wall = last.seconds / max(baseline.seconds, 1e-9)
     counted = _counted_share(baseline, last)
-    again = wall >= _NEARLY_ALL if counted is None else counted >= _NEARLY_ALL and wall >= _WALL_WHEN_COUNTED
-    if not again:
+    recurring = any(count >= _RECURRING_FROM for count in baseline.families.values())
+    least = _NEARLY_ALL if counted is None else _WALL_WHEN_RECURRING if recurring else _WALL_WHEN_COUNTED
+    if wall < least or (counted is not None and counted < _NEARLY_ALL):
         return ""
     return (
         f"an attempt had done {longest:.0%} of the baseline's {baseline.seconds:.1f} s, "
         f"and the last one still needed {wall:.0%} of it"
     )
+
+
+def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
+    """The baseline as it would be now: an uninterrupted run beside a suspicious one has met the same busy machine."""
+    run = control.attempts[-1]
+    return baseline._replace(
+        seconds=max(baseline.seconds, run.seconds),
+        cpu_seconds=max(baseline.cpu_seconds, run.cpu_seconds),
+        write_calls=max(baseline.write_calls, run.write_calls),
+        opens=max(baseline.opens, run.opens),
+        families={key: count for key, count in baseline.families.items() if run.families.get(key) == count},
+    )
+
+
+def instead_of_the_signal(trial: TrialFact) -> list[Reason]:
+    """What an attempt that left with 0 is guilty of when no signal made it leave: a result of its own."""
+    rows = [row for row in trial.unfinished_zero if "missing" not in row.detail]
+    return [Reason(row.code, tuple(trial.delivered), trial.plan.number, f"{row.path} {row.detail}") for row in rows[:1]]
 
 
 def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
@@ -129,11 +158,13 @@ def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
 
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
+    share = by_clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
     if baseline.steady_opens:
-        return attempt.opens / baseline.opens
-    if baseline.steady_writes and baseline.write_calls:
-        return attempt.write_calls / baseline.write_calls
-    return attempt.ran_seconds / max(baseline.seconds, 1e-9)
+        share = attempt.opens / baseline.opens
+    elif baseline.steady_writes and baseline.write_calls:
+        share = attempt.write_calls / baseline.write_calls
+    # Two writers: what it did beside its replacement is not lost work, and the clock knows when that began.
+    return min(share, by_clock) if attempt.kind in TWO_WRITERS else share
 
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:

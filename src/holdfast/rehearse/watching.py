@@ -19,13 +19,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.rehearse import syscalls
+from holdfast.rehearse.disk import Disk
+from holdfast.rehearse.memory import read_memory
 from holdfast.rehearse.plan import COUNTABLE, Point
+from holdfast.rehearse.wall_clock import CLOCKS, EXECS, WallClock
 
 _AT_FDCWD = 0xFFFFFF9C
 _PATH_BYTES = 4096
 _RANDOM = re.compile(
     r"(?<![a-z])(tmp)[a-z0-9_]{8}(?![a-z0-9_])|[0-9a-f]{12,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
+_STREAMS = 3  # standard input, output and error
+_START_MILLISECONDS = 1.0
 _NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
 
 
@@ -68,8 +73,12 @@ class Watcher:
         react: Callable[[Event], Reaction],
         allows: Callable[[str], bool],
         before_write: Callable[[str], None],
+        disk: Disk | None = None,
+        clock: WallClock | None = None,
     ) -> None:
         """``allows`` says whether a path may be written to; ``before_write`` is told of each that will be."""
+        self._disk = disk
+        self._clock = clock
         self._listener = listener
         self._root = os.path.realpath(root)
         self._react = react
@@ -119,7 +128,12 @@ class Watcher:
         poll.register(self._listener, select.POLLIN)
         poll.register(self._stop_read, select.POLLIN)
         while True:
-            ready = dict(poll.poll())
+            waiting = self._clock is not None and self._clock.is_waiting
+            ready = dict(poll.poll(_START_MILLISECONDS if waiting else None))
+            if waiting and self._clock is not None:
+                self._clock.step()
+                if not ready:
+                    continue
             if self._stop_read in ready or not ready.get(self._listener, 0) & select.POLLIN:
                 return
             buffer = syscalls.receive_buffer()
@@ -132,6 +146,9 @@ class Watcher:
             self._handle(syscalls.parse(buffer))
 
     def _handle(self, call: syscalls.Call) -> None:
+        if self._clock is not None and call.name in CLOCKS + EXECS:
+            self._tell_time(call, self._clock)
+            return
         try:
             verdict = self._look(call)
         except (OSError, ValueError, struct.error):  # it died under our eyes
@@ -143,9 +160,19 @@ class Watcher:
             then, self._then = self._then, None
             then()
 
-    def _answer(self, identity: int, error: int = 0) -> None:
+    def _tell_time(self, call: syscalls.Call, clock: WallClock) -> None:
+        if call.name in EXECS:
+            clock.starts(call)
+            self._answer(call.id)
+            return
         try:
-            fcntl.ioctl(self._listener, syscalls.SEND, syscalls.answer(identity, error=error))
+            self._answer(call.id, value=clock.answer(call))
+        except OSError:
+            self._answer(call.id)  # a bad address: the kernel knows what to say to that
+
+    def _answer(self, identity: int, error: int = 0, *, value: int | None = None) -> None:
+        try:
+            fcntl.ioctl(self._listener, syscalls.SEND, syscalls.answer(identity, error=error, value=value))
         except OSError:
             pass  # the caller is gone
 
@@ -154,7 +181,8 @@ class Watcher:
         path, truncates = _target(call)
         if path is None or not path.startswith("/"):
             return 0  # a pipe, a socket, a name that cannot be read: not a file of its own
-        is_write = syscalls.descriptor_of(call) is not None
+        descriptor = syscalls.descriptor_of(call)
+        is_write = descriptor is not None
         real = path if is_write else os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         if not is_write and not self._allows(real):
             self.refused.append(real)
@@ -164,6 +192,10 @@ class Watcher:
             return 0
         if not is_write:
             self._before_write(real)
+        elif self._disk is not None and self._disk.is_full_for(call):
+            return errno.ENOSPC
+        if descriptor is not None and descriptor < _STREAMS:
+            return 0  # what a shell sends there was looked at when it put a file in that place
         point = self._point(call, real, truncates)
         if point is None:
             return 0
@@ -221,7 +253,7 @@ def _target(call: syscalls.Call) -> tuple[str | None, bool]:
         case "openat":
             return _path(call.pid, arguments[0], arguments[1]), bool(arguments[2] & os.O_TRUNC)
         case "openat2":
-            flags = struct.unpack("=Q", _memory(call.pid, arguments[2], 8))[0]
+            flags = struct.unpack("=Q", read_memory(call.pid, arguments[2], 8))[0]
             if not flags & syscalls.O_WRITING:
                 return None, False
             return _path(call.pid, arguments[0], arguments[1]), bool(flags & os.O_TRUNC)
@@ -235,7 +267,7 @@ def _target(call: syscalls.Call) -> tuple[str | None, bool]:
 
 
 def _path(pid: int, directory: int | None, address: int) -> str | None:
-    name = os.fsdecode(_memory(pid, address, _PATH_BYTES).split(b"\0", 1)[0])
+    name = os.fsdecode(read_memory(pid, address, _PATH_BYTES).split(b"\0", 1)[0])
     if name.startswith("/") or not name:
         return name or None
     base = None
@@ -244,18 +276,6 @@ def _path(pid: int, directory: int | None, address: int) -> str | None:
     else:
         base = _link(f"/proc/{pid}/fd/{directory & 0xFFFFFFFF}")
     return None if base is None else os.path.normpath(os.path.join(base, name))
-
-
-def _memory(pid: int, address: int, size: int) -> bytes:
-    """Up to the end of the page after the address at least: a name may end where readable memory ends."""
-    descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
-    try:
-        try:
-            return os.pread(descriptor, size, address)
-        except OSError:
-            return os.pread(descriptor, 4096 - address % 4096, address)
-    finally:
-        os.close(descriptor)
 
 
 def _link(path: str) -> str | None:

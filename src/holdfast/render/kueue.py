@@ -1,6 +1,6 @@
 """Kueue's chain for queued flex-start: all nodes of a gang or none.
 
-``v1beta2``: Kueue 0.20 no longer serves ``v1beta1`` (its release notes, read 2026-11).
+``v1beta2``: Kueue stops serving ``v1beta1`` with 0.20 (kubernetes-sigs/kueue#13957 and #14558, August 2026).
 """
 
 from __future__ import annotations

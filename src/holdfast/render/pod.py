@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.model.workload import Kind
 from holdfast.render.command import container_command
+from holdfast.render.monitoring import METRICS_PORT, PORT_NAME, is_watched
 from holdfast.render.outline import LABEL_COUPLED, LEASE_ENDS_AT, Form, Outline
 from holdfast.render.resources import requests, shared_memory_gib
 from holdfast.render.scheduling import affinity, node_selector, tolerations
@@ -78,6 +79,8 @@ def container(outline: Outline) -> dict[str, Any]:
     if sources:
         found["envFrom"] = sources
     found["env"] = container_variables(outline)
+    if is_watched(outline):
+        found["ports"] = [{"name": PORT_NAME, "containerPort": METRICS_PORT}]
     asked = requests(outline)
     found["resources"] = {"requests": asked, "limits": {outline.resource: asked[outline.resource]}}
     found["securityContext"] = {

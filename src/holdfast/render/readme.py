@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from holdfast.model.workload import Kind
+from holdfast.render.monitoring import is_watched
 from holdfast.render.outline import Capacity, Form, Outline
 from holdfast.render.pools import node_pools
 from holdfast.render.variables import credentials_name, needs_credentials, secret_name, secret_variables
@@ -52,6 +53,7 @@ def _contents(files: Sequence[str]) -> str:
         "pools.sh": "the node pools, with gcloud",
         "pools.tf": "the same node pools, with Terraform: use one of the two",
         "node-config/spot-grace.yaml": "the longer shutdown of the Spot nodes, read by `pools.sh`",
+        "monitoring/pod-monitoring.yaml": "interruptions, goodput and queue depth in Cloud Monitoring",
         "alerts/prometheus-rule.yaml": "alerts, for the Prometheus operator",
         "alerts/managed-rules.yaml": "the same alerts, for Google's managed Prometheus",
         "patches/pin-to-on-demand.yaml": "keeps controllers off machines that go away",
@@ -178,7 +180,9 @@ def _check(outline: Outline) -> str:
 
 
 def _monitor(outline: Outline) -> str:
+    watched = ["kubectl apply -f monitoring/pod-monitoring.yaml          # where managed collection is on"]
     lines = [
+        *(watched if is_watched(outline) else []),
         "kubectl apply -f alerts/prometheus-rule.yaml          # or alerts/managed-rules.yaml",
         *(
             f"kubectl patch deployment {name}-controller-manager -n {name}-system "
@@ -187,8 +191,8 @@ def _monitor(outline: Outline) -> str:
         ),
     ]
     if outline.is_autopilot:
-        lines = lines[:1]  # system pods of Autopilot are Google's to place
-    return f"## Alerts, and controllers that must stay\n\n```\n{chr(10).join(lines)}\n```\n"
+        lines = [line for line in lines if "patch" not in line]  # system pods of Autopilot are Google's to place
+    return f"## Metrics, alerts, and controllers that must stay\n\n```\n{chr(10).join(lines)}\n```\n"
 
 
 def _remove(files: Sequence[str]) -> str:

@@ -15,7 +15,8 @@ _DAEMONS_CPU, _DAEMONS_GIB = 0.8, 1.5
 
 _CPU_RESERVED = ((1, 0.06), (1, 0.01), (2, 0.005), (math.inf, 0.0025))
 _MEMORY_RESERVED = ((4, 0.25), (4, 0.20), (8, 0.10), (112, 0.06), (math.inf, 0.02))
-"""GKE's published formula for what a node reserves, by slices of the machine (read 2026-11)."""
+"""What a GKE node reserves, by slices of the machine: the formula that is commonly given for Standard nodes ("Plan GKE
+Standard node sizes" in GKE's documentation). Not checked on a node by us; the margins below are for that."""
 
 
 def cpu_request(machine: Machine) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.model.workload import CapacityClass, Kind
 from holdfast.render.command import is_torchrun
+from holdfast.render.monitoring import METRICS_PORT, is_watched
 from holdfast.render.names import REPLICATED_JOB, has_secret
 from holdfast.render.outline import Capacity, Form, Outline
 
@@ -30,6 +31,8 @@ def container_variables(outline: Outline) -> list[dict[str, Any]]:
             _plain("HOLDFAST_LEASE_FILE", f"{LEASE_DIRECTORY}/{LEASE_FILE}"),
             _plain("HOLDFAST_LEASE_LEAD_SECONDS", str(lease_lead_seconds(outline))),
         ]
+    if is_watched(outline):
+        found.append(_plain("HOLDFAST_METRICS_PORT", str(METRICS_PORT)))
     found += [_secret(outline, name) for name in secret_variables(outline)]
     found += _documents(outline)
     if outline.is_gang:

@@ -55,6 +55,7 @@ def _table(outline: Outline) -> dict[tuple[str, str], str]:
         ("ComputeClass", "priorities"): "tried from the top",
         ("ComputeClass", "activeMigration"): "back to the cheaper machines when they return",
         ("ComputeClass", "nodeSystemConfig"): f"{outline.window.pod_seconds} s for a save instead of 15",
+        ("PodMonitoring", "batch.kubernetes.io/job-completion-index"): "rank 0 serves the metrics of the whole gang",
         ("PodDisruptionBudget", "minAvailable"): "drains take one pod at a time; an integer, since Jobs have no scale",
         ("Service", "publishNotReadyAddresses"): "ranks look for each other before any of them is ready",
         ("Deployment", "rollingUpdate"): "there is no spare accelerator to surge onto",

@@ -115,6 +115,8 @@ class Books:
             return
         settings = self._guard.settings
         self._store = open_store(self.url)
+        if self.url.startswith("file://."):
+            self.url = self._store.url  # what the books and messages say must hold in every directory
         if settings.rank == 0:
             check_store(self._store)
         ledger = RunLedger(self._store, self.url, clock=self._guard.clock)
@@ -124,7 +126,7 @@ class Books:
             machine=settings.machine,
             zone=settings.zone,
             capacity=settings.capacity,
-            usd_per_hour=settings.usd_per_hour,
+            usd_per_hour=settings.run_usd_per_hour,
         )
         world = find_world(settings, self._guard.clock, required=True)
         if world is None:
@@ -149,6 +151,7 @@ class Books:
         if self._ledger is None or self._store is None:
             return 0
         ledger, store = self._ledger, self._store
+        started = self._guard.clock.monotonic()
         self.state.open(store)
         if self.gang is not None:
             committed = self.state.restore_with(self.gang, ledger.head)
@@ -158,6 +161,7 @@ class Books:
             return 0
         if committed != ledger.head.newest and self._writes:
             ledger.prefer(committed)
+        self._guard.durations.add("restore", self._guard.clock.monotonic() - started, step=committed.step)
         log.info("attempt %d resumes at step %d", self.attempt, committed.step + 1, extra={"action": "resumed"})
         return committed.step + 1
 

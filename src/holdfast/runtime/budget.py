@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from holdfast.runtime.board import NoticeBoard
 
@@ -16,11 +17,15 @@ class Durations:
     def __init__(self) -> None:
         self._seen: dict[str, deque[float]] = {}
         self._lock = threading.Lock()
+        self.listener: Callable[[str, float, dict[str, int]], None] | None = None
+        """Told of every measurement that has just ended; spans are made of them, where they are asked for."""
 
-    def add(self, kind: str, seconds: float) -> None:
-        """Remember one measurement; the newest 256 of a kind count."""
+    def add(self, kind: str, seconds: float, **about: int) -> None:
+        """Remember one measurement; the newest 256 of a kind count. ``about`` is for the listener alone."""
         with self._lock:
             self._seen.setdefault(kind, deque(maxlen=_KEPT)).append(max(0.0, seconds))
+        if self.listener is not None:
+            self.listener(kind, max(0.0, seconds), about)
 
     def series(self, kind: str) -> deque[float]:
         """The kept measurements themselves, for a hot loop that cannot afford a call per step."""

@@ -1,7 +1,11 @@
-"""Running a task on a chunk: every item ends as a result or as a failure of its own, never of its neighbours."""
+"""Items out of payloads, and the task run on a chunk of them.
+
+Every item ends as a result or as a failure of its own, never of its neighbours.
+"""
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +16,7 @@ from holdfast.runtime.task import Failed, Task, WrongResultsError, results_of
 from holdfast.sink.base import Result, encode_result
 
 _LONGEST_REASON = 8000
+_decode = json.JSONDecoder().raw_decode  # what ``json.loads`` comes down to, at half its price
 
 
 class Work(NamedTuple):
@@ -27,6 +32,42 @@ class Settled(NamedTuple):
     results: list[Result]
     leases: list[Lease]  # of the results, in the same order
     failures: list[Failure]
+
+
+def decode(task: Task, leases: Sequence[Lease]) -> tuple[list[Work], list[Failure]]:
+    """Items from payloads, each by itself; one that cannot be read, or is not what its key says, dies alone."""
+    work, failures = [], []
+    plain = task.key is None
+    for lease in leases:
+        if plain:
+            try:
+                item, end = _decode(lease.payload)
+            except (ValueError, RecursionError):
+                end = -1
+            if end == len(lease.payload):
+                work.append(Work(lease, item))
+                continue
+        problem, item = _decode_one(task, lease)
+        if problem is None:
+            work.append(Work(lease, item))
+        else:
+            failures.append(Failure(lease, problem, final=True))
+    return work, failures
+
+
+def _decode_one(task: Task, lease: Lease) -> tuple[str | None, Any]:
+    try:
+        item = json.loads(lease.payload)
+    except (ValueError, RecursionError) as error:
+        return f"the payload is not JSON: {error}", None
+    if task.key is not None:
+        try:
+            key = task.key(item)
+        except Exception as error:  # noqa: BLE001 - user code; told in the dead-letter
+            return f"the key function failed: {type(error).__name__}: {error}", None
+        if key != lease.key:
+            return f"the item was enqueued as {lease.key!r}, and the task's key function says {key!r}", None
+    return None, item
 
 
 def compute(task: Task, chunk: Sequence[Work], stop: Callable[[], bool]) -> tuple[Settled, Sequence[Work]]:

@@ -82,6 +82,11 @@ VARIABLES = (
     Variable("HOLDFAST_SINK", "none", "URL of the sink, where `--sink` is not given"),
     Variable("HOLDFAST_METRICS_PORT", "none", "serve Prometheus metrics of the run or the workers on this port"),
     Variable("HOLDFAST_METRICS_ADDRESS", "0.0.0.0", "the address on which they are served"),
+    Variable(
+        "HOLDFAST_SPANS",
+        "off",
+        "on: OpenTelemetry spans of attempts, saves, restores, notices and chunks; `OTEL_…` says where they go",
+    ),
     Variable("HOLDFAST_CATALOGUE", "the bundled one", "price catalogue for `holdfast plan` and `holdfast prices`"),
     Variable(
         "HOLDFAST_BILLING_API_KEY", "none", "key for the Cloud Billing Catalog API, for `holdfast prices refresh`"
@@ -91,6 +96,8 @@ VARIABLES = (
     Variable("JOB_COMPLETION_INDEX", "none", "replaces {index} in the run's URL; Kubernetes sets it for Indexed Jobs"),
     Variable("RANK", "0", "this process's rank; torchrun sets it"),
     Variable("WORLD_SIZE", "1", "how many ranks there are; torchrun sets it"),
+    Variable("GROUP_WORLD_SIZE", "NNODES", "how many machines they stand on; torchrun sets it; the ledger prices all"),
+    Variable("NNODES", "1", "the same, where no launcher says it; rendered for gangs"),
 )
 
 
@@ -125,6 +132,13 @@ class Settings(NamedTuple):
     world_size: int = 1
     metrics_port: int = 0
     metrics_address: str = "0.0.0.0"
+    spans: str = "off"
+    machines: int = 1
+
+    @property
+    def run_usd_per_hour(self) -> float | None:
+        """Of all machines together: one rank keeps the books of the whole gang."""
+        return None if self.usd_per_hour is None else self.usd_per_hour * self.machines
 
     @property
     def window_seconds(self) -> float:
@@ -175,6 +189,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         world_size=env.integer("WORLD_SIZE", 1, lowest=1),
         metrics_port=env.integer("HOLDFAST_METRICS_PORT", 0, lowest=0, highest=65535),
         metrics_address=env.text("HOLDFAST_METRICS_ADDRESS") or "0.0.0.0",
+        spans=env.choice("HOLDFAST_SPANS", ("off", "on")),
+        machines=env.machines(),
     )
     if settings.shutdown_grace_critical_seconds > settings.shutdown_grace_seconds:
         raise SettingError(
@@ -229,6 +245,13 @@ class _Reader:
             known = ", ".join(item for item in allowed if item)
             raise SettingError(f"{name}={text!r} is not one of {known}", help="use one of these or unset it")
         return text
+
+    def machines(self) -> int:
+        """Other programs' variables: what is no plain number (torchrun takes ``1:4``) tells us nothing."""
+        if self.text("WORLD_SIZE") in (None, "1"):
+            return 1
+        told = [text for name in ("GROUP_WORLD_SIZE", "NNODES") if (text := self.text(name)) is not None]
+        return next((int(text) for text in told if text.isascii() and text.isdigit() and 0 < int(text) < 10**6), 1)
 
     def index(self, name: str) -> str | None:
         text = self.text(name)

@@ -41,7 +41,7 @@ class Options(NamedTuple):
 class Started:
     """A running program and everything below it; used by one thread at a time."""
 
-    def __init__(self, keeper: subprocess.Popen[bytes], channel: socket.socket, *, why_not: str | None) -> None:
+    def __init__(self, keeper: subprocess.Popen[bytes] | None, channel: socket.socket, *, why_not: str | None) -> None:
         self._keeper = keeper
         self._channel = channel
         self._heard = b""
@@ -124,8 +124,15 @@ class Started:
     def close(self) -> None:
         """End whatever is left and give everything back."""
         self.kill_all()
-        self._channel.close()  # the keeper takes this as the order to end
-        self._keeper.wait()
+        try:
+            self._channel.shutdown(socket.SHUT_WR)  # the keeper takes this as the order to end
+            while self._channel.recv(65536):
+                pass
+        except OSError:
+            pass  # it is gone already
+        self._channel.close()
+        if self._keeper is not None:
+            self._keeper.wait()
         if self.listener is not None:
             os.close(self.listener)
             self.listener = None
@@ -153,6 +160,36 @@ class Started:
         return refused
 
 
+class Keepers:
+    """One process that forks a keeper for each program: for those who start many."""
+
+    def __init__(self) -> None:
+        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._server = _interpreter(theirs, "serve", streams={"stdin": subprocess.DEVNULL})
+
+    def launch(self, asked: Mapping[str, Any], streams: Mapping[str, Stream]) -> socket.socket:
+        """A channel to a new keeper; callable from any thread."""
+        ours, theirs = socket.socketpair()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            numbers = [_number(streams[name], own, nothing) for own, name in enumerate(("stdin", "stdout", "stderr"))]
+            socket.send_fds(self._orders, [b"x"], [theirs.fileno(), *numbers])
+        except OSError as error:
+            ours.close()
+            raise UsageError(f"no process can be started ({error.strerror})") from error
+        finally:
+            theirs.close()
+            os.close(nothing)
+        ours.sendall(json.dumps(asked).encode() + b"\n")
+        return ours
+
+    def close(self) -> None:
+        """No more programs; those that run are not touched."""
+        self._orders.close()
+        self._server.wait()
+
+
 def start(
     command: Sequence[str],
     *,
@@ -162,6 +199,7 @@ def start(
     stdout: Stream = None,
     stderr: Stream = None,
     options: Options | None = None,
+    keepers: Keepers | None = None,
 ) -> Started:
     """Start a program; a namespace that cannot be had is no error, one that was not asked for is not tried.
 
@@ -178,7 +216,11 @@ def start(
             "monotonic_jump": wish.monotonic_jump_seconds,
             "filter": wish.seccomp_filter.hex(),
         }
-        started = _launch(asked, cwd, env, streams, why_not)
+        if keepers is None:
+            started = _launch(asked, cwd, env, streams, why_not)
+        else:
+            asked |= {"folder": os.fspath(cwd), "environment": dict(env)}
+            started = Started(None, keepers.launch(asked, streams), why_not=why_not)
         refused = _first_word(started, watched=bool(wish.seccomp_filter))
         if refused is None:
             return started
@@ -187,22 +229,15 @@ def start(
 
 
 def _launch(
-    asked: dict[str, Any],
+    asked: Mapping[str, Any],
     cwd: str | os.PathLike[str],
     env: Mapping[str, str],
-    streams: Mapping[str, Any],
+    streams: Mapping[str, Stream],
     why_not: str | None,
 ) -> Started:
     ours, theirs = socket.socketpair()
     try:
-        keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", _KEEPER, str(theirs.fileno())],
-            cwd=cwd,
-            env=dict(env),
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # a Ctrl-C in the terminal is ours to handle
-            **streams,
-        )
+        keeper = _interpreter(theirs, cwd=cwd, env=dict(env), streams=streams)
     except OSError as error:
         ours.close()
         where = f"in {os.fspath(cwd)} " if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR) else ""
@@ -211,6 +246,32 @@ def _launch(
         theirs.close()
     ours.sendall(json.dumps(asked).encode() + b"\n")
     return Started(keeper, ours, why_not=why_not)
+
+
+def _interpreter(
+    channel: socket.socket,
+    *words: str,
+    streams: Mapping[str, Any],
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", _KEEPER, str(channel.fileno()), *words],
+        cwd=cwd,
+        env=env,
+        pass_fds=[channel.fileno()],
+        start_new_session=True,  # a Ctrl-C in the terminal is ours to handle
+        **streams,
+    )
+
+
+def _number(stream: Stream, own: int, nothing: int) -> int:
+    """The descriptor of a stream, in the words of subprocess."""
+    if stream is None:
+        return own
+    if stream == subprocess.DEVNULL:
+        return nothing
+    return stream if isinstance(stream, int) else stream.fileno()
 
 
 def _first_word(started: Started, *, watched: bool) -> str | None:

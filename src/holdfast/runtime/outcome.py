@@ -24,7 +24,8 @@ class Report(NamedTuple):
     code: int
     action: str = "attempt_ended"
     run: str = ""
-    attempt: int = 1
+    attempt: int | None = None
+    """None where nobody counts: ``exec`` around a program that keeps no run."""
     rank: int = 0
     cause: str | None = None
     detail: str = ""

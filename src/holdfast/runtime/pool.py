@@ -142,7 +142,8 @@ class Pool:
     def _start(self, *, careful: bool) -> None:
         told, tell = os.pipe()
         life, keep = os.pipe()
-        worker = {**asdict(self._options.worker), "careful": careful}
+        share = self._options.worker.share and self._options.policy.max_failures > 1
+        worker = {**asdict(self._options.worker), "careful": careful, "share": share}
         options = {
             "task": self._options.task,
             "queue": self._options.queue,

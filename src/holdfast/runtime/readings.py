@@ -52,7 +52,7 @@ def read_run(guard: Guard, books: Books, saver: Saver, *, step: int, total: int 
 
 
 def _read_ledger(out: Exposition, run: str, head: Head, guard: Guard) -> None:
-    bill = account(head, guard.settings.usd_per_hour)
+    bill = account(head, guard.settings.run_usd_per_hour)
     out.add("holdfast_run_info", 1, run=run, attempt=head.attempt, capacity=head.row.capacity, zone=head.row.zone)
     out.add("holdfast_attempts_total", bill["attempts"], run=run)
     causes: dict[str, int] = {}

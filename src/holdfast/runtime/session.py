@@ -113,7 +113,10 @@ class Run:
     # -- the loop
 
     def track(self, **things: Any) -> None:
-        """Keep these: anything with ``state_dict`` and ``load_state_dict``, or a pair of functions (get, set).
+        """Keep these: anything with ``state_dict`` and ``load_state_dict``, a generator, or a pair (get, set).
+
+        A generator is a ``random.Random``, ``numpy.random.Generator`` or ``torch.Generator``. A pair of functions is
+        for all else: ``run.track(w=(lambda: w, lambda saved: np.copyto(w, saved)))``.
 
         Track before the first step; what was saved under these names is loaded there.
         """
@@ -365,14 +368,12 @@ class Run:
         return None
 
     def _publish(self) -> None:
-        """Metrics, where they are asked for; they are read from what is counted anyway, when somebody looks."""
+        """Metrics and spans, where they are asked for; both are made of what is measured anyway."""
         settings = self._guard.settings
-        if settings.metrics_port and settings.rank == 0 and self._owns_guard:
-            from holdfast.runtime.metrics_server import publish
-            from holdfast.runtime.readings import read_run
+        if (settings.metrics_port or settings.spans == "on") and self._owns_guard:
+            from holdfast.runtime.telemetry import begin
 
-            parts = (self._guard, self._books, self._saver)
-            self._unpublish = publish(settings, lambda: read_run(*parts, step=self._completed, total=self._total))
+            self._unpublish = begin(self._guard, self._books, self._saver, lambda: (self._completed, self._total))
 
     def _check_open(self) -> None:
         if self._ended or _open is not self:

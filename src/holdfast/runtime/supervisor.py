@@ -270,13 +270,16 @@ class Supervisor:
             detail=(f"killed at the deadline; {detail}" if child.killed else detail)[:300],
             seconds_used=round(used, 3),
             seconds_allowed=None if child.notice_at is None else self._allowed(child),
-            **({"saved": "" if self._sync is None else self._sync.saved} | _from_rank((stopped or failed or [{}])[0])),
+            **(self._from_sync() | _from_rank((stopped or failed or [{}])[0])),
         )
         if self._sync is not None:
             self._sync.close_books(outcome, cause, child.leave_at - time.monotonic())
         quiet = child.notice_at is None and outcome is Outcome.FINISHED
         publish(report, self._settings._replace(outcome_dir=None), quiet=quiet)
         return code
+
+    def _from_sync(self) -> dict[str, Any]:
+        return {} if self._sync is None else {"saved": self._sync.saved, "attempt": self._sync.attempt}
 
     def _allowed(self, child: Supervised) -> float:
         if child.notice_at is None or child.cause in (None, "superseded"):

@@ -157,6 +157,11 @@ class Sync:
         return Outcome.INTERRUPTED, settings.interrupted_code, detail[:300]
 
     @property
+    def attempt(self) -> int | None:
+        """Which one this is, by what the stores have seen; None before they were asked."""
+        return max((mirror.attempt for mirror in self._mirrors), default=0) or None
+
+    @property
     def saved(self) -> str:
         """What is in the stores, in words."""
         return "; ".join(

@@ -113,10 +113,15 @@ def load_task(spec: str) -> Task:
         for part in name.split("."):
             found = getattr(found, part)
     except AttributeError as error:
-        raise UsageError(f"{module_name} has no {name!r}: {error}", help="check the name after the colon") from error
+        module = sys.modules.get(module_name)
+        tasks = [found for found, value in vars(module).items() if isinstance(value, Task)] if module else []
+        cure = f"its tasks are {', '.join(tasks)}" if tasks else "check the name after the colon"
+        raise UsageError(f"{module_name} has no {name!r}: {error}", help=cure) from error
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{module_name} cannot be imported: {what}", help="try: python -c 'import ...'") from error
+        file = isinstance(error, ModuleNotFoundError) and module_name.endswith(".py")
+        cure = f"write {module_name[:-3]}:{name}" if file else f"try: python -c 'import {module_name}'"
+        raise UsageError(f"{module_name} cannot be imported: {what}", help=cure) from error
     if not isinstance(found, Task):
         raise UsageError(f"{spec} is a {type(found).__name__}, not a task", help="put @holdfast.task above it")
     return found

@@ -12,7 +12,8 @@ from holdfast.model.notice import Cause
 from holdfast.queue.base import Queue
 from holdfast.runtime.compute import compute
 from holdfast.runtime.guard import Guard
-from holdfast.runtime.pump import Pump, PumpOptions, Tally
+from holdfast.runtime.pump import Pump, Tally
+from holdfast.runtime.shelf import PumpOptions
 from holdfast.runtime.task import Task
 from holdfast.sink.base import Sink
 
@@ -27,6 +28,8 @@ _FIRST_QUIET_SECONDS = 2.0  # how long the first call waits for that; the others
 _QUIET_SECONDS = 0.25
 _QUIET_SHARE = 0.05
 _CAREFUL_ITEMS = 200
+_AHEAD_SECONDS = 0.1  # of work, and so many items at most, are fetched and settled together when chunks are smaller
+_AHEAD_ITEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class WorkerOptions:
     replace: bool = False
     careful: bool = False
     """After a crash: one item at a time at first, so that the blame for another crash is exact."""
+    share: bool = True
+    """Whether short chunks are fetched and settled together; not where one crash costs all that is held its life."""
 
 
 class Worker:
@@ -50,7 +55,7 @@ class Worker:
             prefetch=0 if options.careful else options.prefetch,
             replace=options.replace,
         )
-        self._pump = Pump(queue, sink, task, guard.clock, ahead)
+        self._pump = Pump(queue, sink, task, guard.clock, ahead, guard.durations)
         self._item_seconds: float | None = None
         self._wary = 0
         self._over = threading.Event()
@@ -89,7 +94,7 @@ class Worker:
     def _work(self) -> None:
         while True:
             limit = self._limit()
-            part = self._pump.get(limit, quiet_seconds=self._quiet_seconds(limit))
+            part = self._pump.get(limit, ahead=self._ahead(), quiet_seconds=self._quiet_seconds(limit))
             if part is None:
                 return
             started = self._guard.clock.monotonic()
@@ -100,7 +105,9 @@ class Worker:
                 raise
             count = len(settled.results) + len(settled.failures)
             if count:
-                self._learn(self._guard.clock.monotonic() - started, count)
+                seconds = self._guard.clock.monotonic() - started
+                self._learn(seconds, count)
+                self._guard.durations.add("compute", seconds, items=count, failed=len(settled.failures))
             self._pump.put(settled, unstarted)
             self._become_trusting()
 
@@ -120,6 +127,16 @@ class Worker:
         if seconds * self._options.chunk <= window:
             return self._options.chunk
         return max(1, int(window / seconds))
+
+    def _ahead(self) -> int:
+        """How many chunks to hold beside the one in work, if that is more than was asked for.
+
+        No more than is done in no time: on SIGKILL that much is done again, and in the end others have nothing to do
+        for so long. None while calls surprise us, and none after a crash, when all that is held shares the blame.
+        """
+        if self._options.careful or not self._options.share or self._item_seconds is None or self._wary:
+            return 0
+        return int(min(_AHEAD_ITEMS, _AHEAD_SECONDS / max(self._item_seconds, 1e-9)) / self._options.chunk)
 
     def _quiet_seconds(self, items: int) -> float:
         """How long a call of so many items may wait for open transactions to end; not at all when it is short."""

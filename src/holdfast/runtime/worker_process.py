@@ -58,7 +58,11 @@ def main() -> int:
     try:
         with Guard() as guard:
             _watch_pool(options["life_fd"], guard)
-            return _work(options, line, guard)
+            end = _spans(options["task"], guard)
+            try:
+                return _work(options, line, guard)
+            finally:
+                end()
     except Interrupted as interruption:
         return interruption.code if isinstance(interruption.code, int) else FAILED
     except HoldfastError as error:
@@ -88,6 +92,14 @@ def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
         queue.close()
         line.tell(handles=[])
     return FINISHED
+
+
+def _spans(task: str, guard: Guard) -> Callable[[], None]:
+    if guard.settings.spans == "off":
+        return lambda: None
+    from holdfast.runtime.spans import begin_worker
+
+    return begin_worker(guard, task)
 
 
 def _patiently(opening: Callable[[], Opened], guard: Guard) -> Opened:

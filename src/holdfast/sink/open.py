@@ -27,5 +27,6 @@ def open_sink(url: str, *, create: bool = True) -> Sink:
         return ObjectSink(open_store(url))
     raise UrlError(
         f"the sink URL {shown(url)!r} has no known scheme",
-        help="use sqlite:///path.db?table=t, postgresql://…?table=t, file:///dir, gs://bucket/prefix or s3://bucket/prefix",
+        help="use sqlite:///path.db?table=t, sqlite://./here.db?table=t, postgresql://…?table=t, file:///dir, "
+        "gs://bucket/prefix or s3://bucket/prefix",
     )

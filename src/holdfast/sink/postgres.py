@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.errors import SinkError, SinkUnavailableError, UrlError
 from holdfast.sink.base import Payload, Receipt, Result
 from holdfast.sink.sqlite import check_table
-from holdfast.stores.postgres import Database
+from holdfast.stores.postgres import Database, numbers
 
 _PAGE = 5000
 _COLUMNS = ["key", "payload", "payload_bytes", "generation", "recorded_at"]
@@ -85,8 +85,10 @@ class PostgresSink:
         if replace:  # one statement cannot update a row twice: the highest generation of each key counts
             results = list({row[0]: row for row in sorted(results, key=lambda row: row[2])}.values())
         texts = [payload if isinstance(payload, str) else None for _, payload, _ in results]
-        raw = [payload if isinstance(payload, bytes) else None for _, payload, _ in results]
-        values = ([row[0] for row in results], texts, raw, [row[2] for row in results])
+        raw = None  # hardly anybody has any; a column that is left out is NULL
+        if None in texts:
+            raw = [payload if isinstance(payload, bytes) else None for _, payload, _ in results]
+        values = ([row[0] for row in results], texts, raw, numbers(row[2] for row in results))
         count: int = cursor.execute(self._insert + self._conflict[replace], values).rowcount
         return count
 

@@ -126,5 +126,11 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field("namespace", Form.TEXT, "Kubernetes namespace (default: default)", pattern=NAME),
     Field("budget", Form.NUMBER, "US dollars that it may cost", low=0, example="500"),
+    Field(
+        "monitoring",
+        Form.TEXT,
+        "metrics port, and a PodMonitoring for Google's managed Prometheus (default: managed)",
+        choices=("managed", "none"),
+    ),
     Field("capacity", Form.TEXT, "default: auto", choices=("auto", "spot", "flex-start", "on-demand", "hybrid")),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.documents import Document, load_documents
 from holdfast.errors import DocumentError, one_line
-from holdfast.model.workload import CapacityClass, Kind, WorkloadSpec
+from holdfast.model.workload import CapacityClass, Kind, Monitoring, WorkloadSpec
 from holdfast.spec.fields import FIELDS, LARGEST, Field, Form
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -237,5 +237,6 @@ def _build(values: dict[str, Any], where: str) -> WorkloadSpec:
         namespace=values.get("namespace", "default"),
         budget_usd=values.get("budget"),
         capacity=None if capacity == "auto" else CapacityClass(capacity),
+        monitoring=Monitoring(values.get("monitoring", "managed")),
         where=where,
     )

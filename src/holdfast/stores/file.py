@@ -41,6 +41,7 @@ class FileStore:
         self._fs = fs or SystemFS()
         self._clock = clock or SystemClock()
         self._tree = Tree(self.root, self._fs, self._clock)
+        self._read_from: dict[str, None] = {}  # in order: directories of what was read since the last delete
 
     # -- reading
 
@@ -53,6 +54,7 @@ class FileStore:
                 size = max(0, status.size - offset)
                 buffer = memoryview(bytearray(size if length is None else min(size, length)))
                 count = self._fs.read_into(fd, buffer, offset)
+                self._read_from[os.path.dirname(path)] = None
                 return Blob(bytes(buffer[:count]), str(status.mtime_ns))
             finally:
                 self._fs.close(fd)
@@ -164,6 +166,7 @@ class FileStore:
     def delete(self, key: str) -> None:
         path = self._path(key)
         with file_errors(key, self.url, "delete"):
+            self._keep_what_was_read()
             try:
                 self._fs.unlink(path)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):  # no such object
@@ -171,6 +174,18 @@ class FileStore:
             with contextlib.suppress(FileNotFoundError):  # somebody else deleted the last object beside it
                 self._fs.fsync_dir(os.path.dirname(path))
             self._tree.remove_empty(os.path.dirname(path))
+
+    def _keep_what_was_read(self) -> None:
+        """Whoever deletes has read what makes the object superfluous, and that may be a name not yet durable."""
+        while self._read_from:
+            directory, _ = self._read_from.popitem()
+            try:
+                self._fs.fsync_dir(directory)
+            except FileNotFoundError:  # it is gone with all that was in it
+                continue
+            except BaseException:
+                self._read_from[directory] = None
+                raise
 
     def sweep(self) -> int:
         """Remove what dead writers left behind; returns the number of files."""

@@ -96,6 +96,11 @@ class GcsClient:
     def remove(self, name: str) -> None:
         self._ask("DELETE", self._at(name), name, "delete")
 
+    def describe(self, fields: str) -> dict[str, Any]:
+        """Of the bucket itself."""
+        bucket = self._objects.removesuffix("/o")
+        return self._json(f"{bucket}?{urlencode({'fields': fields})}", "", "describe")
+
     def close(self) -> None:
         self._wire.close()
 

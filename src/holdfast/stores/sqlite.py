@@ -29,7 +29,11 @@ def parse_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     if parts.netloc in (".", ".."):
         path = os.path.abspath(parts.netloc + unquote(parts.path))
     elif parts.netloc:
-        raise UrlError(f"the URL {url!r} names a host", help=f"write sqlite:///{parts.netloc}{parts.path}")
+        raise UrlError(
+            f"the URL {url!r} names a host",
+            help=f"write sqlite://./{parts.netloc}{parts.path} for a file here, "
+            f"sqlite:///{parts.netloc}{parts.path} for a path from the root",
+        )
     else:
         path = "/" + unquote(parts.path).lstrip("/")
     if path == "/" or "\0" in path:

@@ -8,21 +8,17 @@ Bodies are sent from, and answers read into, the caller's own memory.
 from __future__ import annotations
 
 import http.client
-import os
 import re
-import select
 import socket
-import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.fs import Buffer
+from holdfast.stores.connections import Connections
 
 CONNECT_SECONDS = 5.0
-IDLE_SECONDS = 30.0  # servers and balancers hang up on idle connections; do not find out during a commit
 SLICE_BYTES = 1 << 20  # a socket's time limit covers one whole send, so a big body goes in slices
 
 
@@ -62,9 +58,7 @@ class Wire:
     def __init__(self, base_url: str, *, silence_seconds: float = 20.0) -> None:
         self._secure, self._host, self._port = split_address(base_url)
         self._silence_seconds = silence_seconds
-        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._connections = Connections(self._connect)
         self._context: Any = None
 
     def request(
@@ -77,7 +71,7 @@ class Wire:
         into: memoryview | None = None,
     ) -> Answer:
         """Send once, never again; the two errors above say what can have become of it."""
-        connection = self._take()
+        connection = self._connections.take()
         try:
             unsent = self._send(connection, method, target, headers or {}, body)
             try:
@@ -92,14 +86,11 @@ class Wire:
         if unsent is not None or not answer.whole or connection.sock is None:
             connection.close()
         else:
-            self._give_back(connection)
+            self._connections.give_back(connection)
         return answer
 
     def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for _, connection in idle:
-            connection.close()
+        self._connections.close()
 
     # -- inside
 
@@ -149,19 +140,6 @@ class Wire:
             raise http.client.IncompleteRead(b"", int(expected) - count)
         return Answer(response.status, headers, b"", count, whole=response.isclosed() or not response.read1(1))
 
-    def _take(self) -> http.client.HTTPConnection:
-        while True:
-            with self._lock:
-                if self._pid != os.getpid():  # a forked child must not talk on its parent's connections
-                    self._pid, self._idle = os.getpid(), []
-                if not self._idle:
-                    break
-                since, connection = self._idle.pop()
-            if time.monotonic() - since < IDLE_SECONDS and not hung_up(connection):
-                return connection
-            connection.close()
-        return self._connect()
-
     def _connect(self) -> http.client.HTTPConnection:
         if self._secure:
             if self._context is None:
@@ -181,19 +159,6 @@ class Wire:
         connection.sock.settimeout(self._silence_seconds)
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
-
-    def _give_back(self, connection: http.client.HTTPConnection) -> None:
-        with self._lock:
-            self._idle.append((time.monotonic(), connection))
-
-
-def hung_up(connection: http.client.HTTPConnection) -> bool:
-    """Nothing is due on an idle connection: readable means that the other side closed it."""
-    if connection.sock is None:
-        return True
-    poll = select.poll()
-    poll.register(connection.sock, select.POLLIN | select.POLLHUP | select.POLLERR)
-    return bool(poll.poll(0))
 
 
 def _words(error: Exception) -> str:

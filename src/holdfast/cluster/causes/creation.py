@@ -77,17 +77,18 @@ def _explain_refusal(observed: Observed, job: Object) -> tuple[Explanation, floa
             continue
         message = str(event.get("message", ""))
         lines = (line(title(job), "FailedCreate ·", message),)
-        for pattern, code, words, fix in _REFUSALS:
-            match = pattern.search(message)
-            if match:
-                name = next((group for group in match.groups() if group), "")
-                found = Explanation(code, Verdict.ACT, words.format(name), lines, fix.format(name))
-                return found, event_time(event)
-        found = Explanation(
-            "pods-refused", Verdict.ACT, "the API server refuses its pods", lines, "read the message above"
-        )
-        return found, event_time(event)
+        return _refusal(message, lines), event_time(event)
     return None
+
+
+def _refusal(message: str, lines: tuple[str, ...]) -> Explanation:
+    """From the words in which the API server refuses a pod."""
+    for pattern, code, words, fix in _REFUSALS:
+        match = pattern.search(message)
+        if match:
+            name = line(next((group for group in match.groups() if group), ""))
+            return Explanation(code, Verdict.ACT, words.format(name), lines, fix.format(name))
+    return Explanation("pods-refused", Verdict.ACT, "the API server refuses its pods", lines, "read the message above")
 
 
 def _explain_pause(observed: Observed, ends: list[PodEnd]) -> Explanation:
@@ -200,3 +201,23 @@ def budget_notes(observed: Observed, pods: list[Object]) -> tuple[str, ...]:
             nodes = ", ".join(draining_nodes(observed, pods))
             notes.append(line(title(budget), f"allows no eviction: the drain of {nodes} waits for it (HF702)"))
     return tuple(notes)
+
+
+def explain_deployment(observed: Observed, root: Object) -> Explanation:
+    """An endpoint without pods."""
+    name, place = meta(root).get("name"), meta(root).get("namespace")
+    if spec_of(root).get("replicas") == 0:
+        return Explanation(
+            "scaled-to-zero", Verdict.ACT, "it is scaled to no pods at all", (line(title(root), "spec.replicas: 0"),),
+            f"run: kubectl scale deployment {name} -n {place} --replicas 1",
+        )  # fmt: skip
+    failed = condition(root, "ReplicaFailure")
+    if failed is not None:
+        evidence = (line(title(root), "ReplicaFailure", failed.get("reason"), "·", failed.get("message")),)
+        return _refusal(str(failed.get("message", "")), evidence)
+    late = age_seconds(root, observed.now) > UNSEEN_SECONDS
+    return Explanation(
+        "no-pods" if late else "just-created", Verdict.ACT if late else Verdict.WAIT, "it has no pods",
+        (line(title(root), "no pods, and no reason told"),), f"run: kubectl describe deployment {name} -n {place}",
+        "a few seconds",
+    )  # fmt: skip

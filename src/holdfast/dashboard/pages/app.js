@@ -1,27 +1,18 @@
 // Where we are, what we know, and the stream that keeps it true.
 import { ask, el, fill, WORDS } from "/assets/dom.js";
+import { fleetPage } from "/assets/fleet.js";
 import { overviewPage, queuesPage } from "/assets/overview.js";
 import { queuePage } from "/assets/queue.js";
 import { runPage } from "/assets/run.js";
 
 const live = document.getElementById("live");
 const news = document.getElementById("news");
-const state = { runs: new Map(), queues: new Map(), troubles: [], fleet: null, actions: false, onDemand: false, skew: 0, now: () => Date.now() / 1000 + state.skew };
+const state = { runs: new Map(), queues: new Map(), troubles: [], fleet: false, actions: false, onDemand: false, skew: 0, now: () => Date.now() / 1000 + state.skew };
 let page = null;
 
 function sayLive(kind, words) {
   live.className = `live ${kind}`;
   live.lastElementChild.textContent = words;
-}
-
-function fleetPage(root) {
-  const draw = () => {
-    const rows = (state.fleet?.workloads || []).map((row) => el("tr", {}, el("th", { scope: "row" }, row.name), el("td", {}, row.state), el("td", {}, row.reason || ""), el("td", {}, [row.capacity, row.zone].filter(Boolean).join(", "))));
-    fill(root, el("section", { class: "card" }, el("header", {}, el("h1", {}, state.fleet?.name || "Fleet")), state.fleet?.trouble ? el("p", { class: "trouble" }, state.fleet.trouble) : null,
-      el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ["workload", "state", "why", "where"].map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, rows)))));
-  };
-  draw();
-  return { update: draw };
 }
 
 function route() {
@@ -38,7 +29,7 @@ function route() {
   if (name === "run" && /^[0-9a-f]{16}$/.test(id)) page = runPage(root, state, id);
   else if (name === "queue" && /^[0-9a-f]{16}$/.test(id)) page = queuePage(root, state, id);
   else if (name === "queues") page = queuesPage(root, state);
-  else if (name === "fleet") page = fleetPage(root);
+  else if (name === "fleet") page = fleetPage(root, state);
   else page = overviewPage(root, state);
   main.setAttribute("aria-busy", "false");
 }
@@ -48,8 +39,7 @@ function take(rows) {
   for (const row of rows.runs) state.runs.set(row.id, row);
   for (const row of rows.queues) state.queues.set(row.id, row);
   for (const id of rows.gone || []) state.runs.delete(id);
-  if (rows.fleet) state.fleet = rows.fleet;
-  document.querySelector('nav a[data-page="fleet"]').hidden = !state.fleet;
+  state.troubles = rows.troubles;
 }
 
 // For those who listen: what an attempt's beginning or a run's end is worth saying.
@@ -63,7 +53,8 @@ async function load() {
   const all = await ask("/api/overview");
   state.runs.clear();
   state.queues.clear();
-  Object.assign(state, { troubles: all.troubles, actions: all.actions, onDemand: all.on_demand });
+  Object.assign(state, { actions: all.actions, onDemand: all.on_demand, fleet: all.fleet });
+  document.querySelector('nav a[data-page="fleet"]').hidden = !all.fleet;
   take(all);
 }
 
@@ -97,6 +88,11 @@ theme.addEventListener("click", () => {
   paint(dark ? "light" : "dark");
 });
 addEventListener("hashchange", () => { route(); document.getElementById("main").focus(); scrollTo(0, 0); });
+let resized = 0;
+addEventListener("resize", () => {  // pictures are drawn for a width
+  clearTimeout(resized);
+  resized = setTimeout(() => { if (page) page.update(); }, 200);
+});
 setInterval(() => { if (!document.hidden && page && page.tick) page.tick(); }, 10000);
 
 try {

@@ -87,7 +87,7 @@ export function line(points, { label, format, height = 150, joined = true }) {
   if (!points.length) return el("p", { class: "quiet" }, "Nothing measured yet.");
   const xs = points.map((point) => point[0]);
   const from = Math.min(...xs), to = Math.max(...xs);
-  const most = Math.max(...points.map((point) => point[1]), 1e-9) * 1.12;
+  const most = (Math.max(...points.map((point) => point[1])) || 1) * 1.12;  // nothing but zeros still has a scale
   const x = (value) => left + (to > from ? (value - from) / (to - from) : 0.5) * (width - left - 10);
   const y = (value) => top + (1 - value / most) * (height - top - bottom);
   for (const share of [0, 0.5, 1]) {

@@ -84,7 +84,7 @@ export function ago(at, now) {
 export const WORDS = {
   running: "running", finished: "finished", interrupted: "interrupted", failed: "failed", lost: "killed", waiting: "waiting",
   broken: "unreadable", whole: "every byte verified", complete: "complete", checking: "checking…", damaged: "damaged",
-  unreadable: "unreadable", unknown: "not looked at",
+  unreadable: "unreadable", pruned: "pruned meanwhile", unknown: "not looked at",
 };
 
 export function chip(state) {

@@ -27,12 +27,12 @@ function tiles(state) {
     by("failed") && `${by("failed")} failed`].filter(Boolean).join(", ");
   return el("dl", { class: "tiles" },
     tile("Runs", `${by("running")} running`, rest || `${runs.length} in all`),
-    tile("Interruptions", count(sum(runs, (row) => row.interruptions)), killed ? `${count(killed)} without a warning` : "all with a warning"),
+    tile("Interruptions", count(sum(runs, (row) => row.interruptions)), killed ? `${count(killed)} without a warning` : sum(runs, (row) => row.interruptions) ? "all with a warning" : "none so far"),
     tile("Useful time", paid ? percent(money("useful_seconds") / paid) : "–", paid ? `${duration(money("useful_seconds"))} of ${duration(paid)}` : "nothing measured yet"),
-    tile("Lost", duration(money("lost_seconds")), money("unaccounted_seconds") ? `and ≤ ${duration(money("unaccounted_seconds"))} around kills` : "work done again"),
+    tile("Lost", duration(money("lost_seconds")), money("unaccounted_seconds") ? `and ≤ ${duration(money("unaccounted_seconds"))} around kills` : money("lost_seconds") ? "work done again" : "nothing done twice"),
     tile("Spent", priced.length ? usd(sum(priced, (row) => row.money.spent_usd)) : "–", unpriced ? `and ${duration(unpriced)} unpriced` : "by the runs' ledgers"),
     tile("Saved", saved.length ? usd(sum(saved, (row) => row.money.saved_usd)) : "–",
-      saved.length ? `on demand: ${usd(sum(saved, (row) => row.money.on_demand_usd))}` : state.onDemand ? "nothing priced yet" : "no on-demand price given"));
+      saved.length ? `${usd(sum(saved, (row) => row.money.on_demand_usd))} on demand${saved.length < priced.length ? `, ${saved.length} of ${priced.length} runs` : ""}` : state.onDemand ? "nothing priced yet" : "no on-demand price: -f FILE"));
 }
 
 function runRow(row, window, now) {
@@ -68,7 +68,7 @@ export function queueCard(queue) {
     ["Throughput", queue.per_second === null ? "–" : `${queue.per_second >= 10 || !queue.per_second ? queue.per_second.toFixed(0) : queue.per_second.toFixed(1)} /s`],
     ["Oldest open item", left ? `at least ${duration(queue.oldest_seconds)}` : "–"], ["Dead letters", count(depth.dead)]] : [];
   return el("section", { class: "card", "data-queue": queue.id },
-    el("header", {}, el("h2", {}, el("a", { href: `#/queue/${queue.id}`, "data-focus": `queue-${queue.id}` }, queue.name)),
+    el("header", {}, el("h2", {}, el("a", { href: `#/queue/${queue.id}`, "data-focus": `queue-${queue.id}` }, queue.name)), el("span", { class: "quiet" }, "queue"),
       depth && depth.dead ? el("span", { class: "chip damaged" }, `${count(depth.dead)} dead`) : null),
     queue.trouble ? el("p", { class: "trouble" }, queue.trouble) : null,
     depth ? stack(["done", "leased", "ready", "delayed", "dead"].map((name) => [name, depth[name]]), `${depth.done} done, ${depth.leased} leased, ${depth.ready} ready, ${depth.delayed} delayed, ${depth.dead} dead`) : null,

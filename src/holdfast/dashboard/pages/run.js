@@ -55,7 +55,13 @@ function money(run) {
   return el("section", { class: "card" }, el("header", {}, el("h2", {}, "Time and money"), el("span", { class: "quiet" }, `${duration(bill.paid_seconds)} paid`)),
     stack(parts, parts.map(([, seconds, text]) => `${duration(seconds)} ${text}`).join(", ")),
     legend(parts.map(([name, seconds, text]) => [name, `${text} ${duration(seconds)}`])),
-    el("dl", { class: "facts" }, items.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
+    el("dl", { class: "facts" }, items.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    el("p", { class: "quiet small" }, because(bill)));
+}
+
+function because(bill) {
+  if (bill.on_demand_usd_per_hour === null) return "To see what it saved: start the dashboard with -f holdfast.yaml, or --on-demand-usd-per-hour.";
+  return `On demand: the same useful hours, uninterrupted, at ${usd(bill.on_demand_usd_per_hour)} an hour${bill.because ? ` (${bill.because})` : ", as given"}.`;
 }
 
 function checkpoints(run, page, state, turn) {

@@ -1,0 +1,1 @@
+"""What the watch may do by itself: one module per kind of trouble, each a pure function from what is observed."""

@@ -1,0 +1,402 @@
+"""What ``watch --act`` does to a cluster: each action alone, twice, cut off midway, and beside a second watch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cluster.scenarios import (
+    NOW,
+    at,
+    classes_map,
+    condition,
+    ended,
+    job,
+    node,
+    numbered,
+    pod,
+    queued_job,
+    request,
+    stopped,
+    workers,
+    workload,
+)
+from holdfast.clock import ManualClock, from_rfc3339
+from holdfast.cluster.acting import ACTIONS, USED, find_deeds
+from holdfast.cluster.alert_state import AlertState
+from holdfast.cluster.alerts import Thresholds
+from holdfast.cluster.classes import CLASS_NUMBER
+from holdfast.cluster.client import Client
+from holdfast.cluster.deeds.fall_back import FALLING_BACK
+from holdfast.cluster.deeds.leases import REACTIVATED_AT, REACTIVATIONS, REQUEUED_LEASE
+from holdfast.cluster.deeds.width import SPLIT_AT
+from holdfast.cluster.observe import RUN_LABEL, Observed, look
+from holdfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from holdfast.cluster.summary import summarize
+from holdfast.cluster.watch_manifests import WATCHED
+from holdfast.cluster.watchman import Duties, Watchman
+from servers.api_server import ApiServer, Fault
+
+LIMITS = Thresholds(pending_seconds={"spot": 900.0}, pending_other_seconds=1800.0)
+WORLD = {"Job": JOBS, "JobSet": JOB_SETS, "Pod": PODS, "Workload": WORKLOADS, "ConfigMap": CONFIG_MAPS, "Node": NODES,
+         "ProvisioningRequest": PROVISIONING_REQUESTS}  # fmt: skip
+
+
+def put(server: ApiServer, *values: dict[str, Any]) -> None:
+    for value in values:
+        server.add(WORLD[value["kind"]], value, "ml")
+
+
+class Hand:
+    """A watch that looks when it is told to; another one is another process."""
+
+    def __init__(self, client: Client, *actions: str, dry_run: bool = False) -> None:
+        self.client = client
+        duties = Duties(thresholds=LIMITS, actions=set(actions), dry_run=dry_run)
+        self.man = Watchman(client, AlertState(), duties, clock=ManualClock(wall=NOW))
+
+    def observe(self, now: float = NOW) -> Observed:
+        return look(self.client, None, WATCHED, now=now, labels=RUN_LABEL)
+
+    def look(self, now: float = NOW) -> list[tuple[str, str]]:
+        return self.act_on(self.observe(now))
+
+    def act_on(self, observed: Observed) -> list[tuple[str, str]]:
+        return [(deed.action, result) for deed, result in self.man.look(observed)[0].deeds]
+
+
+@pytest.fixture
+def hand(client: Client) -> Callable[..., Hand]:
+    return lambda *actions, **more: Hand(client, *actions, **more)
+
+
+def stored(server: ApiServer, kind: str, name: str) -> dict[str, Any]:
+    return server.objects.table(WORLD[kind])["ml", name]
+
+
+# -- reactivate-workload
+
+
+REVOKED = request(condition("Accepted"), condition("Provisioned"), condition("CapacityRevoked"))
+
+
+class TestReactivate:
+    def test_machines_that_were_taken_back_mean_the_next_lease(self, server: ApiServer, hand: Any) -> None:
+        put(server, queued_job(), stopped("DeactivatedDueToAdmissionCheck"), REVOKED)
+        man = hand("reactivate-workload")
+        assert man.look() == [("reactivate-workload", "done")]
+        found = stored(server, "Workload", "job-train-a1")
+        assert found["spec"]["active"] is True
+        assert found["metadata"]["annotations"][REACTIVATIONS] == "1"
+        assert from_rfc3339(found["metadata"]["annotations"][REACTIVATED_AT]) == NOW
+        assert man.look() == hand("reactivate-workload").look() == []
+
+    @pytest.mark.parametrize(
+        ("reason", "more", "acts"),
+        [
+            ("DeactivatedDueToRequeuingLimitExceeded", [], True),
+            ("DeactivatedDueToMaximumExecutionTimeExceeded", [], True),
+            ("DeactivatedDueToAdmissionCheck", [], False),  # some other check said no
+            ("DeactivatedDueToAdmissionCheck", [request(condition("Accepted"))], False),
+            ("DeactivatedDueToAdmissionCheck", [request(condition("Failed"))], True),
+            ("Deactivated", [REVOKED], False),  # a person
+            ("InactiveWorkload", [REVOKED], False),
+            ("Preempted", [REVOKED], False),
+        ],
+    )
+    def test_only_what_kueue_stopped_and_what_passes(
+        self, server: ApiServer, hand: Any, reason: str, more: list[Any], acts: bool
+    ) -> None:
+        put(server, queued_job(), stopped(reason), *more)
+        assert bool(hand("reactivate-workload").look()) is acts
+
+    def test_each_time_it_waits_longer_and_a_good_day_is_forgiven(self, server: ApiServer, hand: Any) -> None:
+        reason = "DeactivatedDueToRequeuingLimitExceeded"
+        marks = {"holdfast.dev_reactivations": "4", "holdfast.dev_reactivated-at": at(5000)}
+        put(server, queued_job(), stopped(reason, ago=4700, **marks))
+        man = hand("reactivate-workload")
+        assert man.look() == []  # 5 min, 10, 20, 40, then 80
+        assert man.look(NOW + 101) == [("reactivate-workload", "done")]
+        assert stored(server, "Workload", "job-train-a1")["metadata"]["annotations"][REACTIVATIONS] == "5"
+        marks = {"holdfast.dev_reactivations": "9", "holdfast.dev_reactivated-at": at(90_000)}
+        put(server, stopped(reason, ago=301, **marks))
+        assert hand("reactivate-workload").look() == [("reactivate-workload", "done")]
+
+    @pytest.mark.parametrize("count", ["-1", "x", "9" * 50, "١"])
+    def test_marks_that_somebody_else_wrote(self, count: str) -> None:
+        marks = {"holdfast.dev_reactivations": count, "holdfast.dev_reactivated-at": at(10)}
+        observed = Observed(NOW).add(WORKLOADS, stopped("DeactivatedDueToRequeuingLimitExceeded", ago=1e6, **marks))
+        assert len(find_deeds(observed, {"reactivate-workload"})) == 1
+
+
+# -- requeue-lease
+
+
+def leased(*, left: bool, ends_in: float = 600.0, cause: str = "run-limit") -> list[dict[str, Any]]:
+    """A queued run on a machine that ends soon; its pod has saved and left, or not."""
+    message = json.dumps({"outcome": "interrupted", "cause": cause, "code": 75, "step": 9})
+    ending = node(metadata={"annotations": {"node.gke.io/machine-termination-datetime": at(-ends_in)}})
+    admitted = workload(condition("QuotaReserved"), condition("Admitted"))
+    admitted["spec"]["active"] = True
+    pods = [pod("first", phase="Failed" if left else "Running", node="n1")]
+    if left:
+        pods[0]["status"]["containerStatuses"] = ended(75, message=message)
+        pods.append(pod("second", node="n1", ago=5))
+    return [{**queued_job(), "spec": {"parallelism": 1, "suspend": False}}, admitted, ending, *pods]
+
+
+class TestRequeue:
+    def test_out_of_the_lease_and_into_the_queue_over_a_restart(self, server: ApiServer, hand: Any) -> None:
+        put(server, *leased(left=True))
+        assert hand("requeue-lease", dry_run=True).look() == [("requeue-lease", "would be done")]
+        man = hand("requeue-lease")
+        assert man.look() == [("requeue-lease", "done")]
+        found = stored(server, "Workload", "job-train-a1")
+        assert found["spec"]["active"] is False
+        assert found["metadata"]["annotations"][REQUEUED_LEASE] == at(-600)
+        assert man.look() == hand("requeue-lease").look() == []  # Kueue has not taken it yet
+        rows = [condition("Evicted", reason="Deactivated"), condition("QuotaReserved", "False")]
+        server.objects.merge(WORKLOADS, "ml", "job-train-a1", {"status": {"conditions": rows}}, {})
+        assert hand("requeue-lease").look() == [("requeue-lease", "done")]  # a watch that was not there before
+        assert stored(server, "Workload", "job-train-a1")["spec"]["active"] is True
+        assert man.look() == []
+
+    def test_nobody_who_has_not_saved_is_touched(self, server: ApiServer, hand: Any) -> None:
+        put(server, *leased(left=False))
+        assert hand("requeue-lease").look() == []
+
+    @pytest.mark.parametrize(("ends_in", "cause"), [(7200.0, "run-limit"), (-7200.0, "run-limit"), (600.0, "eviction")])
+    def test_nor_one_that_left_for_another_reason(
+        self, server: ApiServer, hand: Any, ends_in: float, cause: str
+    ) -> None:
+        put(server, *leased(left=True, ends_in=ends_in, cause=cause))
+        assert hand("requeue-lease").look() == []
+
+    def test_without_a_queue_there_is_nothing_to_do(self, server: ApiServer, hand: Any) -> None:
+        put(server, *(item for item in leased(left=True) if item["kind"] != "Workload"))
+        assert hand("requeue-lease").look() == []
+
+
+# -- split-parallelism
+
+
+class TestSplit:
+    def test_no_more_at_a_time_than_have_machines(self, server: ApiServer, hand: Any) -> None:
+        put(server, *workers())
+        man = hand("split-parallelism")
+        assert man.look() == [("split-parallelism", "done")]
+        found = stored(server, "Job", "train")
+        assert (found["spec"]["parallelism"], found["spec"]["completions"]) == (2, 4)
+        assert from_rfc3339(found["metadata"]["annotations"][SPLIT_AT]) == NOW
+        assert man.look() == hand("split-parallelism").look() == []  # the waiting pods are still there for a moment
+
+    def test_not_again_before_the_limit_has_passed_again(self, server: ApiServer, hand: Any) -> None:
+        put(server, *workers(4, running=2, waiting=2))
+        hand("split-parallelism").look()
+        server.objects.delete(PODS, "ml", "r0", None)
+        assert hand("split-parallelism").look(NOW + 1000) == []
+        assert hand("split-parallelism").look(NOW + 2000) == [("split-parallelism", "done")]
+        assert stored(server, "Job", "train")["spec"]["parallelism"] == 1
+
+    @pytest.mark.parametrize(
+        "objects",
+        [
+            workers(running=0, waiting=4),  # nothing runs: fewer would not come sooner
+            workers(1, running=0, waiting=1),
+            workers(running=4, waiting=0),
+            workers(labels={"kueue.x-k8s.io/queue-name": "gpus"}),  # admitted as it is
+            [job(parallelism=4), *workers()[1:]],  # says nothing about being coupled
+            [*workers()[:3], pod("w0", ago=60)],
+        ],
+        ids=["none", "one", "all", "queued", "gang", "young"],
+    )
+    def test_left_alone(self, server: ApiServer, hand: Any, objects: list[Any]) -> None:
+        put(server, *objects)
+        assert hand("split-parallelism").look() == []
+
+    def test_an_all_or_nothing_request_is_halved(self, server: ApiServer, hand: Any) -> None:
+        queue = {"kueue.x-k8s.io/queue-name": "gpus"}
+        put(
+            server,
+            workers(9, labels=queue, suspend=True)[0],
+            workload(condition("QuotaReserved")),
+            request(condition("Accepted", ago=5000)),
+        )
+        assert hand("split-parallelism").look() == [("split-parallelism", "done")]
+        assert stored(server, "Job", "train")["spec"]["parallelism"] == 4
+
+    def test_a_job_that_changed_meanwhile_is_looked_at_again(self, server: ApiServer, hand: Any) -> None:
+        put(server, *workers())
+        man = hand("split-parallelism")
+        seen = man.observe()
+        server.objects.merge(JOBS, "ml", "train", {"spec": {"parallelism": 3}}, {})
+        [(_, result)] = man.act_on(seen)
+        assert result.startswith("failed: ")
+        assert "somebody else was faster" in result
+        assert stored(server, "Job", "train")["spec"]["parallelism"] == 3
+        assert man.look() == [("split-parallelism", "done")]
+
+
+# -- fall-back
+
+
+WAITING = [job(), pod(ago=4000)]
+
+
+class TestFallBack:
+    def test_the_next_class_takes_its_place(self, server: ApiServer, hand: Any) -> None:
+        put(server, *WAITING, classes_map(numbered()))
+        assert hand("fall-back", dry_run=True).look() == [("fall-back", "would be done")]
+        before = stored(server, "Job", "train")["metadata"]["uid"]
+        man = hand("fall-back")
+        assert man.look() == [("fall-back", "done")]
+        assert ("ml", "train") not in server.objects.table(JOBS)
+        assert man.look() == [("fall-back", "done")]
+        found = stored(server, "Job", "train")
+        assert found["metadata"]["uid"] != before
+        assert found["metadata"]["annotations"][CLASS_NUMBER] == "1"
+        assert FALLING_BACK not in stored(server, "ConfigMap", "train-classes")["metadata"]["annotations"]
+        assert man.look() == hand("fall-back").look() == []
+        [row] = summarize(man.observe())
+        assert (row.capacity, row.usd_per_hour) == ("on-demand", 9.0)
+        # The last class of the plan: nothing is left to fall back to.
+        assert man.look(NOW + 1e6) == []
+
+    @pytest.mark.parametrize("cut", [0, 1, 2, 3])
+    def test_a_watch_that_dies_anywhere_is_continued(self, server: ApiServer, client: Client, cut: int) -> None:
+        """The requests are: note, delete, create, forget; the process dies before the one with this number."""
+        put(server, *WAITING, classes_map(numbered()))
+        done = 0
+        real = Client._send
+
+        def dying(self: Client, method: str, *arguments: Any, **more: Any) -> Any:
+            nonlocal done
+            if method != "GET":
+                if done == cut:
+                    raise KeyboardInterrupt
+                done += 1
+            return real(self, method, *arguments, **more)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Client, "_send", dying)
+            with pytest.raises(KeyboardInterrupt):
+                for _ in range(3):
+                    Hand(client, "fall-back").look()
+        for _ in range(4):
+            Hand(client, "fall-back").look()
+        assert stored(server, "Job", "train")["metadata"]["annotations"][CLASS_NUMBER] == "1"
+        assert FALLING_BACK not in stored(server, "ConfigMap", "train-classes")["metadata"]["annotations"]
+        created = [path for method, path, _ in server.seen if method == "POST"]
+        assert len(created) == 1
+
+    def test_two_watches_make_one_run(self, server: ApiServer, client: Client) -> None:
+        put(server, *WAITING, classes_map(numbered()))
+        one, other = Hand(client, "fall-back"), Hand(client, "fall-back")
+        for _ in range(3):
+            first, second = one.observe(), other.observe()
+            results = [*one.act_on(first), *other.act_on(second)]
+            assert sum(result == "done" for _, result in results) <= 1
+        assert stored(server, "Job", "train")["metadata"]["annotations"][CLASS_NUMBER] == "1"
+        assert len([path for method, path, _ in server.seen if method == "DELETE" and "/jobs/" in path]) == 1
+
+    @pytest.mark.parametrize(
+        "objects",
+        [
+            [job(), pod(ago=1000)],  # longer than the alert's limit, not twice
+            [job(parallelism=2), pod(ago=4000), pod("b", phase="Running", node="n1", ago=4000)],
+            [job(), pod(ago=4000, node="n1")],  # it has its machine and pulls the image
+            [job(), pod(ago=4000, node="n1", metadata={"deletionTimestamp": at(1)}), pod("b", ago=4000)],
+            [job(status={"conditions": [condition("Failed")]})],
+            [
+                queued_job(ago=9999),
+                workload(condition("QuotaReserved", "False", message="insufficient unused quota")),
+            ],
+        ],
+        ids=["early", "half", "starting", "draining", "failed", "quota"],
+    )
+    def test_left_alone(self, server: ApiServer, hand: Any, objects: list[Any]) -> None:
+        put(server, *objects, classes_map(numbered()))
+        assert hand("fall-back").look() == []
+        assert {verb for verb, _ in server.used} == {"list"}
+
+    def test_a_queued_gang_whose_machines_do_not_come(self, server: ApiServer, hand: Any) -> None:
+        gang = {**queued_job(ago=99_999), "kind": "JobSet"}
+        wl = workload(condition("QuotaReserved"))
+        put(
+            server, gang, wl, request(condition("Accepted", ago=50_000), ago=50_000), classes_map(numbered(1, "JobSet"))
+        )
+        man = hand("fall-back")
+        assert [man.look(), man.look()] == [[("fall-back", "done")]] * 2
+        assert stored(server, "JobSet", "train")["spec"] == {"replicatedJobs": []}
+
+    def test_a_pod_that_still_writes_is_waited_for(self, server: ApiServer, hand: Any) -> None:
+        put(server, classes_map(numbered(), **{FALLING_BACK: "1"}), pod(phase="Running", node="n1"))
+        man = hand("fall-back")
+        assert man.look() == []
+        server.objects.delete(PODS, "ml", "train-x", None)
+        assert man.look() == [("fall-back", "done")]
+
+    def test_an_intention_that_is_out_of_date_is_forgotten(self, server: ApiServer, hand: Any) -> None:
+        put(server, job(), pod(phase="Running", node="n1"), classes_map(numbered(), **{FALLING_BACK: "1"}))
+        assert hand("fall-back").look() == [("fall-back", "done")]
+        assert FALLING_BACK not in stored(server, "ConfigMap", "train-classes")["metadata"]["annotations"]
+        assert ("ml", "train") in server.objects.table(JOBS)
+
+    def test_jobs_that_cannot_be_seen_are_not_taken_for_gone(self, server: ApiServer, hand: Any) -> None:
+        put(server, job(), classes_map(numbered(), **{FALLING_BACK: "1"}))
+        server.allowed = {("list", title) for title in ("pods", "configmaps")} | {("create", "jobs.batch")}
+        assert hand("fall-back").look() == []
+
+    @pytest.mark.parametrize(
+        "item",
+        [
+            {**numbered(), "kind": "Secret"},
+            {**numbered(), "metadata": {**numbered()["metadata"], "namespace": "kube-system"}},
+            {**numbered(), "metadata": {**numbered()["metadata"], "labels": {RUN_LABEL: "other"}}},
+            numbered(name="other"),
+            [],
+            None,
+        ],
+    )
+    def test_a_config_map_cannot_make_it_write_elsewhere(self, server: ApiServer, hand: Any, item: Any) -> None:
+        put(server, *WAITING, classes_map(item))
+        man = hand("fall-back")
+        assert man.look() == []
+        put(server, classes_map(item, **{FALLING_BACK: "1"}))
+        server.objects.delete(JOBS, "ml", "train", None)
+        man.look()
+        assert not [path for method, path, _ in server.seen if method == "POST"]
+
+    def test_a_refusal_is_told_less_and_less_often(self, server: ApiServer, hand: Any) -> None:
+        put(server, *WAITING, classes_map(numbered()))
+        server.allowed = {("list", title) for title in ("pods", "configmaps", "jobs.batch")}
+        man = hand("fall-back")
+        told = [bool(man.look(NOW + second)) for second in range(0, 600, 20)]
+        assert told[:2] == [True, True]
+        assert sum(told) < 8
+
+
+# -- all of them
+
+
+def test_every_action_says_what_it_uses_and_none_uses_wildcards() -> None:
+    assert set(USED) == set(ACTIONS)
+
+
+def test_an_answer_that_was_lost_is_found_at_the_next_look(server: ApiServer, hand: Any) -> None:
+    put(server, *workers())
+    server.faults.append(Fault("apply_drop", "patch"))
+    man = hand("split-parallelism")
+    [(_, result)] = man.look()  # sent again, and refused for its version: our own change was there already
+    assert "somebody else was faster" in result
+    assert stored(server, "Job", "train")["spec"]["parallelism"] == 2
+    assert man.look() == []
+
+
+def test_what_ran_for_days_has_not_waited_for_days() -> None:
+    again = queued_job(ago=500_000, status={"conditions": [condition("Suspended", ago=120)]})
+    [row] = summarize(Observed(NOW).add(JOBS, again).add(WORKLOADS, workload()))
+    assert (row.phase.value, row.pending_seconds) == ("queued", 120.0)

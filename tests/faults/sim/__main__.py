@@ -1,0 +1,3 @@
+from faults.sim.command import main
+
+main()

@@ -1,0 +1,203 @@
+"""A clock that jumps and a disk that is full, as programs of several languages meet them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from zoo import PROGRAMS
+
+from holdfast.errors import UsageError
+from holdfast.rehearse.attempt import Attempt, Surroundings
+from holdfast.rehearse.disk import Disk, used_bytes
+from holdfast.rehearse.facts import AttemptFact
+from holdfast.rehearse.rehearsal import Options, rehearse
+from holdfast.rehearse.wall_clock import WallClock, date_files
+
+PYTHON = sys.executable
+NEVER = 1e6
+BUSY_SECONDS = 300.0
+"""Not a speed limit: how long a busy machine may take between two looks at the clock."""
+
+
+@pytest.fixture
+def live(tmp_path: Path):
+    """One life of a program around which something is hostile: what it printed, and how it ended."""
+    (tmp_path / "work").mkdir()
+
+    def run(*command: str, **around: object) -> tuple[str, AttemptFact]:
+        surroundings = Surroundings(
+            command, str(tmp_path), dict(os.environ), grace_seconds=5.0, limit_seconds=120.0,
+            allows=lambda _: True, **around,
+        )  # fmt: skip
+        attempt = Attempt(1, surroundings, None, None)
+        if not attempt.program.listener_kind:
+            attempt.close()
+            pytest.skip(f"system calls cannot be held here: {attempt.program.unwatched}")
+        while not attempt.tick():
+            pass
+        fact = attempt.close()
+        return (tmp_path / "attempt-1.log").read_text(), fact
+
+    run.work = tmp_path / "work"
+    return run
+
+
+# -- the clock
+
+LANGUAGES = {
+    "python": [PYTHON, "-c", "import time; print(int(time.time()))"],
+    "gettimeofday": ["perl", "-MTime::HiRes=gettimeofday", "-e", "print((gettimeofday())[0])"],
+    "perl": ["perl", "-e", "print time"],
+    "date": ["date", "+%s"],
+    "bash": ["bash", "-c", "echo $EPOCHSECONDS"],
+    "node": ["node", "-e", "console.log(Math.floor(Date.now() / 1000))"],
+    "a child of a child": ["sh", "-c", "sh -c 'date +%s; true'; true"],
+    "found along the path": ["env", "PATH=/no/where:/nor/here:/usr/bin:/bin", "date", "+%s"],
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_sees_the_jump(live, language: str) -> None:
+    if shutil.which(LANGUAGES[language][0]) is None:
+        pytest.skip(f"no {language} here")
+    for off in (-100_000.0, 1_000_000.0):
+        clock = WallClock(off, NEVER)
+        out, fact = live(*LANGUAGES[language], clock=clock)
+        assert fact.code == 0, out
+        assert not clock.refused
+        assert clock.asked >= 1
+        assert abs(int(out) - (time.time() + off)) < BUSY_SECONDS
+
+
+def test_it_is_set_right_while_the_program_runs_and_other_clocks_stay(live) -> None:
+    text = """
+import time
+first, steady = time.time(), time.monotonic()
+while abs(time.time() - first) < 1000:
+    time.sleep(0.02)
+print(first, time.time(), time.monotonic() - steady)
+"""
+    out, _ = live(PYTHON, "-c", text, clock=WallClock(-50_000.0, 3.0))
+    first, last, steady = map(float, out.split())
+    assert abs(first - (time.time() - 50_000)) < BUSY_SECONDS
+    assert abs(last - time.time()) < BUSY_SECONDS
+    assert 0 <= steady < BUSY_SECONDS
+
+
+def test_files_get_the_date_of_the_clock_they_were_written_under(live) -> None:
+    (live.work / "old").write_text("from an earlier attempt")
+    os.utime(live.work / "old", (1_700_000_000, 1_700_000_000))
+    out, _ = live("sh", "-c", "echo 1 > new; mkdir sub; echo 2 > sub/too", clock=WallClock(-100_000.0, NEVER))
+    for name in ("new", "sub/too"):
+        assert abs((live.work / name).stat().st_mtime - (time.time() - 100_000)) < BUSY_SECONDS, out
+    assert (live.work / "old").stat().st_mtime == 1_700_000_000
+
+
+def test_a_file_is_dated_once(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("x")
+    since = time.time_ns() - 10**9
+    date_files(str(tmp_path), since, 5000.0)
+    once = (tmp_path / "one").stat().st_mtime
+    date_files(str(tmp_path), since, 5000.0)
+    assert (tmp_path / "one").stat().st_mtime == once > time.time() + 4000
+
+
+def test_a_signal_and_a_stop_reach_a_program_whose_clock_is_ours(live) -> None:
+    text = "trap 'echo told; exit 7' TERM; kill -TERM $$; sleep 5"
+    out, fact = live("bash", "-c", text, clock=WallClock(1000.0, NEVER))
+    assert (out, fact.code) == ("told\n", 7)
+
+
+# -- the disk
+
+WRITES = "import os, sys\nf = open('big', 'wb', buffering=0)\n"
+FULL = {
+    "write": [PYTHON, "-c", WRITES + "f.write(b'x' * 60_000); f.write(b'x' * 60_000)"],
+    "pwrite": [PYTHON, "-c", WRITES + "[os.pwrite(f.fileno(), b'x' * 60_000, at) for at in (0, 60_000)]"],
+    "writev": [PYTHON, "-c", WRITES + "os.writev(f.fileno(), [b'x' * 60_000, b'y' * 60_000])"],
+    "truncate": [PYTHON, "-c", WRITES + "f.truncate(120_000)"],
+    "fallocate": [PYTHON, "-c", WRITES + "os.posix_fallocate(f.fileno(), 60_000, 60_000)"],
+    "sendfile": [PYTHON, "-c", "import shutil\nshutil.copyfile('half', 'a')\nshutil.copyfile('half', 'b')"],
+    "cp": ["sh", "-c", "cp half a && cp half b"],
+    "shell": ["bash", "-c", "for i in 1 2 3; do head -c 40000 /dev/zero; done > out"],
+    "perl": ["perl", "-e", "open(my $f, '>', 'o'); print $f 'x' x 120000; close $f or die $!"],
+}
+
+
+@pytest.mark.parametrize("way", FULL)
+def test_what_does_not_fit_fails_as_on_a_full_disk(live, way: str) -> None:
+    (live.work / "half").write_bytes(b"h" * 60_000)
+    out, fact = live(*FULL[way], disk=Disk(str(live.work), 100_000))
+    assert fact.code != 0
+    assert "No space left on device" in out
+    assert used_bytes(str(live.work)) <= 60_000 + 100_000
+
+
+FITS = {
+    "in place": "f = open('half', 'r+b', buffering=0); f.write(b'n' * 60_000); os.pwrite(f.fileno(), b'n' * 60_000, 0)",
+    "again and again": "[open('a', 'wb').write(b'x' * 90_000) for _ in range(5)]",
+    "after a removal": "open('a', 'wb').write(b'x' * 90_000); os.remove('a'); open('b', 'wb').write(b'x' * 90_000)",
+    "by a rename": "[(open('t', 'wb').write(b'x' * 40_000), os.replace('t', 'a')) for _ in range(5)]",
+    "elsewhere": "open('../elsewhere', 'wb').write(b'x' * 500_000)",
+    "printed": "print('x' * 500_000)",
+    "shorter": "open('a', 'wb').write(b'x' * 90_000); os.truncate('a', 5); open('b', 'wb').write(b'x' * 90_000)",
+}
+
+
+@pytest.mark.parametrize("way", FITS)
+def test_what_fits_is_written(live, way: str) -> None:
+    (live.work / "half").write_bytes(b"h" * 60_000)
+    out, fact = live(PYTHON, "-c", f"import os\n{FITS[way]}", disk=Disk(str(live.work), 100_000))
+    assert fact.code == 0, out
+
+
+# -- what it says
+
+
+@pytest.mark.parametrize(
+    ("option", "wish"), [("--disk-limit", {"disk_limit_bytes": 1000}), ("--clock-jump", {"clock_jump_seconds": 60.0})]
+)
+def test_where_calls_cannot_be_held_it_says_so(tmp_path: Path, option: str, wish: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=f"{option} needs to hold system calls, and that is not possible here"):
+        rehearse(Options(command=["true"], directory=str(tmp_path), watch=False, **wish))
+
+
+def test_a_disk_that_is_too_small_for_the_program_itself(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("with open('a', 'w') as file: file.write('x' * 5000)")
+    with pytest.raises(UsageError, match=r"without any interruption the command leaves with 1: .*No space left"):
+        rehearse(Options(command=[PYTHON, "program.py"], directory=str(tmp_path), disk_limit_bytes=1000))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--disk-limit", "lots"), "--disk-limit lots is no size"),
+        (("--disk-limit", "-5M"), "is no size"),
+        (("--clock-jump", "nan"), "--clock-jump nan is not a jump"),
+        (("--clock-jump", "1e12"), "--clock-jump 1e+12 is not a jump"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    words = [PYTHON, "-m", "holdfast", "rehearse", *(f"{arguments[0]}={arguments[1]}",), "--", "true"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_an_ordinary_user_has_both(as_nobody) -> None:
+    shutil.copy(PROGRAMS / "leaves_temporaries.py", as_nobody.folder)
+    ended = as_nobody(
+        "-m", "holdfast", "rehearse", "--trials", "3", "--kills", "2", "--compare", "result.txt", "--grace", "5",
+        "--disk-limit", "250K", "--clock-jump", "3600", "--", as_nobody.python, "leaves_temporaries.py",
+    )  # fmt: skip
+    assert ended.returncode == 1, ended
+    assert "resume-crash" in ended.stdout
+    assert "No space left on device" in ended.stdout
+    assert "--clock-jump 3600 --disk-limit 250K" in ended.stdout, "it is told how to see it again"

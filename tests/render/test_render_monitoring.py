@@ -1,0 +1,86 @@
+"""Metrics of the pods: the port in the workload, the PodMonitoring beside it, and neither where nobody wants them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from render_cases import CASES, GANG, SERVE, TRAIN, case, container, environment, on, rendered, template
+
+from holdfast.cli.metrics import read_file
+from holdfast.errors import UsageError
+from holdfast.lint.bundle import Settings
+from holdfast.lint.engine import lint_bundle
+from holdfast.lint.sources import Source
+from holdfast.render.bundle import Bundle
+from holdfast.render.check import findings
+from holdfast.render.monitoring import METRICS_PORT, MONITORING_FILE
+from holdfast.runtime.environment import read_settings
+
+
+def monitoring(bundle: Bundle) -> list[dict[str, Any]]:
+    return [item for item in bundle.optional if item["kind"] == "PodMonitoring"]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("serve")])
+def test_port_variable_and_scrape_agree(name: str) -> None:
+    bundle = case(name)
+    (item,) = monitoring(bundle)
+    (endpoint,) = item["spec"]["endpoints"]
+    (port,) = container(bundle)["ports"]
+    assert (port["name"], port["containerPort"]) == (endpoint["port"], METRICS_PORT)
+    assert len(port["name"]) <= 15  # what Kubernetes allows
+    assert environment(bundle)["HOLDFAST_METRICS_PORT"] == str(METRICS_PORT)
+    assert read_settings(environment(bundle)).metrics_port == METRICS_PORT
+    wanted = dict(item["spec"]["selector"]["matchLabels"])
+    labels = template(bundle)["metadata"]["labels"]
+    index = wanted.pop("batch.kubernetes.io/job-completion-index", None)
+    assert wanted.items() <= labels.items()
+    assert (index == "0") == bundle.outline.is_gang
+    assert item["metadata"]["namespace"] == bundle.outline.namespace
+
+
+def test_it_stands_beside_the_bundle_and_is_clean() -> None:
+    bundle = case("train-spot")
+    assert MONITORING_FILE in bundle.files
+    assert "PodMonitoring" not in {item["kind"] for item in bundle.objects}  # `kubectl apply -f .` needs no such kind
+    assert MONITORING_FILE in bundle.files["README.md"]
+    assert findings(bundle) == []
+
+
+def test_a_wrong_field_would_be_found() -> None:
+    """So that the clean bundle above says something."""
+    text = case("train-spot").files[MONITORING_FILE].replace("endpoints:", "endpoint:")
+    found = lint_bundle([Source("pod-monitoring.yaml", text)], Settings()).findings
+    assert any("endpoint" in item.message for item in found)
+
+
+@pytest.mark.parametrize(
+    "text", [on(TRAIN, "spot", "monitoring: none\n"), on(GANG, "spot", "monitoring: none\n"), SERVE]
+)
+def test_none_means_none(text: str) -> None:
+    bundle = rendered(text)
+    assert monitoring(bundle) == []
+    assert MONITORING_FILE not in bundle.files
+    assert "ports" not in container(bundle)
+    assert "HOLDFAST_METRICS_PORT" not in environment(bundle)
+    assert "monitoring/" not in bundle.files["README.md"]
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(UsageError, match="monitoring"):
+        rendered(on(TRAIN, "spot", "monitoring: datadog\n"))
+
+
+def test_the_choice_is_part_of_the_digest() -> None:
+    managed, none = rendered(on(TRAIN, "spot")), rendered(on(TRAIN, "spot", "monitoring: none\n"))
+    assert managed.outline.digest != none.outline.digest
+
+
+def test_the_printed_pod_monitoring_names_a_port_that_kubernetes_takes() -> None:
+    text = read_file("pod-monitoring.yaml")
+    named = re.search(r"containerPort (\d+), name ([a-z-]+)", text)
+    assert named is not None
+    assert f"port: {named[2]}" in text
+    assert len(named[2]) <= 15
