@@ -170,7 +170,7 @@ URLS = [
     url("nothing", "", "has no known scheme"),
     url("path", "work.db", "the queue URL 'work.db' has no known scheme"),
     url("redis", "redis://localhost", "has no known scheme"),
-    url("host", "sqlite://host/work.db", "names a host; write sqlite:///host/work.db"),
+    url("host", "sqlite://host/work.db", "names a host; write sqlite://./host/work.db for a file here"),
     url("no-file", "sqlite://", "names no file"),
     url("nul", "sqlite:///%00", "names no file"),
     url("option", WORK + "?que=x", "the option 'que' of"),
