@@ -138,6 +138,10 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As in argparse; keeps the words, so that a mistyped option is named before what is missing without it."""
         self._given = tuple(args or ())
+        for word in self._given[: self._given.index("--")] if "--" in self._given else self._given:
+            option, _, value = word.partition("=")
+            if value == "--" and option in self._option_string_actions:  # argparse would make an empty list of it
+                self.error(f"{option} needs a value, and -- is none")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:

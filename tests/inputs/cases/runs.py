@@ -244,6 +244,8 @@ REHEARSALS = [
     Case("command-surrogate", (os.fsdecode(b"\xff"),), "there is no command"),
     Case("option-surrogate", ("plan", "--" + os.fsdecode(b"\xff")), "unrecognized arguments"),
     Case("option-newline", ("plan", "--a\nb"), "unrecognized arguments"),
+    Case("option-dashes", ("queue", "status", "--queue=--"), "--queue needs a value, and -- is none"),
+    Case("option-dashes-of-a-cluster", ("status", "--kubeconfig=--"), "--kubeconfig needs a value"),
     Case("output-unknown", ("plan", "--output", "xml"), "invalid choice: 'xml'"),
 ]  # fmt: skip
 
