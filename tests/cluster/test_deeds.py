@@ -105,6 +105,7 @@ class TestReactivate:
             ("Deactivated", [REVOKED], False),  # a person
             ("InactiveWorkload", [REVOKED], False),
             ("Preempted", [REVOKED], False),
+            ("AdmissionCheck", [REVOKED], False),  # a person, while Kueue tried again
         ],
     )
     def test_only_what_kueue_stopped_and_what_passes(
@@ -172,8 +173,19 @@ class TestRequeue:
     def test_nor_one_that_left_for_another_reason(
         self, server: ApiServer, hand: Any, ends_in: float, cause: str
     ) -> None:
-        put(server, *leased(left=True, ends_in=ends_in, cause=cause))
+        *objects, _ = leased(left=True, ends_in=ends_in, cause=cause)  # without the successor, which tells by itself
+        put(server, *objects)
         assert hand("requeue-lease").look() == []
+
+    @pytest.mark.parametrize(("age", "ends_in", "acts"), [(60, 600, True), (60, 1200, False), (1200, 600, False)])
+    def test_a_life_that_began_on_a_machine_with_minutes_left(
+        self, server: ApiServer, hand: Any, age: float, ends_in: float, acts: bool
+    ) -> None:
+        """A JobSet has deleted the pods that left: only their successors are there."""
+        objects = leased(left=False, ends_in=ends_in)
+        objects[-1]["metadata"]["creationTimestamp"] = at(age)
+        put(server, *objects)
+        assert bool(hand("requeue-lease").look()) is acts
 
     def test_without_a_queue_there_is_nothing_to_do(self, server: ApiServer, hand: Any) -> None:
         put(server, *(item for item in leased(left=True) if item["kind"] != "Workload"))

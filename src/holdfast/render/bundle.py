@@ -194,7 +194,8 @@ def advise(outline: Outline) -> list[str]:
         hours = outline.lease_seconds / 3600
         advice.append(
             f"when the machines are taken back after {hours:.0f} h, Kueue deactivates the workload (CapacityRevoked): "
-            "set spec.active of its Workload to true, and it queues for the next lease"
+            "holdfast watch --act requeue-lease,reactivate-workload puts it back into its queue for the next lease, or "
+            "set spec.active of its Workload to true"
         )
     if secret_variables(outline) or needs_credentials(outline):
         advice.append("passwords and keys are read from a Secret, which you make once")

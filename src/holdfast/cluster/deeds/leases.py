@@ -15,7 +15,7 @@ from holdfast.cluster.client import Object
 from holdfast.cluster.deeds.deed import Deed, annotation, patch
 from holdfast.cluster.explain import pods_of
 from holdfast.cluster.explanation import line
-from holdfast.cluster.interruptions import end_of
+from holdfast.cluster.interruptions import PodEnd, end_of
 from holdfast.cluster.observe import (
     LEASE_ENDS_AT,
     TERMINATION_AT,
@@ -38,6 +38,8 @@ REACTIVATIONS = "holdfast.dev/reactivations"
 
 REQUEUE_SECONDS = 3600.0
 """A pod that left because of its lease, this long before the end or less, would only come back to the same machines."""
+HOPELESS_SECONDS = 900.0
+"""A pod that starts on a machine with less left than this can only save and leave again; no lease is this short."""
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 300.0, 21_600.0
 FORGIVEN_SECONDS = 86_400.0
 """After a day without, the pauses start small again."""
@@ -83,17 +85,28 @@ def requeue_leases(observed: Observed) -> Iterator[Deed]:
 
 
 def _left_because_of(observed: Observed, pods: list[Object], ends: dict[str, str]) -> str:
-    """The end of the lease that a pod has saved and left for; only its own report counts."""
+    """The end of the lease that the run has saved and left for, by the report of a pod that did.
+
+    A JobSet deletes such pods when it starts over. Then the next life tells: nobody gets a pod on a machine that has
+    only minutes left, unless the one before has just left it.
+    """
     for pod in pods:
         end = end_of(pod)
         ends_at = annotation(pod, LEASE_ENDS_AT) or ends.get(str(spec_of(pod).get("nodeName") or ""), "")
         due = seconds_at(ends_at)
-        if end is None or end.report is None or due is None:
+        if due is None:
             continue
-        left = end.outcome is Outcome.INTERRUPTED and end.cause is Cause.RUN_LIMIT
-        if left and due - REQUEUE_SECONDS <= observed.now <= due + REQUEUE_SECONDS:
+        born = seconds_at(meta(pod).get("creationTimestamp"))
+        if end is None and born is not None and due - HOPELESS_SECONDS <= born <= observed.now <= due:
+            return ends_at
+        near = due - REQUEUE_SECONDS <= observed.now <= due + REQUEUE_SECONDS
+        if near and end is not None and _left_for_its_lease(end):
             return ends_at
     return ""
+
+
+def _left_for_its_lease(end: PodEnd) -> bool:
+    return end.report is not None and end.outcome is Outcome.INTERRUPTED and end.cause is Cause.RUN_LIMIT
 
 
 def _deactivate(workload: Object, ends_at: str) -> Deed:
