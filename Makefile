@@ -4,7 +4,7 @@ PYTEST_ARGS ?= -n auto --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help venv test test-night test-release test-long test-cluster lint types contracts check format demo bench clean faults docs dist test-wheel
+.PHONY: help venv test test-night test-release test-long test-cluster lint types contracts check format demo bench clean faults docs dist test-wheel sbom lock audit
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,8 +28,8 @@ test: venv  ## run the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS) || \
 	  HOLDFAST_COUNTS_FILE=tests/.counts/again.json $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
 
-faults: venv  ## the fault suites alone, as CI runs them; test-night and test-release inject 10 to 1,000 times as much
-	$(BIN)/python -m pytest -m faults -s tests $(PYTEST_ARGS)
+faults: venv  ## the fault suites alone, as CI runs them, and four minutes of fuzzing; test-night and test-release inject 10 to 1,000 times as much
+	HOLDFAST_TIER=pr $(BIN)/python -m pytest -m faults -s tests $(PYTEST_ARGS)
 
 test-night: venv  ## the fault suites at the count of a night (about two hours on two cores); again goes on where it stopped
 	$(BIN)/python tools/night.py run --tier night --into tests/.counts/night $(NIGHT_ARGS)
@@ -73,10 +73,25 @@ dist: venv  ## wheel and sdist, into dist/: the same bytes for the same commit
 	rm -rf dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1767225600) $(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python tools/check_dist.py dist
+	$(BIN)/python tools/make_sbom.py sbom dist/holdfast.cdx.json
 	cd dist && sha256sum *
+
+sbom: venv  ## what a release depends on, as CycloneDX, to stdout
+	@$(BIN)/python tools/make_sbom.py sbom /dev/stdout
+
+lock:  ## lock every version with its hashes again, into requirements/; needs a network
+	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
+	for name in base all test; do $(VENV)-lock/bin/uv pip compile --quiet --upgrade --generate-hashes --universal \
+	  --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
+	  $$(test $$name = base || echo --extra $$name) pyproject.toml -o requirements/$$name.txt || exit 1; done
+
+audit:  ## ask the vulnerability service about every locked version; needs a network
+	$(PYTHON) -m venv $(VENV)-audit
+	@$(VENV)-audit/bin/pip install --quiet pip-audit || { echo "pip-audit cannot be had here: nothing was audited"; exit 1; }
+	$(VENV)-audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/all.txt
 
 test-wheel: venv  ## tests against the built wheel, in a fresh environment far from the source (WHEEL_ARGS=--borrow: quick)
 	$(BIN)/python tools/test_wheel.py $(WHEEL_ARGS)
 
 clean:  ## remove what make made
-	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-audit dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -18,6 +18,46 @@ from servers.bucket_server import BucketServer
 from servers.public_servers import gcs_emulator, moto_server
 
 
+class Unpickling(BaseException):
+    """Product code reads a pickle: whoever can write the bucket could run code in every trainer.
+
+    Not an ``Exception``, so that no ``except Exception`` on the way can hide it.
+    """
+
+
+SOURCE = str(Path(__file__).resolve().parent.parent / "src" / "holdfast")
+# What may unpickle below our code, each for a reason: multiprocessing and its executors talk between our own processes,
+# torch reads its checkpoint metadata, which dcp_read lets it do only after the sha256 of the commit record matched.
+MAY_UNPICKLE = (
+    "multiprocessing",
+    "concurrent",
+    "torch",
+    "lightning",
+    "transformers",
+    "accelerate",
+    "copy.py",
+    "copyreg.py",
+)
+
+
+def _watch_pickles(event: str, arguments: tuple[object, ...]) -> None:
+    if event != "pickle.find_class":
+        return
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.endswith(
+        ("/pickle.py", "/_pickle.py", "/_weights_only_unpickler.py")
+    ):
+        frame = frame.f_back  # type: ignore[assignment]
+    nearest = frame.f_code.co_filename if frame is not None else ""
+    while frame is not None and not frame.f_code.co_filename.startswith(SOURCE):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is not None and not any(f"/{name}" in nearest for name in MAY_UNPICKLE):
+        raise Unpickling(f"{arguments} at {frame.f_code.co_filename}:{frame.f_lineno}, asked for by {nearest}")
+
+
+sys.addaudithook(_watch_pickles)
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Counts are those of this run: what an earlier one injected must not fill up this one's."""
     if not hasattr(session.config, "workerinput") and "HOLDFAST_COUNTS_FILE" not in os.environ:

@@ -45,6 +45,8 @@ SUITES: dict[str, tuple[int, tuple[str, ...]]] = {
     "H-runs": (30, ("tests/faults/test_run_machines.py",)),
     "I": (32, ("tests/faults/test_simulation.py::test_safe_while_everything_fails_and_at_rest_when_it_stops",)),
     "J": (8, ("tests/checkpoint/test_damage.py",)),
+    "K": (8, ("tests/fuzz/test_fuzz.py",)),
+    "L": (1, ("tests/inputs/test_bad_inputs.py",)),
     "M": (5, ("tests/queue/test_chaos_acceptance.py",)),
     "N": (1, ("tests/dashboard/test_dashboard_requests.py",)),
     "O": (1, ("tests/cluster/test_watch_command.py",)),

@@ -47,9 +47,14 @@ unhandled one ends the process with the code that the Job controller understands
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class HoldfastError(Exception):
     """Base of all errors raised on purpose; ``str(error)`` is one sentence for a person."""
+
+    has_list = False
+    """Whether the message is several lines on purpose, one for each mistake; each was made by ``one_line``."""
 
     def __init__(self, message: str, *, help: str | None = None) -> None:
         super().__init__(message)
@@ -58,6 +63,18 @@ class HoldfastError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.help}" if self.help else self.message
+
+    def listed(self) -> Self:
+        """The same error, known to be a list."""
+        self.has_list = True
+        return self
+
+
+def one_line(text: str, longest: int = 1000) -> str:
+    """Safe to print: names come from anywhere, and must not move the cursor, turn text around or fill a page."""
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
 
 
 class UsageError(HoldfastError):
@@ -179,6 +196,9 @@ class ClusterError(HoldfastError):
 
 class ClusterConfigError(ClusterError):
     """There is no usable kubeconfig, context or in-cluster account."""
+
+    def __init__(self, message: str, *, help: str | None = None) -> None:
+        super().__init__(message, help=help or "mend the kubeconfig, or let gcloud or kubectl config write it again")
 
 
 class ClusterUnreachableError(ClusterError):

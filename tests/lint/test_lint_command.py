@@ -135,7 +135,7 @@ def test_standard_input_of_a_real_process(folder):
         (["--baseline", "none.json", "good.yaml"], "cannot read the baseline none.json"),
         (["--baseline", "good.yaml", "good.yaml"], "good.yaml is no baseline"),
         (["--kubernetes", "1.9", "good.yaml"], "no schemas for Kubernetes 1.9"),
-        (["--write-baseline", "/nowhere/b.json", "good.yaml"], "cannot write the baseline"),
+        (["--write-baseline", "/nowhere/b.json", "good.yaml"], "/nowhere/b.json cannot be written"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_2(folder, words, message):

@@ -130,14 +130,21 @@ def read_catalogue(text: str, where: str) -> Catalogue:
             for name, offers in body["usd_per_hour"].items()
         }
         date = datetime.date.fromisoformat(body["date"])
-        shapes = all(isinstance(item.count, int) and item.count > 0 for item in machines.values())
+        shapes = all(_is_machine(item) for item in machines.values())
         if not shapes or not prices or set(prices) - set(machines):
             raise ValueError("machines and prices do not belong together")
         return Catalogue(date, str(body["source"]), machines, prices)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
-            f"{where} is not a price catalogue ({type(error).__name__}: {error})", help="run: holdfast prices refresh"
+            f"{where} is not a price catalogue ({type(error).__name__}: {error!s:.200})",
+            help="run: holdfast prices refresh",
         ) from error
+
+
+def _is_machine(item: Machine) -> bool:
+    sizes = (item.count, item.vcpus, item.memory_gib)
+    whole = all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes)
+    return whole and isinstance(item.accelerator, str)
 
 
 def _price(value: Any) -> float | None:

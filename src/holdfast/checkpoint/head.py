@@ -19,6 +19,7 @@ HEAD_KEY = "HEAD.json"
 FORMAT = 1
 MAX_HEAD_BYTES = 4 << 20
 LEDGER_ROWS = 200
+_CURE = "nothing was deleted: bring back an older version of the object, or start under another URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +125,16 @@ def encode(head: Head) -> bytes:
 def decode(data: bytes, *, where: str = HEAD_KEY) -> Head:
     """The record, or an error that says why it cannot be one."""
     if len(data) > MAX_HEAD_BYTES:
-        raise CorruptError(f"{where} is {len(data)} bytes long, more than a record can be")
+        raise CorruptError(f"{where} is {len(data)} bytes long, more than a record can be", help=_CURE)
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise CorruptError(f"{where} is not readable as JSON ({type(error).__name__})") from error
+        raise CorruptError(f"{where} is not readable as JSON ({type(error).__name__})", help=_CURE) from error
     if not isinstance(body, dict) or "checksum" not in body:
-        raise CorruptError(f"{where} is not a holdfast record")
+        raise CorruptError(f"{where} is not a holdfast record", help=_CURE)
     checksum = body.pop("checksum")
     if checksum != _digest(body):
-        raise CorruptError(f"{where} does not match its own checksum")
+        raise CorruptError(f"{where} does not match its own checksum", help=_CURE)
     version = body.pop("format", None)
     if version != FORMAT:
         raise FormatError(f"{where} has format {version}, this holdfast reads {FORMAT}", help="upgrade holdfast")
@@ -143,7 +144,7 @@ def decode(data: bytes, *, where: str = HEAD_KEY) -> Head:
         head: Head = _make(Head, body)
         _check(head)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise CorruptError(f"{where} has the wrong fields ({error})") from error
+        raise CorruptError(f"{where} has the wrong fields ({error})", help=_CURE) from error
     return head
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from holdfast.checkpoint.account import account
 from holdfast.checkpoint.head import HEAD_KEY, decode
+from holdfast.cli.files import read_text
 from holdfast.cli.main import add_output
-from holdfast.cli.simulate import amount, read_text
+from holdfast.cli.simulate import amount
 from holdfast.errors import KeyMissingError, UsageError
 from holdfast.stores.open import open_store
 

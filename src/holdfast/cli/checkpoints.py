@@ -141,7 +141,7 @@ def _prune(args: argparse.Namespace, store: Store) -> int:
     with waiting("looking for what no checkpoint refers to"):
         result = drive(collect(None, dry_run=args.dry_run), store, SystemClock())
     if result.refused:
-        raise CheckpointError(f"nothing was deleted: {result.refused}")
+        raise CheckpointError(f"nothing was deleted: {result.refused}", help="check the URL")
     if args.output == "json":
         print(json.dumps({"deleted": list(result.keys), "bytes": result.bytes, "dry_run": args.dry_run}))
     else:

@@ -142,8 +142,8 @@ def _token(args: argparse.Namespace) -> str | None:
 
 def _read_file(name: str, prices: Prices) -> Told:
     from holdfast.cli.dashboard_spec import from_spec
+    from holdfast.cli.files import read_text
     from holdfast.cli.prices import current_catalogue
-    from holdfast.cli.simulate import read_text
     from holdfast.spec import read_spec
 
     catalogue = current_catalogue()

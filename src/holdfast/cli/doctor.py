@@ -82,7 +82,7 @@ def _from_text(text: str, args: argparse.Namespace) -> dict[str, Any]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--image-entrypoint {text!r} is not a command: {error}") from None
+        raise UsageError(f"--image-entrypoint {text!r} is not a command: {error}", help="close the quotes") from None
     if not words:
         raise UsageError("--image-entrypoint is empty", help="write it like 'sh -c \"python train.py\"'")
     judged = judge(words)

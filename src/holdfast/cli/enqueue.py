@@ -65,6 +65,8 @@ def _task_key(spec: str) -> KeyOf:
 def _items(source: str, format_: str | None, key_of: KeyOf) -> Iterator[tuple[str, str]]:
     if source == "-":
         lines = sys.stdin
+        if lines is None:
+            raise UsageError("standard input is closed", help="pipe something into it, or name a file")
         yield from (from_csv if format_ == "csv" else from_json_lines)(lines, "stdin", key_of)
         return
     if "://" in source:

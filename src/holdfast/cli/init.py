@@ -108,12 +108,16 @@ def run(args: argparse.Namespace) -> int:
     taken = [name for name in files if (target / name).exists()]
     if taken:
         raise UsageError(f"{target} has {', '.join(taken)} already", help="name another directory")
+    made: list[Path] = []
     try:
         target.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             with (target / name).open("x", encoding="utf-8") as file:
+                made.append(target / name)
                 file.write(text)
     except OSError as error:
+        for path in made:
+            path.unlink(missing_ok=True)
         raise UsageError(f"{target} cannot be written ({error.strerror})", help="name another directory") from error
     if args.output == "json":
         print(json.dumps({"directory": str(target), "files": list(files)}))

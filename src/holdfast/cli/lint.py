@@ -9,6 +9,7 @@ import sys
 from functools import cache
 
 from holdfast.cli.cluster_options import add_cluster
+from holdfast.cli.files import write_text
 from holdfast.cli.lint_files import gather, read, read_text, write
 from holdfast.cli.main import FINDINGS, OK
 from holdfast.cli.progress import waiting
@@ -174,11 +175,7 @@ def _show_difference(before: Source, after: Source) -> None:
 def _write_baseline(path: str, findings: list[Finding]) -> int:
     from holdfast.lint.baseline import to_baseline
 
-    try:
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.write(to_baseline(findings))
-    except OSError as error:
-        raise UsageError(f"cannot write the baseline {path}: {error.strerror}", help="check the option") from None
+    write_text(path, to_baseline(findings))
     print(f"holdfast: accepted {len(findings)} findings into {path}", file=sys.stderr)
     return OK
 

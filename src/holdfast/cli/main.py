@@ -21,6 +21,7 @@ from holdfast.errors import (
     SinkError,
     StoreError,
     UsageError,
+    one_line,
 )
 from holdfast.version import __version__
 
@@ -75,24 +76,33 @@ def main(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return OK
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO):
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        _complain(f"the output could not be written: {os.strerror(error.errno)}")
-        return FINDINGS
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _complain(f"the output could not be written: {os.strerror(error.errno)}")
+            return FINDINGS
+        return _unforeseen(error)
 
 
 def report(error: HoldfastError) -> int:
     """One sentence to stderr, and the code it stands for."""
-    _complain(str(error))
+    _complain(str(error) if error.has_list else one_line(str(error)))
     return exit_code(error)
 
 
+def _unforeseen(error: OSError) -> int:
+    """What no command expected of the machine: still one sentence."""
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    _complain(one_line(f"{where}{error.strerror or error}; check the folder, its disk and its permissions"))
+    return USAGE
+
+
 def _complain(sentence: str) -> None:
-    if sys.stderr is not None:  # closed: print() would put it on stdout, where only results belong
-        # Names and messages come from anywhere: none of them may steer the terminal.
-        safe = "".join(character if character.isprintable() or character == "\n" else "?" for character in sentence)
-        print(f"holdfast: {safe}", file=sys.stderr)
+    if sys.stderr is None:  # closed: print() would put it on stdout, where only results belong
+        return
+    try:
+        print(f"holdfast: {sentence}", file=sys.stderr, flush=True)
+    except OSError:  # nobody can be told; the code still tells, unless what is left unwritten fails again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def exit_code(error: HoldfastError) -> int:
@@ -128,10 +138,14 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As in argparse; keeps the words, so that a mistyped option is named before what is missing without it."""
         self._given = tuple(args or ())
+        for word in self._given[: self._given.index("--")] if "--" in self._given else self._given:
+            option, _, value = word.partition("=")
+            if value == "--" and option in self._option_string_actions:  # argparse would make an empty list of it
+                self.error(f"{option} needs a value, and -- is none")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        message = _mistyped(self, self._given) or message
+        message = one_line(_mistyped(self, self._given) or message)
         self.exit(USAGE, f"holdfast: {message}; {self.prog} --help shows options and examples\n")
 
 
@@ -179,7 +193,7 @@ def _unknown(name: str) -> int:
 
     close = difflib.get_close_matches(name, [item.name for item in COMMANDS], n=1)
     cure = f"type: holdfast {close[0]}" if close else "holdfast --help lists the commands"
-    _complain(f"there is no command {name!r}; {cure}")
+    _complain(one_line(f"there is no command {name!r}; {cure}"))
     return USAGE
 
 

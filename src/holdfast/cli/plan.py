@@ -7,13 +7,13 @@ import json
 import math
 import sys
 from dataclasses import replace
-from pathlib import Path
 
+from holdfast.cli.files import MAX_SPEC_BYTES, read_text, write_text
 from holdfast.cli.main import INFEASIBLE, OK, add_output
 from holdfast.cli.prices import current_catalogue, warn
 from holdfast.cli.progress import waiting
-from holdfast.cli.simulate import amount, positive, read_text, whole
-from holdfast.errors import SettingError, UsageError
+from holdfast.cli.simulate import amount, positive, whole
+from holdfast.errors import SettingError
 from holdfast.plan.assumptions import Assumptions
 from holdfast.plan.html import to_html
 from holdfast.plan.measured import read_measured
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         return OK
     if not args.file:
         raise SettingError("no workload is named", help="add -f holdfast.yaml, or run: holdfast init train DIR")
-    spec = read_spec(read_text(args.file), args.file, accelerators=catalogue.accelerators)
+    spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
     traces = _traces(args)
     with waiting(f"replaying {args.replays} times"):
         plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
@@ -108,10 +108,7 @@ def _traces(args: argparse.Namespace) -> list[Trace] | None:
 
 
 def _write(name: str, page: str) -> None:
-    try:
-        Path(name).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{name} cannot be written ({error.strerror})", help="name another file") from error
+    write_text(name, page)
     print(f"holdfast: wrote {name}", file=sys.stderr)
 
 

@@ -7,6 +7,7 @@ import datetime
 import http.client
 import json
 import os
+import re
 import sys
 import tempfile
 import urllib.error
@@ -18,6 +19,7 @@ from typing import Any
 
 from holdfast.catalogue.catalogue import Catalogue, bundled_catalogue, read_catalogue, to_json
 from holdfast.catalogue.skus import build
+from holdfast.cli.files import read_text
 from holdfast.cli.main import add_output
 from holdfast.errors import SettingError, StoreUnavailableError, UsageError
 
@@ -51,6 +53,12 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "refresh":
         return _refresh(args)
     catalogue = current_catalogue()
+    regions = sorted({region for offers in catalogue.prices.values() for region in offers})
+    for option, given, known in (
+        ("--accelerator", args.accelerator, catalogue.accelerators), ("--region", args.region, regions)
+    ):  # fmt: skip
+        if given is not None and given not in known:
+            raise SettingError(f"{option} {given!r} is not in the catalogue", help=f"choose from {', '.join(known)}")
     rows = [
         {"machine": name, "accelerator": catalogue.machines[name].accelerator, "region": region,
          "on_demand": offer.on_demand, "spot": offer.spot, "flex_start": offer.flex_start}
@@ -74,10 +82,12 @@ def _refresh(args: argparse.Namespace) -> int:
     key = os.environ.get(KEY_VARIABLE)
     if not key:
         raise SettingError(f"{KEY_VARIABLE} is not set", help="create an API key for cloudbilling.googleapis.com")
+    path = catalogue_path()
+    if path is None:
+        raise SettingError("there is no home directory to keep the prices in", help=f"set {FILE_VARIABLE} to a file")
     endpoint = os.environ.get(ENDPOINT_VARIABLE, ENDPOINT)
     today = datetime.datetime.now(datetime.UTC).date()
     catalogue = build(_skus(endpoint, key), bundled_catalogue().machines, today)
-    path = catalogue_path()
     _replace(path, to_json(catalogue))
     count = sum(len(offers) for offers in catalogue.prices.values())
     if args.output == "json":
@@ -104,7 +114,7 @@ def _skus(endpoint: str, key: str) -> Iterator[dict[str, Any]]:
 
 def _get(url: str, endpoint: str) -> dict[str, Any]:
     """One page. The key is in the URL, so that no message here may show the URL."""
-    if urllib.parse.urlsplit(endpoint).scheme not in ("https", "http"):
+    if not re.match(r"https?://[^/\[\]]+", endpoint):
         raise SettingError(f"{ENDPOINT_VARIABLE} is {endpoint!r}", help="write an https URL")
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
@@ -141,12 +151,14 @@ def _replace(path: Path, text: str) -> None:
         raise UsageError(f"{path} cannot be written ({error.strerror})", help=f"set {FILE_VARIABLE}") from error
 
 
-def catalogue_path() -> Path:
+def catalogue_path() -> Path | None:
     """Where a refreshed catalogue is kept."""
     named = os.environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if cache.startswith("~"):  # no HOME, and a user that the machine does not know, as in many containers
+        return None
     return Path(cache) / "holdfast" / "prices.json"
 
 
@@ -154,14 +166,9 @@ def current_catalogue(name: str | None = None) -> Catalogue:
     """The named file, else the refreshed one if it is newer than ours, else ours."""
     path = Path(name) if name else catalogue_path()
     ours = bundled_catalogue()
-    if not name and not path.exists():
+    if path is None or (not name and not path.exists()):
         return ours
-    try:
-        found = read_catalogue(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} cannot be read ({type(error).__name__})", help="run: holdfast prices refresh"
-        ) from error
+    found = read_catalogue(read_text(str(path)), str(path))
     return found if name or found.date >= ours.date else ours
 
 

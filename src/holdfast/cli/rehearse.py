@@ -10,8 +10,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+from holdfast.cli.files import check_writable, write_text
 from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.errors import UsageError
 from holdfast.rehearse.compare import Comparison
@@ -97,6 +97,8 @@ def _add_number(group: argparse._ArgumentGroup, name: str, default: int, told: s
 
 def run(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
+    for name in filter(None, (arguments.html, arguments.junit)):
+        check_writable(name)  # now, and not after half an hour
     stop = threading.Event()
     got: list[int] = []
 
@@ -119,14 +121,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _report(result: Result, arguments: argparse.Namespace) -> None:
     flags = list(_flags(arguments))
-    if arguments.html:
-        from holdfast.rehearse.report_html import as_html
-
-        _write("--html", arguments.html, as_html(result, flags))
-    if arguments.junit:
-        from holdfast.rehearse.report_junit import as_junit
-
-        _write("--junit", arguments.junit, as_junit(result, flags))
     if arguments.output == "json":
         from holdfast.rehearse.report import as_json
 
@@ -135,13 +129,14 @@ def _report(result: Result, arguments: argparse.Namespace) -> None:
         from holdfast.rehearse.report_text import as_text
 
         print(as_text(result, flags))
+    if arguments.html:
+        from holdfast.rehearse.report_html import as_html
 
+        write_text(arguments.html, as_html(result, flags))
+    if arguments.junit:
+        from holdfast.rehearse.report_junit import as_junit
 
-def _write(option: str, path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{option} {path} cannot be written ({error.strerror})") from None
+        write_text(arguments.junit, as_junit(result, flags))
 
 
 def _options(arguments: argparse.Namespace) -> Options:

@@ -7,11 +7,11 @@ import json
 import sys
 from typing import Any
 
+from holdfast.cli.files import MAX_SPEC_BYTES, read_text
 from holdfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
 from holdfast.cli.prices import current_catalogue
 from holdfast.cli.render_files import Difference, compare, write
-from holdfast.cli.simulate import read_text
-from holdfast.errors import SettingError, UsageError
+from holdfast.errors import SettingError, UsageError, one_line
 from holdfast.lint.finding import Finding
 from holdfast.plan.planner import Plan, make_plan
 from holdfast.render.bundle import Bundle, render
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check and not args.directory:
         raise SettingError("--check compares with a directory", help="add -d DIR")
     catalogue = current_catalogue(args.catalogue)
-    spec = read_spec(read_text(args.file), args.file, accelerators=catalogue.accelerators)
+    spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
     plan = make_plan(spec, catalogue)
     if plan.choice is None:
         return _infeasible(plan)
@@ -77,8 +77,9 @@ def _judge(found: list[Finding]) -> None:
     """Ours is clean, so that whatever is found comes from the spec: errors stop, the rest is said."""
     errors = [finding for finding in found if finding.severity == "error"]
     if errors:
-        lines = "\n".join(f"{item.rule} {item.object}{item.pointer}: {item.message}" for item in errors)
-        raise UsageError(f"the workload would not run:\n{lines}", help="change the spec; holdfast lint --explain CODE")
+        lines = [one_line(f"{item.rule} {item.object}{item.pointer}: {item.message}") for item in errors]
+        told = "\n".join(["the workload would not run:", *lines])
+        raise UsageError(told, help="change the spec; holdfast lint --explain CODE").listed()
     for finding in found:
         print(f"holdfast: {finding.rule} {finding.object}: {finding.message}", file=sys.stderr)
 

@@ -7,19 +7,18 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from holdfast.cli.files import read_text
 from holdfast.cli.main import add_output
 from holdfast.cli.progress import waiting
-from holdfast.errors import SettingError, UsageError
+from holdfast.errors import SettingError
 from holdfast.replay.roster import NAMES, NEEDS_FLEX_PRICE, check_name
 from holdfast.replay.scenario import Saving, Scenario, cut, floor_ticks
 from holdfast.replay.synthetic import MODEL_NAMES, draw_model, source_of
 from holdfast.replay.trace import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
 from holdfast.simulate.windows import draw_starts, outcome_row, run_many, run_one, summary_row
 
-MAX_TRACE_BYTES = 256 << 20
 MAX_REPLAY_TICKS = 1_000_000
 """Nineteen years of ten minutes, eleven days of seconds."""
 
@@ -161,22 +160,6 @@ def _choose(traces: list[Trace], args: argparse.Namespace) -> list[Trace]:
     return [by_id[identity] for identity in dict.fromkeys(args.trace_id)]
 
 
-def read_text(name: str) -> str:
-    """A text file that the user named, or one sentence."""
-    path = Path(name)
-    try:
-        if path.stat().st_size > MAX_TRACE_BYTES:
-            raise UsageError(f"{name} is larger than {MAX_TRACE_BYTES >> 20} MiB", help="split the trace file")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        cure = (
-            "check the path, or run: holdfast init train DIR" if path.suffix in (".yaml", ".yml") else "check the path"
-        )
-        raise UsageError(f"{name} cannot be read ({error.strerror})", help=cure) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is not UTF-8 text (byte {error.start})", help="save it as UTF-8") from error
-
-
 def _number(low: float, *, including: bool) -> Callable[[str], float]:
     def parse(text: str) -> float:
         try:
@@ -198,6 +181,13 @@ def whole(text: str) -> int:
     """A whole number from 1, as typed."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= MAX_WHOLE:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_WHOLE}")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """A TCP port, as typed; 0 takes a free one."""
+    if not text.isascii() or not text.isdigit() or int(text[:10]) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
 
 

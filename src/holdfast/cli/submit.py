@@ -10,9 +10,10 @@ from typing import Any
 
 from holdfast.cli.cluster_options import add_cluster, connect, warn
 from holdfast.cli.explain import observe
+from holdfast.cli.files import MAX_SPEC_BYTES, read_text
 from holdfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
 from holdfast.cli.prices import current_catalogue
-from holdfast.cli.simulate import positive, read_text
+from holdfast.cli.simulate import positive
 from holdfast.clock import SystemClock
 from holdfast.cluster.bucket_region import check_region
 from holdfast.cluster.classes import later_classes
@@ -30,7 +31,7 @@ from holdfast.cluster.preflight import (
 )
 from holdfast.cluster.resources import NAMESPACES, identity
 from holdfast.cluster.submission import Action, Decision, apply_all, check_update, decide
-from holdfast.errors import HoldfastError, ObjectRefusedError, SettingError, UsageError
+from holdfast.errors import HoldfastError, ObjectRefusedError, SettingError, UsageError, one_line
 from holdfast.plan.planner import Plan, make_plan
 from holdfast.render.bundle import Bundle, render
 from holdfast.render.check import findings
@@ -103,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 def prepare(args: argparse.Namespace) -> tuple[Plan, Bundle | None]:
     """Plan, render and lint; errors of the linter stop here."""
     catalogue = current_catalogue(args.catalogue)
-    spec = read_spec(read_text(args.file), args.file, accelerators=catalogue.accelerators)
+    spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
     if args.namespace and args.namespace != spec.namespace:
         raise SettingError(
             f"{args.file} says namespace {spec.namespace}", help="change the file, or leave out --namespace"
@@ -115,8 +116,9 @@ def prepare(args: argparse.Namespace) -> tuple[Plan, Bundle | None]:
     bundle = render(spec, plan, form=Form(args.form) if args.form else None)
     bad = [finding for finding in findings(bundle) if finding.severity == "error"]
     if bad:
-        lines = "\n".join(f"  {item.rule} {item.object}{item.pointer}: {item.message}" for item in bad)
-        raise ObjectRefusedError(f"the linter stops it:\n{lines}", help="run: holdfast lint --explain CODE")
+        lines = [one_line(f"  {item.rule} {item.object}{item.pointer}: {item.message}") for item in bad]
+        told = "\n".join(["the linter stops it:", *lines])
+        raise ObjectRefusedError(told, help="run: holdfast lint --explain CODE").listed()
     return plan, bundle
 
 

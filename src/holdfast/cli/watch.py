@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.cli.cluster_options import add_cluster, chosen_namespace, connect
 from holdfast.cli.main import FINDINGS, OK, add_output
-from holdfast.cli.simulate import positive
+from holdfast.cli.simulate import port, positive
 from holdfast.cli.status import table
 from holdfast.clock import SystemClock, from_rfc3339, to_rfc3339
 from holdfast.cluster.acting import ACTIONS
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", action="store_true", help="write alerts as Kubernetes Events")
     parser.add_argument("--act", default="", metavar="NAME[,NAME…]", help=", ".join(ACTIONS))
     parser.add_argument("--dry-run", action="store_true", help="with --act: say, do not do")
-    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics there")
+    parser.add_argument("--metrics-port", type=port, metavar="PORT", help="serve /metrics there")
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="default: 127.0.0.1")
     parser.add_argument("--manifests", action="store_true", help="print what runs this watch in the cluster, and stop")
     parser.add_argument("--image", metavar="IMAGE", help="for --manifests: an image with holdfast in it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) < lowest:
             option = "--" + name.replace("_", "-")
             raise SettingError(f"{option} is {getattr(args, name)}", help=f"give at least {lowest}")
-    if args.backoff < 0:
+    if not 0 <= args.backoff < math.inf:
         raise SettingError(f"--backoff is {args.backoff}", help="give zero or more seconds")
     split_spec(args.task)
     options = PoolOptions(

@@ -22,6 +22,9 @@ _DATA_KEY = "alerts.json"
 class Memory(Protocol):
     """Where the state is kept: one text."""
 
+    where: str
+    """For a sentence."""
+
     def read(self) -> str | None:
         """What was kept, or nothing."""
 
@@ -33,7 +36,7 @@ class FileMemory:
     """A file that is replaced as a whole."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self._path = self.where = path
 
     def read(self) -> str | None:
         try:
@@ -53,7 +56,9 @@ class FileMemory:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            raise UsageError(f"the state file {self._path} cannot be written ({error.strerror})") from None
+            raise UsageError(
+                f"the state file {self._path} cannot be written ({error.strerror})", help="check --state"
+            ) from None
 
 
 class ConfigMapMemory:
@@ -61,6 +66,7 @@ class ConfigMapMemory:
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self._namespace, self._name = client, namespace, name
+        self.where = f"ConfigMap {namespace}/{name}"
         self._version: str | None = None
 
     def read(self) -> str | None:
@@ -96,7 +102,7 @@ class AlertState:
 
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory
-        self._seen = _understand(memory.read() if memory else None)
+        self._seen = _understand(memory.read() if memory else None, memory.where if memory else "")
 
     def compare(self, alerts: list[Alert], now: float) -> News:
         """What is new and what is over; remembers both before anybody is told, so that a crash repeats nothing.
@@ -110,7 +116,7 @@ class AlertState:
                 return news
             assert self._memory is not None
             with contextlib.suppress(HoldfastError):
-                self._seen = _understand(self._memory.read())
+                self._seen = _understand(self._memory.read(), self._memory.where)
         return news
 
     def _judge(self, alerts: list[Alert], now: float) -> tuple[News, bool]:
@@ -148,12 +154,12 @@ class AlertState:
         return True
 
 
-def _understand(text: str | None) -> dict[str, float]:
+def _understand(text: str | None, where: str) -> dict[str, float]:
     if not text:
         return {}
     try:
         return {str(key): float(value) for key, value in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise UsageError(
-            "the state of the alerts is damaged", help="remove it; alerts may then be sent again"
+            f"the state of the alerts in {where} is damaged", help="remove it; alerts may then be sent again"
         ) from None

@@ -53,15 +53,18 @@ def judge(words: list[str]) -> dict[str, Any]:
 def commands_in(path: str) -> Iterator[tuple[str, list[str]]]:
     """Every container that says what it runs, with a name for it."""
     try:
+        if path == "-" and sys.stdin is None:
+            raise UsageError("standard input is closed", help="pipe a manifest into it, or name a file")
         if path == "-":
             text = sys.stdin.read(LARGEST_BYTES + 1)
         else:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file:
                 text = file.read(LARGEST_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read ({error})") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{path} cannot be read ({reason})", help="name a manifest, or - for stdin") from None
     if len(text) > LARGEST_BYTES:
-        raise UsageError(f"{path} is longer than any manifest")
+        raise UsageError(f"{path} is longer than any manifest", help="name a smaller one")
     for document in load_documents(text, path):
         for item in unpack(path, document):
             for template in templates(item):

@@ -87,7 +87,8 @@ class _Watch:
         began = time.monotonic()
         code = self._wait_for_handler(began, after_seconds)
         if started.start_error is not None:
-            raise UsageError(f"cannot start {seen.command[0]!r}: {os.strerror(started.start_error)}")
+            reason = os.strerror(started.start_error)
+            raise UsageError(f"cannot start {seen.command[0]!r}: {reason}", help="check its name, its mode and PATH")
         if code is not None:
             seen.ended_before, seen.exit_code, seen.seconds = True, _code(code), 0.0
             return seen

@@ -39,6 +39,16 @@ class Problem(NamedTuple):
     kind: str = "syntax"
 
 
+_CURES = {
+    "syntax": "mend the text there; indent with spaces alone",
+    "limit": "make it smaller, or split it",
+    "alias": "write the value out, or name its anchor",
+    "duplicate": "keep one of the two",
+    "key": "write a text there",
+    "merge": "write the fields out",
+}
+
+
 class Parsed(NamedTuple):
     """What could be read, and what could not."""
 
@@ -50,9 +60,8 @@ def load_documents(text: str, where: str, *, limits: Limits | None = None) -> li
     """Every document of ``text``; the first problem raises ``DocumentError`` with file, line and column."""
     parsed = parse_documents(text, limits=limits)
     for problem in parsed.problems:
-        raise DocumentError(
-            f"{where}:{problem.line}:{problem.column}: {problem.message}", line=problem.line, column=problem.column
-        )
+        told = f"{where}:{problem.line}:{problem.column}: {problem.message}"
+        raise DocumentError(told, line=problem.line, column=problem.column, help=_CURES[problem.kind])
     return parsed.documents
 
 
@@ -72,7 +81,7 @@ def parse_documents(text: str, *, limits: Limits | None = None) -> Parsed:
 
 
 def _refused(message: str) -> Parsed:
-    return Parsed([], [Problem(message, 1, 1, fatal=True)])
+    return Parsed([], [Problem(message, 1, 1, fatal=True, kind="limit")])
 
 
 class _StopReading(Exception):
@@ -120,7 +129,7 @@ def _events(text: str) -> Iterator[Any]:
         line, column, sentence = _unreadable(text, error)
         raise _StopReading(Problem(f"not YAML: {sentence}", line, column, fatal=True)) from None
     except RecursionError:  # only the pure-Python parser, on thousands of nested brackets
-        raise _StopReading(Problem("nested too deeply to be read", 1, 1, fatal=True)) from None
+        raise _StopReading(Problem("nested too deeply to be read", 1, 1, fatal=True, kind="limit")) from None
 
 
 def _unreadable(text: str, error: Exception) -> tuple[int, int, str]:
@@ -201,9 +210,9 @@ class _Composer:
         if self.aliases > self.limits.aliases:
             self._stop(f"more than {self.limits.aliases} aliases", event)
         if event.anchor in self.open_anchors:
-            self._stop(f"the alias *{event.anchor} refers to the collection it stands in", event)
+            self._stop(f"the alias *{event.anchor} refers to the collection it stands in", event, "alias")
         if event.anchor not in self.anchors:
-            self._stop(f"the alias *{event.anchor} refers to no anchor", event)
+            self._stop(f"the alias *{event.anchor} refers to no anchor", event, "alias")
         value, size = self.anchors[event.anchor]
         self.nodes += size
         if self.nodes > self.limits.nodes:
@@ -299,6 +308,7 @@ class _Composer:
                 parts.append(frame.key)
         return tuple(parts)
 
-    def _stop(self, message: str, event: Any) -> None:
+    def _stop(self, message: str, event: Any, kind: str = "limit") -> None:
         mark = event.start_mark
-        raise _StopReading(Problem(message, mark.line + 1, mark.column + 1, True, len(self.documents)))
+        problem = Problem(message, mark.line + 1, mark.column + 1, True, len(self.documents), kind=kind)
+        raise _StopReading(problem)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from holdfast.documents import Document, load_documents
 from holdfast.documents.tree import Path
 from holdfast.errors import DocumentError, UsageError
+from holdfast.lint import pages
 from holdfast.lint.bundle import Settings
 from holdfast.lint.declared import taint
 from holdfast.lint.finding import Finding
@@ -75,7 +76,14 @@ def codes(written: str, option: str) -> tuple[str, ...]:
     for code in found:
         if not _CODE.match(code):
             raise UsageError(f"{option}: {code} is no rule code", help="codes look like HF104; HF4 means all of HF4xx")
+        if not _is_known(code):
+            raise UsageError(f"{option}: no rule is called {code}", help="holdfast lint --rules lists them")
     return found
+
+
+def _is_known(code: str) -> bool:
+    """A rule or the beginning of one: a slip of the keyboard must not switch the whole linter off."""
+    return any(known.startswith(code) for known in pages.codes())
 
 
 def read_configuration(text: str, file: str) -> Configuration:
@@ -95,9 +103,8 @@ class _Reader:
 
     def _wrong(self, path: Path, message: str) -> DocumentError:
         where = self.document.locate(path)
-        return DocumentError(
-            f"{self.file}:{where.line}:{where.column}: {message}", line=where.line, column=where.column
-        )
+        told = message if "; " in message else f"{message}; docs/reference/lint.md shows all settings"
+        return DocumentError(f"{self.file}:{where.line}:{where.column}: {told}", line=where.line, column=where.column)
 
     def _mapping(self, value: Any, path: Path, known: set[str]) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -116,6 +123,8 @@ class _Reader:
         for index, code in enumerate(self._list(value, path)):
             if not isinstance(code, str) or not _CODE.match(code):
                 raise self._wrong((*path, index), f"{code} is no rule code; codes look like HF104")
+            if not _is_known(code):
+                raise self._wrong((*path, index), f"no rule is called {code}; holdfast lint --rules lists them")
         return tuple(value)
 
     def read(self) -> Configuration:

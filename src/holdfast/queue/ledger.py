@@ -13,11 +13,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from holdfast.errors import QueueError, QueueUnavailableError, UrlError
 from holdfast.queue.base import Depth, Rejected, plain_text
 from holdfast.stores import sqlite
+from holdfast.stores.urls import shown, split
 
 _PAGE = 5000
 
@@ -57,7 +57,7 @@ class Ledger(Protocol):
 
 def open_ledger(sink: str, queue: str) -> Ledger:
     """The ledger in the sink's own database."""
-    scheme = urlsplit(sink).scheme
+    scheme = split(sink).scheme
     if scheme == "sqlite":
         path, _ = sqlite.parse_url(sink, ("table",))
         return SqlLedger(_SqliteBooks(path), queue)
@@ -67,7 +67,9 @@ def open_ledger(sink: str, queue: str) -> Ledger:
     from holdfast.stores.open import SCHEMES, open_store
 
     if scheme not in SCHEMES:
-        raise UrlError(f"the sink URL {sink!r} has no known scheme", help="use sqlite:///…, postgresql://… or a store")
+        raise UrlError(
+            f"the sink URL {shown(sink)!r} has no known scheme", help="use sqlite:///…, postgresql://… or a store"
+        )
     return ObjectLedger(open_store(sink), queue)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from holdfast.errors import UrlError
 from holdfast.queue.base import Policy, Queue
 from holdfast.stores.sqlite import parse_url
+from holdfast.stores.urls import shown, split
 
 
 def open_queue(url: str, *, sink: str | None = None, policy: Policy | None = None, create: bool = True) -> Queue:
@@ -14,7 +13,7 @@ def open_queue(url: str, *, sink: str | None = None, policy: Policy | None = Non
 
     ``sink`` is where the results go: a Pub/Sub queue keeps the ledger of its keys beside them, the others ignore it.
     """
-    scheme = urlsplit(url).scheme
+    scheme = split(url).scheme
     if scheme == "sqlite":
         from holdfast.queue.sqlite import SqliteQueue
 
@@ -34,6 +33,6 @@ def open_queue(url: str, *, sink: str | None = None, policy: Policy | None = Non
 
         return PubsubQueue(url, sink, policy=policy, create=create)
     raise UrlError(
-        f"the queue URL {url!r} has no known scheme",
+        f"the queue URL {shown(url)!r} has no known scheme",
         help="use sqlite:///path.db?queue=name, sqlite://./here.db?queue=name, postgresql://…?queue=name or pubsub://project/subscription",
     )

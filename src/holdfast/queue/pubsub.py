@@ -12,13 +12,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from holdfast.errors import MissingExtraError, QueueError, QueueUnavailableError, UrlError
 from holdfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail
 from holdfast.queue.intake import add_items
 from holdfast.queue.ledger import ledger_depth, open_ledger, rejected, rows
 from holdfast.stores.sqlite import parse_options
+from holdfast.stores.urls import split
 
 log = logging.getLogger("holdfast")
 
@@ -37,7 +38,7 @@ class PubsubQueue:
 
     def __init__(self, url: str, sink: str, *, policy: Policy | None = None, create: bool = True) -> None:
         self._load_client()
-        parts = urlsplit(url)
+        parts = split(url)
         self._options = parse_options(url, parts.query, _OPTIONS)
         self._project, self._name = parts.netloc, unquote(parts.path).strip("/")
         if not self._project or not self._name or "/" in self._name:

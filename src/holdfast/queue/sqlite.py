@@ -65,6 +65,8 @@ class SqliteQueue:
         self._next_sweep = 0.0
         with self._errors():
             self.connection = sqlite.connect(path, readonly=not create)
+            if not create and not sqlite.schema_version(self.connection, "queue"):
+                raise UrlError(f"there is no queue in {path}", help="check the path; `holdfast enqueue` makes one")
             sqlite.migrate(self.connection, "queue", sql.VERSION, sql.STEPS)
             self._queue = self._find_queue(create)
         self.database: str | None = sqlite.identity(path)

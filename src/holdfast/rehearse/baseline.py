@@ -90,7 +90,7 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
         raise UsageError(why, help="leave the option out, or rehearse on Linux 5.9 or later where seccomp is allowed")
     if attempt.program.start_error is not None:
         reason = os.strerror(attempt.program.start_error)
-        raise UsageError(f"cannot start {setting.command[0]!r}: {reason}")
+        raise UsageError(f"cannot start {setting.command[0]!r}: {reason}", help="check its name, its mode and PATH")
     if fact.code != 0:
         said = f": {fact.last_words}" if fact.last_words else ""
         raise UsageError(

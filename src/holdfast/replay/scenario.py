@@ -132,7 +132,8 @@ def cut(traces: Sequence[Trace], *, nodes: int, start_seconds: float) -> Window:
     for trace in traces:
         if first >= trace.ticks:
             raise UsageError(
-                f"the start at {start_seconds / 3600:g} h is past the end of trace {trace.id!r} ({trace.hours:.1f} h)"
+                f"the start at {start_seconds / 3600:g} h is past the end of trace {trace.id!r} ({trace.hours:.1f} h)",
+                help="start earlier",
             )
     return Window(tick, tuple(trace.available(nodes)[first:] for trace in traces))
 

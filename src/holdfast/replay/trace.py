@@ -20,6 +20,7 @@ from holdfast.errors import UsageError
 
 MAX_TICKS = 5_000_000
 DEFAULT_TICK_SECONDS = 600.0
+_EXAMPLE = 'write it like: {"id": "a", "gap_s": 600, "rle": [[4, 100], [0, 20]]}'
 SHORTEST_TICK_SECONDS, LONGEST_TICK_SECONDS = 1.0, 86_400.0
 
 
@@ -68,7 +69,7 @@ def from_counts(
 def read_traces(text: str, where: str, *, tick_seconds: float | None = None) -> list[Trace]:
     """All traces of a file; every complaint names the line. ``tick_seconds`` is for a CSV without times."""
     if tick_seconds is not None and not _is_tick(tick_seconds):
-        raise UsageError(f"a tick of {tick_seconds:g} s is not one of 1 to 86400 s")
+        raise UsageError(f"a tick of {tick_seconds:g} s is not one of 1 to 86400 s", help="check the unit")
     start = text.lstrip("\ufeff \t\r\n")[:1]
     traces = _read_jsonl(text, where) if start == "{" else _read_csv(text, where, tick_seconds)
     if not traces:
@@ -97,29 +98,33 @@ def _read_jsonl(text: str, where: str) -> list[Trace]:
 
 def _from_row(row: Any, at: str) -> Trace:
     if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not row["id"]:
-        raise UsageError(f"{at}: a trace needs an 'id' that is text")
+        raise UsageError(f"{at}: a trace needs an 'id' that is text", help=_EXAMPLE)
     tick = row.get("gap_s", row.get("tick_seconds"))
     if not isinstance(tick, int | float) or isinstance(tick, bool) or not _is_tick(tick):
         raise UsageError(
-            f"{at}: trace {row['id']!r} needs 'gap_s', seconds between ticks from 1 to 86400, not {tick!r}"
+            f"{at}: trace {row['id']!r} needs 'gap_s', seconds between ticks from 1 to 86400, not {tick!r:.60}",
+            help=_EXAMPLE,
         )
     nodes = row.get("nodes", 1)
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
-        raise UsageError(f"{at}: 'nodes' of trace {row['id']!r} must be a whole number from 1, not {nodes!r}")
+        raise UsageError(
+            f"{at}: 'nodes' of trace {row['id']!r} must be a whole number from 1, not {nodes!r:.60}",
+            help="write 1 or leave it out",
+        )
     texts = {"zone": str(row.get("zone") or ""), "source": str(row.get("source") or "")}
     if isinstance(row.get("rle"), list):
         runs = tuple(_run(pair, row["id"], at) for pair in row["rle"])
         if sum(length for _, length in runs) > MAX_TICKS:
-            raise UsageError(f"{at}: trace {row['id']!r} is longer than {MAX_TICKS} ticks")
+            raise UsageError(f"{at}: trace {row['id']!r} is longer than {MAX_TICKS} ticks", help="cut it, or check it")
         trace = Trace(row["id"], float(tick), runs, texts["zone"], nodes, texts["source"])
     elif isinstance(row.get("counts"), list):
         for count in row["counts"]:
             _run([count, 1], row["id"], at)
         trace = from_counts(row["id"], row["counts"], tick_seconds=float(tick), nodes=nodes, **texts)
     else:
-        raise UsageError(f"{at}: trace {row['id']!r} needs 'rle' (pairs of count and ticks) or 'counts'")
+        raise UsageError(f"{at}: trace {row['id']!r} needs 'rle' (pairs of count and ticks) or 'counts'", help=_EXAMPLE)
     if not trace.ticks:
-        raise UsageError(f"{at}: trace {row['id']!r} is empty")
+        raise UsageError(f"{at}: trace {row['id']!r} is empty", help="remove it")
     return trace
 
 
@@ -135,7 +140,9 @@ def _run(pair: Any, identity: str, at: str) -> tuple[int, int]:
         or pair[0] < 0
         or pair[1] < 1
     ):
-        raise UsageError(f"{at}: trace {identity!r} has the pair {pair!r}; a pair is a count from 0 and ticks from 1")
+        raise UsageError(
+            f"{at}: trace {identity!r} has the pair {pair!r:.60}; a pair is a count from 0 and ticks from 1"
+        )
     return pair[0], pair[1]
 
 
@@ -155,12 +162,12 @@ def _read_csv(text: str, where: str, tick_seconds: float | None) -> list[Trace]:
             number = reader.line_num
             count = _cell(row, columns["available"], where, number)
             if count != int(count):
-                raise UsageError(f"{where}:{number}: available is {count}, not a whole number")
+                raise UsageError(f"{where}:{number}: available is {count}, not a whole number", help="mend the row")
             moment = _cell(row, columns["seconds"], where, number) if "seconds" in columns else None
             zone = row[columns["zone"]].strip() if "zone" in columns and len(row) > columns["zone"] else ""
             zones.setdefault(zone, []).append((number, moment, int(count)))
     except csv.Error as error:
-        raise UsageError(f"{where}:{reader.line_num}: not readable as CSV ({error})") from error
+        raise UsageError(f"{where}:{reader.line_num}: not readable as CSV ({error})", help="mend the row") from error
     return [_from_rows(zone, rows, where, tick_seconds) for zone, rows in zones.items()]
 
 
@@ -171,7 +178,7 @@ def _cell(row: list[str], column: int, where: str, number: int) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise UsageError(f"{where}:{number}: {text!r} is not a number from 0")
+        raise UsageError(f"{where}:{number}: {text!r:.60} is not a number from 0", help="mend the row")
     return value
 
 

@@ -190,7 +190,9 @@ class Pool:
         if self._guard.notice is not None:  # whatever else went wrong will show again in the next attempt
             self._codes.append(code)
         elif child.fatal is not None or not child.started:
-            self.fatal = child.fatal or f"a worker left with {code} before it had started"
+            self.fatal = (
+                child.fatal or f"a worker left with {code} before it had started; look at what the task's module does"
+            )
         elif code == FINISHED:
             self._codes.append(code)
         elif code == interrupted:  # somebody warned this one alone; the pool goes on

@@ -111,7 +111,7 @@ class Supervisor:
                 self._command[0], self._command, environment, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
         except OSError as error:
-            _complain(f"cannot start {self._command[0]!r}: {error.strerror}")
+            _complain(f"cannot start {self._command[0]!r}: {error.strerror}; check its name, its mode and PATH")
             return 127 if isinstance(error, FileNotFoundError) else 126
         child = Supervised(pid)
         if self._sync is not None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from holdfast.errors import UrlError
 from holdfast.sink.base import Sink
 from holdfast.stores.open import SCHEMES, open_store
 from holdfast.stores.sqlite import parse_url
+from holdfast.stores.urls import shown, split
 
 
 def open_sink(url: str, *, create: bool = True) -> Sink:
     """The sink behind ``sqlite:///path.db?table=t``, ``postgresql://…?table=t``, or any store URL."""
-    scheme = urlsplit(url).scheme
+    scheme = split(url).scheme
     if scheme == "sqlite":
         from holdfast.sink.sqlite import SqliteSink
 
@@ -27,7 +26,7 @@ def open_sink(url: str, *, create: bool = True) -> Sink:
 
         return ObjectSink(open_store(url))
     raise UrlError(
-        f"the sink URL {url!r} has no known scheme",
+        f"the sink URL {shown(url)!r} has no known scheme",
         help="use sqlite:///path.db?table=t, sqlite://./here.db?table=t, postgresql://…?table=t, file:///dir, "
         "gs://bucket/prefix or s3://bucket/prefix",
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.documents import Document, load_documents
-from holdfast.errors import DocumentError
+from holdfast.errors import DocumentError, one_line
 from holdfast.model.workload import CapacityClass, Kind, Monitoring, WorkloadSpec
 from holdfast.spec.fields import FIELDS, LARGEST, Field, Form
 
@@ -24,7 +24,10 @@ def read_spec(text: str, where: str, *, accelerators: Sequence[str] = ()) -> Wor
     """The workload; ``accelerators`` are the names that the catalogue knows, if it is to be asked."""
     documents = load_documents(text, where)
     if len(documents) != 1:
-        raise DocumentError(f"{where}:1:1: one workload is expected, {len(documents)} documents are there")
+        raise DocumentError(
+            f"{where}:1:1: one workload is expected, {len(documents)} documents are there",
+            help="start with: name: my-run" if not documents else "give each workload a file of its own",
+        )
     reader = _Reader(documents[0], where)
     body = documents[0].value
     if not isinstance(body, dict):
@@ -69,7 +72,8 @@ class _Reader:
     def error(self) -> DocumentError:
         ordered = sorted(self.complaints)
         line, column, _ = ordered[0]
-        return DocumentError("\n".join(text for _, _, text in ordered), line=line, column=column)
+        lines = "\n".join(one_line(text) for _, _, text in ordered)
+        return DocumentError(lines, line=line, column=column).listed()
 
     def section(self, body: dict[str, Any], fields: Sequence[Field], path: Path) -> dict[str, Any]:
         known = {field.name: field for field in fields}

@@ -63,4 +63,8 @@ def _translate(error: OSError, key: str, url: str, verb: str) -> StoreError:
         return StoreError(
             f"cannot {verb} {place}: a part of the path is a file, not a directory", help="use another key or URL"
         )
-    return StoreUnavailableError(f"cannot {verb} {place}: {error.strerror or error}")
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # no second try makes a name shorter
+        return StoreError(f"cannot {verb} {place}: {os.strerror(error.errno).lower()}", help="use another URL")
+    return StoreUnavailableError(
+        f"cannot {verb} {place}: {error.strerror or error}", help="check the disk, or use another URL"
+    )

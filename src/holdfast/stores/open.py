@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from holdfast.errors import UrlError
 from holdfast.stores.base import Store
+from holdfast.stores.urls import shown, split
 
 SCHEMES = ("file", "gs", "s3", "memory")
 
@@ -16,11 +17,11 @@ def open_store(url: str) -> Store:
 
     ``file://./run`` is a directory below the current one.
     """
-    parts = urlsplit(url)
+    parts = split(url)
     if parts.scheme not in SCHEMES:
         here = "" if "://" in url or not url else f"for a directory write {_as_url(url)}; "
         raise UrlError(
-            f"the URL {url!r} has no known scheme",
+            f"the URL {shown(url)!r} has no known scheme",
             help=f"{here}use file:///path, file://./path, gs://bucket/prefix, s3://bucket/prefix or memory://name",
         )
     if parts.query or parts.fragment:

@@ -6,10 +6,11 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlunsplit
 
 from holdfast.errors import HoldfastError, MissingExtraError, UrlError
 from holdfast.stores.sqlite import parse_options
+from holdfast.stores.urls import split
 
 _CONNECT_SECONDS = 10
 _IDLE_SECONDS = 10.0
@@ -19,7 +20,7 @@ _PASSED_ON = ("host", "port", "sslmode", "sslrootcert", "options", "connect_time
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:
     """The connection string for the driver, and the options that are ours."""
-    parts = urlsplit(url)
+    parts = split(url)
     options = parse_options(url, parts.query, (*_OURS, *_PASSED_ON))
     ours = {name: options.pop(name) for name in _OURS if name in options}
     options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
@@ -28,7 +29,7 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
 
 def shown(url: str) -> str:
     """The URL without its password, for messages."""
-    parts = urlsplit(url)
+    parts = split(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
 

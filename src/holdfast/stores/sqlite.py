@@ -11,11 +11,12 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from holdfast.clock import SystemClock
 from holdfast.errors import HoldfastError, UrlError
 from holdfast.fs import unsafe_filesystem
+from holdfast.stores.urls import shown, split
 
 BUSY_TIMEOUT_SECONDS = 20.0
 _CHECKPOINT_PAGES = 4000
@@ -24,7 +25,7 @@ _TRANSIENT = ("locked", "busy", "locking protocol", "disk i/o error", "unable to
 
 def parse_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """Path and options of ``sqlite:///path.db?option=value``; an unknown option is an error, not a guess."""
-    parts = urlsplit(url)
+    parts = split(url)
     if parts.netloc in (".", ".."):
         path = os.path.abspath(parts.netloc + unquote(parts.path))
     elif parts.netloc:
@@ -47,7 +48,9 @@ def parse_options(url: str, query: str, allowed: tuple[str, ...]) -> dict[str, s
     for name, value in pairs:
         if name not in allowed or name in options or not value:
             what = "unknown" if name not in allowed else "given twice" if name in options else "empty"
-            raise UrlError(f"the option {name!r} of {url!r} is {what}", help=f"known options: {', '.join(allowed)}")
+            raise UrlError(
+                f"the option {name!r} of {shown(url)!r} is {what}", help=f"known options: {', '.join(allowed)}"
+            )
         options[name] = value
     return options
 
@@ -59,6 +62,8 @@ def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
         raise UrlError(f"there is no directory {directory}", help="create it, or name another file")
     if readonly and not os.path.exists(path):
         raise UrlError(f"there is no file {path}", help="check the path; `holdfast enqueue` creates it")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UrlError(f"{path} is not a file", help="name another one")
     unsafe = unsafe_filesystem(directory)
     if unsafe:
         raise UrlError(
@@ -68,12 +73,13 @@ def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
     fresh = not os.path.exists(path)
     try:
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
-        _use_wal(connection)
+        if not readonly:  # whoever only looks changes nothing, least of all in a database that is not ours
+            _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
         connection.execute("PRAGMA cache_size=-8000")
     except sqlite3.DatabaseError as error:
-        if any(word in str(error).lower() for word in _TRANSIENT[:3]):
+        if any(word in str(error).lower() for word in (*_TRANSIENT[:3], "full")):
             raise  # the caller knows how to wait
         raise UrlError(f"{path} cannot be used as a SQLite database: {error}", help="name another file") from error
     if fresh:
@@ -119,20 +125,20 @@ def translated(
         if isinstance(error, sqlite3.OperationalError) and any(word in text for word in _TRANSIENT):
             raise unavailable(f"{place} is not available: {error}", help="it is tried again") from error
         hint = next((cure for word, cure in (names or {}).items() if word in text), None)
-        raise broken(f"{place} cannot be used: {error}", help=hint) from error
+        raise broken(f"{place} cannot be used: {error}", help=hint or "name another file") from error
 
 
 def migrate(
     connection: sqlite3.Connection, part: str, version: int, steps: Mapping[int, Callable[[sqlite3.Connection], None]]
 ) -> None:
     """Bring one part of the file to its schema version, under the write lock; a newer file is left alone."""
-    found = _schema_version(connection, part)
+    found = schema_version(connection, part)
     if found == version:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute("CREATE TABLE IF NOT EXISTS holdfast_schema (part TEXT PRIMARY KEY, version INTEGER)")
-        found = _schema_version(connection, part)
+        found = schema_version(connection, part)
         if found > version:
             raise UrlError(
                 f"{part} has schema version {found}, and this holdfast knows versions up to {version}",
@@ -146,11 +152,13 @@ def migrate(
         )
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # a full disk has ended it already
+            connection.execute("ROLLBACK")
         raise
 
 
-def _schema_version(connection: sqlite3.Connection, part: str) -> int:
+def schema_version(connection: sqlite3.Connection, part: str) -> int:
+    """Which version of a part the file has; 0 when it has none."""
     try:
         row = connection.execute("SELECT version FROM holdfast_schema WHERE part=?", (part,)).fetchone()
     except sqlite3.OperationalError as error:

@@ -1,0 +1,278 @@
+"""The eight places where somebody else's bytes come in. Each takes bytes and may raise only what it declares."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.errors import HoldfastError
+from inputs.cases.clusters import CONFIG, POD
+from inputs.cases.figures import CATALOGUE, ROW
+from inputs.cases.spec import GOOD
+
+ROOT = Path(__file__).resolve().parents[2]
+Read = Callable[[bytes], object]
+
+
+class Target(NamedTuple):
+    """What is fuzzed, from which good inputs, and which errors are answers."""
+
+    name: str
+    read: Read
+    corpus: Callable[[], list[bytes]]
+    declared: tuple[type[Exception], ...] = (HoldfastError,)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def manifest(data: bytes) -> object:
+    """The linter answers everything with findings, and prints them."""
+    from holdfast.lint.bundle import Settings
+    from holdfast.lint.engine import lint_bundle
+    from holdfast.lint.formats import table
+    from holdfast.lint.formats.text import to_text
+    from holdfast.lint.sources import Source
+
+    name = "a.tf" if data.startswith(b"resource") else "a.yaml"
+    text = _text(data)
+    report = lint_bundle([Source(name, text)], Settings())
+    to_text(report, lambda _: text.split("\n"), colour=False)
+    table.to_json(report)
+    return len(report.findings)
+
+
+def workload(data: bytes) -> object:
+    """holdfast.yaml, and the settings of the linter."""
+    from holdfast.lint.settings import read_configuration
+    from holdfast.spec import read_spec
+
+    if data[:1] == b"#":
+        return read_configuration(_text(data), "c.yaml")
+    return read_spec(_text(data), "holdfast.yaml", accelerators=("h100", "l4"))
+
+
+def _resealed(data: bytes) -> bytes:
+    """With a checksum that fits, so that what lies behind it is reached too."""
+    from holdfast.checkpoint import head, inventory
+
+    try:
+        body = json.loads(data)
+        body.pop("checksum", None)
+        digest = inventory._digest if body.get("kind") else head._digest
+        return json.dumps(body | {"checksum": digest(body)}).encode()
+    except (ValueError, RecursionError, TypeError, AttributeError):
+        return data
+
+
+def stored(data: bytes) -> object:
+    """Records, inventories and trees from a bucket that anybody may have written to."""
+    from holdfast.checkpoint import head, inventory, tree
+
+    for bytes_ in (data, _resealed(data)):
+        for read in (lambda given: head.decode(given), lambda given: inventory.decode(given, where="inventory.json")):
+            try:
+                read(bytes_)
+            except HoldfastError:
+                pass
+    return tree.decode(data, lambda number: number)
+
+
+def address(data: bytes) -> object:
+    """URLs of stores, queues, sinks and servers."""
+    from holdfast.cluster.access import split_server
+    from holdfast.runtime.environment import read_settings
+    from holdfast.stores import postgres, sqlite, urls
+    from holdfast.stores.file import FileStore
+    from holdfast.stores.open import open_store
+
+    url = _text(data)
+    answers = []
+    for read in (
+        urls.split, urls.shown, postgres.split_url, split_server, lambda given: sqlite.parse_url(given, ("queue", "table")),
+        lambda given: FileStore(given), lambda given: given.startswith(("file:", "memory:")) and open_store(given),
+        lambda given: read_settings({"HOLDFAST_LEASE_ENDS_AT": given}), lambda given: read_settings({"GCE_METADATA_HOST": given}),
+        lambda given: read_settings({"HOLDFAST_GRACE_SECONDS": given, "RANK": given}),
+        lambda given: read_settings({"HOLDFAST_EXTRA_SIGNAL": given}), lambda given: read_settings({"JOB_COMPLETION_INDEX": given}),
+    ):  # fmt: skip
+        try:
+            read(url)  # type: ignore[operator]
+        except HoldfastError as error:
+            answers.append(type(error).__name__)
+    return tuple(answers)
+
+
+def items(data: bytes) -> object:
+    """JSON lines and CSV on their way into a queue; payloads on their way out."""
+    from holdfast.queue.sources import from_csv, from_json_lines, key_by_field
+
+    read = from_csv if data.startswith(b"key,") else from_json_lines
+    lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="" if read is from_csv else None)
+    return sum(1 for _ in read(lines, "items", key_by_field(None)))  # type: ignore[operator]
+
+
+def figures(data: bytes) -> object:
+    """Capacity traces, price catalogues, and the plans that bills are held against."""
+    from holdfast.catalogue.catalogue import read_catalogue, to_json
+    from holdfast.replay.trace import read_traces
+
+    text = _text(data)
+    if '"machines"' in text:
+        return len(to_json(read_catalogue(text, "prices.json")))
+    return sum(trace.ticks for trace in read_traces(text, "traces"))
+
+
+def cluster(data: bytes) -> object:
+    """Kubeconfigs, and objects of a cluster that may hold anything anywhere."""
+    if data.startswith((b"[", b"{")):
+        return _observed(data)
+    from holdfast.cluster.kubeconfig import find_access
+
+    with open(_scratch() / "kubeconfig", "wb") as file:
+        file.write(data)
+    access = find_access(kubeconfig=str(_scratch() / "kubeconfig"), environment={"HOME": "/nonexistent"})
+    return access.context
+
+
+def _observed(data: bytes) -> object:
+    from cluster.scenarios import NOW
+    from holdfast.cluster.acting import ACTIONS, find_deeds
+    from holdfast.cluster.alerts import find_alerts
+    from holdfast.cluster.explain import explain
+    from holdfast.cluster.exposition import exposition
+    from holdfast.cluster.observe import Observed
+    from holdfast.cluster.resources import JOB_SETS, JOBS, PODS
+    from holdfast.cluster.summary import summarize
+
+    try:
+        rows = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    observed = Observed(NOW)
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict) and str(row[0]) in _kinds():
+            observed.add(_kinds()[str(row[0])], row[1])  # the server answers objects under the kind that was asked for
+    found, alerts = summarize(observed), find_alerts(observed)
+    find_deeds(observed, set(ACTIONS))
+    exposition(observed, found, alerts, {})
+    for kind in (JOBS, JOB_SETS, PODS):
+        for root in observed.of(kind):
+            explain(observed, root)
+    return len(alerts)
+
+
+@cache
+def _kinds() -> dict[Any, Any]:
+    from cluster.test_junk_objects import world
+
+    return {resource.plural: resource for resource, _ in world()}
+
+
+@cache
+def _scratch() -> Path:
+    return Path(tempfile.mkdtemp(prefix="holdfast-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+
+
+def answers(data: bytes) -> object:
+    """What programs leave behind for rehearse to compare, lease and notice files, baselines, descriptions of clusters."""
+    from holdfast.clock import from_rfc3339
+    from holdfast.cluster.facts import ClusterFacts, judge
+    from holdfast.lint.baseline import remaining
+    from holdfast.rehearse.compare import Comparison
+    from holdfast.rehearse.records import compare_records
+
+    for folder in ("want", "got"):
+        (_scratch() / folder).mkdir(exist_ok=True)
+    want, got = _scratch() / "want", _scratch() / "got"
+    for name, good in (
+        ("r.jsonl", b'{"id": "a", "x": 1}\n'),
+        ("r.csv", b"id,x\na,1\n"),
+        ("r.json", b'{"x": [1.5, {"y": 2}]}'),
+    ):
+        (want / name).write_bytes(good)
+        (got / name).write_bytes(data)
+    told: list[Any] = [compare_records(str(want), str(got), name, ("id",)) for name in ("r.jsonl", "r.csv")]
+    told.append(Comparison(json_files=("r.json",), tolerance=1e-6).differences(str(want), str(got), {}))
+    for read in (lambda: from_rfc3339(_text(data)), lambda: remaining(_text(data), "b.json", [])):
+        try:
+            read()
+        except (ValueError, OverflowError, HoldfastError):
+            told.append("no")
+    try:
+        described = json.loads(data)
+    except (ValueError, RecursionError):
+        described = {}
+    judge(ClusterFacts("v1.36.0-gke.1", {}, [], described if isinstance(described, dict) else {}))
+    return [row[:1] if isinstance(row, tuple) else str(row)[:60] for part in told for row in part][:4]
+
+
+def _manifests() -> list[bytes]:
+    found = [path.read_bytes() for path in sorted((ROOT / "tests" / "lint" / "cases").rglob("*.yaml"))[:60]]
+    found += [path.read_bytes() for path in sorted((ROOT / "tests" / "render" / "golden").rglob("*.yaml"))[:20]]
+    found += [path.read_bytes() for path in sorted((ROOT / "tests" / "render" / "golden").rglob("*.tf"))[:5]]
+    return [POD.encode(), *(data for data in found if len(data) < 9_000)]
+
+
+def _stored() -> list[bytes]:
+    from holdfast.checkpoint.head import AttemptRow, Committed, Head, encode
+    from holdfast.checkpoint.inventory import TREE, Inventory, InventoryEntry, Part
+    from holdfast.checkpoint.inventory import encode as encode_inventory
+
+    row = AttemptRow(attempt=1, started_at="2026-01-01T00:00:00Z")
+    done = Committed(3, 1, "2026-01-01T00:00:00Z", 4096, "0" * 64)
+    part = Part("checkpoints/000000000003-000001/part-00000.bin", 4096, ("0" * 16,))
+    entry = InventoryEntry(TREE, "json", (4000,), 0, 0, 4000)
+    head = Head(run="r", attempt=1, token="t", checkpoints=(done,), attempts=(row,))
+    tree = b'{"map":{"a":{"leaf":0},"b":[1,2.5,"x",null,true]}}'
+    return [encode(head), encode_inventory(Inventory(3, 1, "xxh3-64", 4 << 20, (part,), (entry,))), tree]
+
+
+def _objects() -> list[bytes]:
+    from cluster.test_junk_objects import world
+
+    return [
+        json.dumps([[resource.plural, value] for resource, value in world()]).encode(),
+        CONFIG.encode(),
+        CONFIG.encode(),
+    ]
+
+
+URLS = [
+    b"file:///data/run", b"gs://bucket/run/a", b"s3://bucket/x", b"memory://name", b"sqlite:///data/w.db?queue=images",
+    b"postgresql://me:pw@host:5432/db?queue=q&sslmode=require", b"pubsub://project/sub?topic=t", b"https://[::1]:6443/path",
+    b"2026-11-15T20:03:37Z", b"2026-11-15T20:03:37.123+05:30", b"metadata.google.internal:80", b"15.5", b"SIGUSR1", b"7",
+]  # fmt: skip
+ITEMS = [
+    b'{"key": "a", "x": 1}\n{"id": "b", "y": [1, {"z": null}]}\n',
+    b'key,x\na,1\n"b ""c""",2\n',
+    b'{"key": "\\u00e4"}\n',
+]
+FIGURES = [
+    json.dumps(ROW).encode(),
+    json.dumps(CATALOGUE).encode(),
+    b"seconds,available,zone\n0,4,a\n600,0,a\n0,1,b\n600,1,b\n",
+]
+ANSWERS = [
+    b'{"id": "a", "x": 1}\n{"id": "b", "x": 2}\n', b"id,x\na,1\n", b'{"x": [1.5, {"y": 2}]}', b"2026-11-15T20:03:37Z",
+    b'{"nodePools": [{"config": {"spot": true, "machineType": "g2"}}], "autopilot": {"enabled": false}, "status": "RUNNING"}',
+    b'{"version": 1, "findings": [{"rule": "HF101", "file": "a.yaml", "pointer": "/x", "count": 1}]}',
+]  # fmt: skip
+SPECS = [GOOD.encode(), b"# lint\nselect: [HF1]\ncluster: {mode: standard, pools: [{name: a, spot: true}]}\n"]
+
+TARGETS = (
+    Target("manifest", manifest, _manifests, ()),
+    Target("spec", workload, lambda: SPECS),
+    Target("stored", stored, _stored),
+    Target("address", address, lambda: URLS, ()),
+    Target("items", items, lambda: ITEMS),
+    Target("figures", figures, lambda: FIGURES),
+    Target("cluster", cluster, _objects),
+    Target("answers", answers, lambda: ANSWERS),
+)
