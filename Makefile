@@ -4,7 +4,7 @@ PYTEST_ARGS ?= -n auto --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help venv test test-long test-cluster lint types contracts check format demo bench clean faults docs dist test-wheel
+.PHONY: help venv test test-night test-release test-long test-cluster lint types contracts check format demo bench clean faults docs dist test-wheel
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,8 +28,16 @@ test: venv  ## run the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS) || \
 	  HOLDFAST_COUNTS_FILE=tests/.counts/again.json $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
 
-faults: venv  ## the fault suites alone; TIER=night or TIER=release injects 10 to 500 times as much
-	HOLDFAST_TIER=$(or $(TIER),pr) $(BIN)/python -m pytest -m faults -s --timeout=$(if $(TIER),0,300) tests/faults tests/queue tests/dashboard $(PYTEST_ARGS)
+faults: venv  ## the fault suites alone, as CI runs them; test-night and test-release inject 10 to 1,000 times as much
+	$(BIN)/python -m pytest -m faults -s tests $(PYTEST_ARGS)
+
+test-night: venv  ## the fault suites at the count of a night (about two hours on two cores); again goes on where it stopped
+	$(BIN)/python tools/night.py run --tier night --into tests/.counts/night $(NIGHT_ARGS)
+	$(BIN)/python tools/night.py merge tests/.counts/night --to tests/.counts/night.json
+
+test-release: venv  ## the same at the count of a release: a weekend
+	$(BIN)/python tools/night.py run --tier release --into tests/.counts/release $(NIGHT_ARGS)
+	$(BIN)/python tools/night.py merge tests/.counts/release --to tests/.counts/release.json
 
 test-long: venv  ## what takes hours: every program of the zoo with 20 seeds
 	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 $(PYTEST_ARGS)

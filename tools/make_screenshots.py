@@ -103,7 +103,7 @@ def shoot(browser: Any, path: Path, width: int, height: int, *, dark: bool = Fal
     emulate(browser, width, height, dark=dark)
     time.sleep(1.2)
     browser.save_screenshot(str(path))
-    print(path)  # noqa: T201
+    print(path)
 
 
 def visit(browser: Any, dashboard: Dashboard, page: str, words: str) -> None:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-from faults import planted
 from faults.tiers import Lost
 from faults.two_writers import TokenCodec
-from holdfast.checkpoint import garbage, protocol
+from holdfast.checkpoint import garbage, ledger, persist, protocol
 from holdfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep
 from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
-from holdfast.clock import to_rfc3339
+from holdfast.clock import ManualClock, to_rfc3339
 from holdfast.errors import (
     ConflictError,
     KeyMissingError,
@@ -35,6 +34,34 @@ from holdfast.stores.base import ABSENT, Blob, Entry
 KEEP = 2
 SKEW_SECONDS = 600.0
 NOW = 1_700_000_000.0
+
+
+class _Witness:
+    """A store that only remembers how the product creates parts: the simulated attempts do the same."""
+
+    asked: str | None = "never asked"
+
+    def put(self, key: str, data: bytes, *, if_generation: str | None = None) -> str:
+        self.asked = if_generation
+        return key
+
+
+class Tokens:
+    """What ``secrets.token_hex`` gives while schedules run: from the schedule's seed. And how parts are created."""
+
+    rng = random.Random()
+    part_precondition: str | None = None
+
+    def look(self) -> None:
+        witness: Any = _Witness()
+        persist.create_object(witness, ManualClock(), "part", ".bin", b"")
+        self.part_precondition = witness.asked
+
+    def __call__(self, count: int = 16) -> str:
+        return f"{self.rng.getrandbits(4 * count):x}"
+
+
+TOKENS = Tokens()
 
 
 @dataclass(frozen=True)
@@ -100,6 +127,8 @@ class Bucket:
             if before is not None and before.newest and before.newest not in self.head.checkpoints[: KEEP + 1]:
                 raise Lost(f"{before.newest.name} was committed and dropped by attempt {self.head.attempt}")
             self.check("after a commit")
+        if lost and put.key == HEAD_KEY and self.rng.random() < 0.3:
+            raise ConflictError("says a client that sent it again by itself")
         if lost:
             raise OutcomeUnknownError("the answer was lost")
         return str(self.counter)
@@ -116,7 +145,7 @@ class Bucket:
 
 
 def keys_of(row: Committed) -> list[str]:
-    folder = f"checkpoints/{planted.folder_name(row)}"
+    folder = f"checkpoints/{row.name}"
     return [f"{folder}/part-00000.bin", f"{folder}/inventory.json"]
 
 
@@ -126,7 +155,6 @@ class Writer:
 
     name: str
     rng: random.Random
-    token: Callable[[], str]
     saves: int
     skew_seconds: float
     outcome: str = "running"
@@ -135,10 +163,12 @@ class Writer:
     def life(self) -> Any:
         at = to_rfc3339(NOW + self.skew_seconds)
         try:
-            held = yield from protocol.claim("run", AttemptRow(0, at), self.token)
+            held = yield from protocol.claim("run", AttemptRow(0, at), ledger._token)
             for number in range(self.saves):
                 step = held.head.next_step + (number % 2)
-                mine = Committed(step, held.head.attempt, at, 1, inventory_sha256=self.token() + self.name)
+                mine = Committed(
+                    step, held.head.attempt, at, 1, inventory_sha256=f"{self.rng.getrandbits(64):x}{self.name}"
+                )
                 held = yield from self._save(held, mine)
                 self.committed.append(mine)
                 if self.rng.random() < 0.5:
@@ -156,15 +186,15 @@ class Writer:
         assert mine.inventory_sha256
         for key in keys_of(mine):
             try:
-                yield Put(key, mine.inventory_sha256.encode(), planted.part_precondition())
+                yield Put(key, mine.inventory_sha256.encode(), TOKENS.part_precondition)
             except OutcomeUnknownError:
                 try:
-                    yield Put(key, mine.inventory_sha256.encode(), planted.part_precondition())
+                    yield Put(key, mine.inventory_sha256.encode(), TOKENS.part_precondition)
                 except ConflictError:
                     pass  # ours: nobody else writes under this name
         kept = (mine, *(row for row in held.head.checkpoints if row.step != mine.step))[:KEEP]
         try:
-            return (yield from protocol.commit(held, replace(held.head, checkpoints=kept), self.token))
+            return (yield from protocol.commit(held, replace(held.head, checkpoints=kept), ledger._token))
         except OutcomeUnknownError:
             raise  # delete nothing
         except SupersededError as error:
@@ -190,12 +220,12 @@ class Report:
     unknown: int = 0
 
 
-def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float | None = None) -> Report:
+def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
     """``count`` schedules, each from its own seed."""
-    planted.check_name(bug)
     report = Report()
     began = time.process_time()
-    with fast(), planted.switched_on(bug):
+    TOKENS.look()
+    with fast() as codec:
         while report.schedules < count:
             if deadline_seconds is not None and time.process_time() - began > deadline_seconds:
                 break
@@ -204,11 +234,13 @@ def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float |
             except Lost as error:
                 raise Lost(f"seed {seed}, schedule {report.schedules}: {error}") from None
             report.schedules += 1
+            codec.forget()
     return report
 
 
 def one_schedule(rng: random.Random, report: Report) -> None:
     """Two or three attempts that overlap anyhow, then one alone that must converge."""
+    TOKENS.rng = rng
     bucket = Bucket(rng, rng.choice((0.0, 0.02, 0.1)))
     writers = [_writer(rng, name) for name in "abc"[: rng.choice((2, 2, 2, 3))]]
     _interleave(rng, bucket, writers)
@@ -227,7 +259,7 @@ def one_schedule(rng: random.Random, report: Report) -> None:
 
 def _writer(rng: random.Random, name: str, saves: int | None = None) -> Writer:
     skew = rng.uniform(-SKEW_SECONDS, SKEW_SECONDS)
-    return Writer(name, rng, lambda: planted.token(f"{rng.getrandbits(64):x}"), saves or rng.choice((1, 1, 2)), skew)
+    return Writer(name, rng, saves or rng.choice((1, 1, 2)), skew)
 
 
 def _interleave(rng: random.Random, bucket: Bucket, writers: list[Writer]) -> None:
@@ -255,7 +287,7 @@ def _interleave(rng: random.Random, bucket: Bucket, writers: list[Writer]) -> No
 
 
 @contextmanager
-def fast() -> Iterator[None]:
+def fast() -> Iterator[TokenCodec]:
     """HEAD and inventories by token instead of JSON: exact, because every write has its own."""
     codec = TokenCodec()
 
@@ -263,9 +295,10 @@ def fast() -> Iterator[None]:
         return FakeInventory((FakePart(where.replace("inventory.json", "part-00000.bin")),))
 
     with (
+        mock.patch("secrets.token_hex", TOKENS),
         mock.patch.object(protocol, "encode", codec.encode),
         mock.patch.object(protocol, "decode", codec.decode),
         mock.patch.object(garbage, "matches", lambda data, row: data == (row.inventory_sha256 or "").encode()),
         mock.patch.object(garbage.inventory_format, "decode", inventory),
     ):
-        yield
+        yield codec

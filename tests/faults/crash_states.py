@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from unittest import mock
 
-from faults import planted, subject
+from faults import subject
 from faults.crash_model import cut_at, fingerprint, states
 from faults.memory_fs import Crash, MemoryFS, Op, RecordingFS
 from faults.subject import State
@@ -53,7 +53,7 @@ def deterministic(seed: int) -> Iterator[None]:
         yield
 
 
-def record_trace(rng: random.Random, bug: str | None, report: Report) -> list[Op]:
+def record_trace(rng: random.Random, report: Report) -> list[Op]:
     """One to three lives of a run: killed at a random operation, or told by an fsync that the disk failed."""
     log: list[Op] = [Op("mkdir", "/data"), Op("fsync_dir", "/")]
     fs = RecordingFS(log=log)
@@ -70,7 +70,7 @@ def record_trace(rng: random.Random, bug: str | None, report: Report) -> list[Op
             if rng.random() < 0.3:  # of the claims and commits alone
                 fs.fail_only, fs.fail_sync_at = ROOT, rng.randint(1, 4)
         with contextlib.suppress(Crash):
-            _live(rng, fs, planted.wrap_store(bug, open_store(planted.wrap_fs(bug, fs))))
+            _live(rng, fs, open_store(fs))
         report.failed_syncs += any(op.kind.startswith("bad") for op in log)
     return log
 
@@ -165,21 +165,21 @@ def _name(item: tuple[int, State] | None) -> str:
     return f"step {item[0]}"
 
 
-def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float | None = None) -> Report:
+def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
     """At least ``count`` crash states, unless the deadline comes first; raises ``Lost`` with how to replay it."""
     report = Report()
     began = time.process_time()
-    with deterministic(seed), planted.switched_on(bug):
+    with deterministic(seed):
         while report.states < count:
             if deadline_seconds is not None and time.process_time() - began > deadline_seconds:
                 break
-            _one_trace(seed, report, bug)
+            _one_trace(seed, report)
     return report
 
 
-def _one_trace(seed: int, report: Report, bug: str | None) -> None:
+def _one_trace(seed: int, report: Report) -> None:
     rng = random.Random(f"{seed}/{report.traces}")
-    log = record_trace(rng, bug, report)
+    log = record_trace(rng, report)
     seen: set[object] = set()
     for length in range(2, len(log) + 1):
         if log[length - 1].mark and log[length - 1].mark[0] == "begin":

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
-from faults import planted, subject, trainer
+from faults import subject, trainer
 from faults.hooked_fs import HookedFS, SignalAt
 from faults.tiers import Lost
 from holdfast.errors import HoldfastError
@@ -52,34 +52,33 @@ class Life:
     killed: bool
 
 
-def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float | None = None) -> Report:
+def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
     """Kill at least ``count`` times."""
     report = Report()
     began = time.monotonic()
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a kill does not ask what was synced
-    with planted.switched_on(bug):
-        while report.kills < count:
-            if deadline_seconds is not None and time.monotonic() - began > deadline_seconds:
-                break
-            rng = random.Random(f"{seed}/{report.runs}")
-            root = tempfile.mkdtemp(prefix="holdfast-kills-", dir=place)
-            try:
-                _one_run(rng, root, report, bug)
-            except Lost as error:
-                raise Lost(f"seed {seed}, run {report.runs}: {error}") from None
-            finally:
-                shutil.rmtree(root, ignore_errors=True)
-            report.runs += 1
+    while report.kills < count:
+        if deadline_seconds is not None and time.monotonic() - began > deadline_seconds:
+            break
+        rng = random.Random(f"{seed}/{report.runs}")
+        root = tempfile.mkdtemp(prefix="holdfast-kills-", dir=place)
+        try:
+            _one_run(rng, root, report)
+        except Lost as error:
+            raise Lost(f"seed {seed}, run {report.runs}: {error}") from None
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        report.runs += 1
     return report
 
 
-def _one_run(rng: random.Random, root: str, report: Report, bug: str | None) -> None:
+def _one_run(rng: random.Random, root: str, report: Report) -> None:
     seed, total = rng.getrandbits(32), rng.randint(6, 16)
     states = trainer.reference(seed, total)
     store_root = f"{root}/run"
     acked = -1
     for _ in range(200):
-        life = _one_life(rng, store_root, seed, total, report, bug)
+        life = _one_life(rng, store_root, seed, total, report)
         begun: set[int] = set()
         for kind, step in life.lines:
             if kind == "resumed" and step != acked:
@@ -118,16 +117,25 @@ def _check(root: str, states: list[subject.State], acked: int, begun: set[int]) 
     return newest
 
 
-def _one_life(rng: random.Random, root: str, seed: int, total: int, report: Report, bug: str | None) -> Life:
+def _one_life(rng: random.Random, root: str, seed: int, total: int, report: Report) -> Life:
     reader, sender = os.pipe()
     kind = rng.random()
     point, seconds = -1, LONGEST_LIFE_SECONDS
     if kind < EXEC_SHARE:
         seconds = rng.uniform(0.05, 0.6)
         report.execs += 1
-        command = [sys.executable, trainer.__file__, f"file://{root}", str(seed), str(total), str(sender)]
+        command = [
+            sys.executable,
+            os.path.abspath(trainer.__file__),
+            f"file://{root}",
+            str(seed),
+            str(total),
+            str(sender),
+        ]
         with open(f"{root}.stderr", "w") as log:
-            pid = subprocess.Popen(command, pass_fds=[sender], env=os.environ, stderr=log).pid
+            pid = subprocess.Popen(
+                command, pass_fds=[sender], env=os.environ, stderr=log, cwd=os.path.dirname(root)
+            ).pid
     else:
         if kind < 0.6:
             point = rng.randint(0, 260)
@@ -135,7 +143,7 @@ def _one_life(rng: random.Random, root: str, seed: int, total: int, report: Repo
             seconds = rng.uniform(0.0, 0.1)
         pid = os.fork()
         if pid == 0:
-            _child(root, seed, total, point, reader, sender, bug)
+            _child(root, seed, total, point, reader, sender)
     os.close(sender)
     status = _end(pid, seconds)
     with os.fdopen(reader, "rb") as pipe:
@@ -150,12 +158,13 @@ def _one_life(rng: random.Random, root: str, seed: int, total: int, report: Repo
     return Life(lines, killed)
 
 
-def _child(root: str, seed: int, total: int, point: int, reader: int, sender: int, bug: str | None) -> None:
+def _child(root: str, seed: int, total: int, point: int, reader: int, sender: int) -> None:
     code = 1
     try:
         os.close(reader)
+        os.chdir(os.path.dirname(root))
         os.dup2(os.open(f"{root}.stderr", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
-        fs = planted.wrap_fs(bug, HookedFS(SignalAt(point, signal.SIGKILL)))
+        fs = HookedFS(SignalAt(point, signal.SIGKILL))
         with mock.patch("holdfast.stores.file.SystemFS", return_value=fs):
             trainer.attempt(f"file://{root}", seed, total, trainer.talk(sender))
         code = 0
@@ -182,10 +191,9 @@ def _end(pid: int, seconds: float) -> int:
 
 def main() -> None:
     seed, count = int(sys.argv[1]), int(sys.argv[2])
-    bug = sys.argv[3] if len(sys.argv) > 3 and sys.argv[3] else None
-    deadline = float(sys.argv[4]) if len(sys.argv) > 4 else None
+    deadline = float(sys.argv[3]) if len(sys.argv) > 3 else None
     try:
-        report = run(seed, count, bug, deadline)
+        report = run(seed, count, deadline)
     except Lost as error:
         print(json.dumps({"lost": str(error)}))
     else:

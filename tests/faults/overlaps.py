@@ -11,7 +11,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
-from faults import planted, subject
+from faults import subject
 from faults.hooked_fs import HookedFS, SignalAt
 from faults.tiers import Lost
 from holdfast.clock import SystemClock
@@ -49,7 +49,7 @@ class Process:
             return [(kind, int(step)) for kind, step in (line.split() for line in pipe.read().splitlines())]
 
 
-def start(root: str, seed: int, point: int | None, saves: int, bug: str | None) -> Process:
+def start(root: str, seed: int, point: int | None, saves: int) -> Process:
     """Fork an attempt that stops itself at its n-th durable point."""
     reader, sender = os.pipe()
     pid = os.fork()
@@ -60,7 +60,7 @@ def start(root: str, seed: int, point: int | None, saves: int, bug: str | None) 
     try:
         os.close(reader)
         disk = SystemFS() if point is None else HookedFS(SignalAt(point, signal.SIGSTOP))
-        store = FileStore(root, fs=planted.wrap_fs(bug, disk))
+        store = FileStore(root, fs=disk)
         _live(store, seed, saves, lambda kind, step: os.write(sender, f"{kind} {step}\n".encode()) and None)
         code = 0
     except BaseException:
@@ -103,37 +103,36 @@ def wait(pid: int, seconds: float) -> str:
         time.sleep(0.001)
 
 
-def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float | None = None) -> Report:
+def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
     """Overlap ``count`` times."""
     report = Report()
     began = time.monotonic()
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     number = 0
-    with planted.switched_on(bug):
-        while report.stopped < count:
-            if deadline_seconds is not None and time.monotonic() - began > deadline_seconds:
-                break
-            rng = random.Random(f"{seed}/{number}")
-            root = tempfile.mkdtemp(prefix="holdfast-overlap-", dir=place)
-            try:
-                _one_overlap(rng, f"{root}/run", report, bug)
-            except Lost as error:
-                raise Lost(f"seed {seed}, number {number}: {error}") from None
-            finally:
-                shutil.rmtree(root, ignore_errors=True)
-            number += 1
+    while report.stopped < count:
+        if deadline_seconds is not None and time.monotonic() - began > deadline_seconds:
+            break
+        rng = random.Random(f"{seed}/{number}")
+        root = tempfile.mkdtemp(prefix="holdfast-overlap-", dir=place)
+        try:
+            _one_overlap(rng, f"{root}/run", report)
+        except Lost as error:
+            raise Lost(f"seed {seed}, number {number}: {error}") from None
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        number += 1
     return report
 
 
-def _one_overlap(rng: random.Random, root: str, report: Report, bug: str | None) -> None:
+def _one_overlap(rng: random.Random, root: str, report: Report) -> None:
     seed = rng.getrandbits(32)
-    first = start(root, seed, rng.randint(0, 260), saves=4, bug=bug)
+    first = start(root, seed, rng.randint(0, 260), saves=4)
     if wait(first.pid, LIMIT_SECONDS) == "ended":
         report.ended_before += 1
         first.said()
         return
     report.stopped += 1
-    second = start(root, seed, None, saves=2, bug=bug)
+    second = start(root, seed, None, saves=2)
     woken = wait(second.pid, PATIENCE_SECONDS) == "running"  # stopped while it held the lock: wake it, then both go on
     report.held_the_lock += woken
     os.kill(first.pid, signal.SIGCONT)

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
 
 from faults import powercut, subject
 from faults.hooked_fs import HookedFS, SignalAt
@@ -16,12 +15,10 @@ from faults.subject import State
 from faults.tiers import Lost
 from holdfast.clock import SystemClock
 from holdfast.errors import HoldfastError
-from holdfast.fs import FS
 from holdfast.stores.file import FileStore
 
 KEEP = 2
 CUTS_PER_RUN = 12
-WrapFS = Callable[[FS], FS]
 
 
 def state_of(seed: int, step: int, attempt: int) -> State:
@@ -30,11 +27,11 @@ def state_of(seed: int, step: int, attempt: int) -> State:
     return subject.make_state(rng, step * 1000 + attempt, parts=rng.randint(1, 2))
 
 
-def writer(seed: int, point: int, wrap: WrapFS) -> powercut.Writer:
+def writer(seed: int, point: int) -> powercut.Writer:
     """Claims, then saves step after step; freezes itself at its n-th durable point."""
 
     def write(path: str, ack: powercut.Ack) -> None:
-        store = FileStore(f"{path}/runs/one", fs=wrap(HookedFS(SignalAt(point, signal.SIGSTOP))))
+        store = FileStore(f"{path}/runs/one", fs=HookedFS(SignalAt(point, signal.SIGSTOP)))
         attempt = subject.Attempt(store, keep=KEEP, clock=SystemClock())
         attempt.restore()
         head = attempt.ledger.head
@@ -71,10 +68,8 @@ def check(path: str, seed: int, lines: list[bytes], before: tuple[int, int] | No
     raise Lost(f"acknowledged {acked}, in flight {begun}, found {[item[0] for item in found]}")
 
 
-def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float | None = None) -> dict[str, int]:
+def run(seed: int, count: int, deadline_seconds: float | None = None) -> dict[str, int]:
     """Cut the power ``count`` times; call inside private mounts."""
-    from faults import planted
-
     rng = random.Random(seed)
     acked = finished = 0
     began = time.monotonic()
@@ -88,7 +83,7 @@ def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float |
                 os.sync()
                 newest = None
             point = rng.randint(0, 500)
-            outcome = disk.run_and_cut(writer(seed, point, lambda fs: planted.wrap_fs(bug, fs)))
+            outcome = disk.run_and_cut(writer(seed, point))
             lines = [line for line in outcome.acknowledged if line]
             acked += sum(b'"ack"' in line for line in lines)
             finished += outcome.finished

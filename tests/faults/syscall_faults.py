@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults import planted, subject
+from faults import subject
 from faults.subject import State
 from faults.tiers import Lost
 from holdfast.errors import HoldfastError
@@ -88,33 +88,32 @@ def prepare(root: str) -> None:
     attempt.engine.persist(snapshot, attempt.number)
 
 
-def operate(operation: str, root: str, bug: str | None, say: Callable[[str], None]) -> None:
+def operate(operation: str, root: str, say: Callable[[str], None]) -> None:
     """In the child: what the fault hits."""
-    with planted.switched_on(bug):
-        try:
-            attempt = subject.Attempt(FileStore(root, fs=planted.wrap_fs(bug, SystemFS())), inline=True)
-            say(f"claimed {attempt.number}")
-            if operation == "save":
-                attempt.save(3, states()[3])
-                say("ack")
-            elif operation == "prune":
-                attempt.prune()
-                say("pruned")
-            else:
-                found = attempt.restore()
-                say(f"restored {found[0] if found and found[1] == states()[found[0]] else 'something else'}")
-        except HoldfastError as error:
-            say(f"error {type(error).__name__} {str(error)!r}")
+    try:
+        attempt = subject.Attempt(FileStore(root, fs=SystemFS()), inline=True)
+        say(f"claimed {attempt.number}")
+        if operation == "save":
+            attempt.save(3, states()[3])
+            say("ack")
+        elif operation == "prune":
+            attempt.prune()
+            say("pruned")
+        else:
+            found = attempt.restore()
+            say(f"restored {found[0] if found and found[1] == states()[found[0]] else 'something else'}")
+    except HoldfastError as error:
+        say(f"error {type(error).__name__} {str(error)!r}")
 
 
-def run_case(case: Case | None, operation: str, root: str, bug: str | None) -> Outcome:
+def run_case(case: Case | None, operation: str, root: str) -> Outcome:
     """Fork, let strace take hold, go; with no case it only counts."""
     patch = _PATCHES.get(case.fault) if case else None
     reader, sender = os.pipe()
     gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _child(operation, root, bug, gate, sender, lambda: patch(case.number) if patch and case else None)
+        _child(operation, root, gate, sender, lambda: patch(case.number) if patch and case else None)
     os.close(sender)
     os.close(gate)
     log = f"{root}.strace"
@@ -137,12 +136,12 @@ def run_case(case: Case | None, operation: str, root: str, bug: str | None) -> O
     return Outcome(lines, os.WIFSIGNALED(status), trace)  # type: ignore[arg-type]
 
 
-def _child(operation: str, root: str, bug: str | None, gate: int, sender: int, patch: Callable[[], None]) -> None:
+def _child(operation: str, root: str, gate: int, sender: int, patch: Callable[[], None]) -> None:
     code = 1
     try:
         os.read(gate, 1)
         patch()
-        operate(operation, root, bug, lambda line: os.write(sender, f"{line}\n".encode()) and None)
+        operate(operation, root, lambda line: os.write(sender, f"{line}\n".encode()) and None)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -195,7 +194,7 @@ def all_cases(base: str, work: str) -> list[Case]:
     for operation in OPERATIONS:
         root = f"{work}/count-{operation}"
         shutil.copytree(base, root)
-        counts = Counter(row[0] for row in run_case(None, operation, root, None).trace)
+        counts = Counter(row[0] for row in run_case(None, operation, root).trace)
         for call, count in sorted(counts.items()):
             for number in range(1, count + 1):
                 for fault in FAULTS:
@@ -261,7 +260,7 @@ def _check_syncs(outcome: Outcome) -> None:
         raise Lost(f"acknowledged although the names in {failed_dirs} were not confirmed")
 
 
-def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float | None = None) -> Report:
+def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
     """A seeded sample of all cases, or all of them again and again for the larger tiers."""
     report = Report()
     rng = random.Random(seed)
@@ -279,15 +278,15 @@ def run(seed: int, count: int, bug: str | None = None, deadline_seconds: float |
             root = f"{work}/run-{report.injected}"
             shutil.copytree(base, root)
             try:
-                _one_case(case, root, bug, report)
+                _one_case(case, root, report)
             except Lost as error:
                 raise Lost(f"seed {seed}, {case}: {error}") from None
             shutil.rmtree(root)
     return report
 
 
-def _one_case(case: Case, root: str, bug: str | None, report: Report) -> None:
-    outcome = run_case(case, case.operation, root, bug)
+def _one_case(case: Case, root: str, report: Report) -> None:
+    outcome = run_case(case, case.operation, root)
     hit = case.fault in _PATCHES or outcome.killed or any("INJECTED" in row[3] for row in outcome.trace)
     if not hit:
         raise AssertionError(f"{case} was never reached")

@@ -12,6 +12,7 @@ import pytest
 from faults.counts import record
 from faults.fault_store import FaultStore
 from faults.noisy_server import NoisyServer
+from faults.tiers import account, goal, seed_for, shard, tier
 from faults.two_writers import Bucket, World, Writer, part_of
 from holdfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep, drive, perform
 from holdfast.checkpoint.head import HEAD_KEY, Head, decode
@@ -24,9 +25,7 @@ from holdfast.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.faults
 SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
-SCALE = int(os.environ.get("HOLDFAST_FAULT_SCALE", "1"))  # 200 for a night, 4,000 for a release
-LEAST_FAULTS = 5_000 * SCALE
-LEAST_SOCKET_FAULTS = 300 * SCALE
+LEAST_SOCKET_FAULTS = {"pr": 300, "night": 3_000, "release": 30_000}[tier()] // shard()[1]
 
 
 class Watched:
@@ -101,12 +100,12 @@ def check(writers: list[Writer], heads: list[Head], store: Store) -> None:
         assert store.get(part_of(row)).data == b"part"
 
 
-def test_five_thousand_seeded_faults() -> None:
-    print(f"seed {SEED}")
+def test_thousands_of_seeded_faults() -> None:
+    seed, least = seed_for("F") if tier() != "pr" else SEED, goal("F")
     injected = runs = unknown = 0
     ends: set[str] = set()
-    while injected < LEAST_FAULTS:
-        rng = random.Random(f"{SEED}-{runs}")
+    while injected < least:
+        rng = random.Random(f"{seed}-{runs}")
         watched = Watched(MemoryStore())
         store = FaultStore(watched, rng.randrange(1 << 30), rate=rng.choice((0.05, 0.2, 0.5, 0.8, 0.95)))
         writers = [Writer(name, commits=rng.randrange(1, 4)) for name in "abc"[: rng.randrange(1, 4)]]
@@ -116,13 +115,13 @@ def test_five_thousand_seeded_faults() -> None:
         try:
             check(writers, watched.heads, watched)
         except AssertionError as error:
-            raise AssertionError(f"HOLDFAST_SEED={SEED}, run {runs}: {error}") from error
+            raise AssertionError(f"HOLDFAST_SEED={seed}, run {runs}: {error}") from error
         ends.update(writer.end for writer in writers)
         unknown += sum(belief == "unknown" for writer in writers for belief, _ in writer.believes)
         runs += 1
     print(f"{injected} faults in {runs} runs, {unknown} commits of unknown outcome, ends {sorted(ends)}")
     assert {"done", "superseded", "unknown"} <= ends, "void: the faults did not reach every outcome"
-    record("F", store_faults=injected, random_runs=runs)
+    account("F", injected, random_runs=runs)
 
 
 # -- over real sockets

@@ -1,4 +1,4 @@
-"""A small deterministic trainer: shuffled samples, an RNG, weights that depend on every step before. No framework.
+"""A small deterministic trainer: a loader, an RNG, weights that depend on every step before. No framework.
 
 Run as a program it is one attempt: ``trainer.py URL SEED TOTAL ACK_FD``.
 """
@@ -13,60 +13,45 @@ import sys
 from collections.abc import Callable
 
 import holdfast
-from faults import planted, subject
+from faults import subject
 from faults.subject import State
 
 Say = Callable[[str, int], None]
 
 
-def first_state(seed: int) -> State:
-    """Before step 0."""
-    rng = random.Random(seed)
-    order = list(range(40))
-    rng.shuffle(order)
-    return {
-        "frozen": subject.FROZEN,
-        "step": -1,
-        "weights": rng.randbytes(4200),
-        "order": order,
-        "rng": rng.getstate(),
-    }
+class Loader:
+    """Shuffled samples, again and again; its order and place are as much a part of the run as the weights."""
 
+    def __init__(self, seed: int) -> None:
+        self.order = list(range(40))
+        random.Random(f"{seed}/order").shuffle(self.order)
+        self.place = 0
 
-def advance(state: State, step: int) -> State:
-    """One step: what it does depends on the state alone."""
-    rng = random.Random()
-    rng.setstate(state["rng"])
-    order = list(state["order"])
-    if step % len(order) == 0:
-        rng.shuffle(order)
-    sample = order[step % len(order)]
-    noise = rng.getrandbits(64)
-    weights = hashlib.shake_256(state["weights"] + f"{step}/{sample}/{noise}".encode()).digest(4200)
-    return {"frozen": subject.FROZEN, "step": step, "weights": weights, "order": order, "rng": rng.getstate()}
+    def __next__(self) -> int:
+        if self.place == len(self.order):
+            self.place = 0
+            random.Random(f"{self.order}").shuffle(self.order)
+        self.place += 1
+        return self.order[self.place - 1]
 
+    def state_dict(self) -> State:
+        return {"order": list(self.order), "place": self.place}
 
-def reference(seed: int, total: int) -> list[State]:
-    """The uninterrupted run: its state after each step."""
-    states = []
-    state = first_state(seed)
-    for step in range(total):
-        state = advance(state, step)
-        states.append(state)
-    return states
-
-
-def digest(state: State) -> str:
-    """Every bit of a state."""
-    body = {name: value.hex() if isinstance(value, bytes) else value for name, value in state.items()}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    def load_state_dict(self, state: State) -> None:
+        self.order, self.place = list(state["order"]), state["place"]
 
 
 class Model:
-    """Something with a state, as ``run.track`` wants it."""
+    """Weights that depend on every sample and every random number so far; the numbers come from the program's own
+    generator, which nobody tracks by hand."""
 
     def __init__(self, seed: int) -> None:
-        self.state = first_state(seed)
+        self.state: State = {"frozen": subject.FROZEN, "step": -1, "weights": random.Random(seed).randbytes(4200)}
+
+    def learn(self, step: int, sample: int, noise: int) -> None:
+        text = self.state["weights"] + f"{step}/{sample}/{noise}".encode()
+        weights = hashlib.shake_256(text).digest(4200)
+        self.state = {"frozen": subject.FROZEN, "step": step, "weights": weights}
 
     def state_dict(self) -> State:
         return self.state
@@ -75,18 +60,33 @@ class Model:
         self.state = state
 
 
+def reference(seed: int, total: int) -> list[State]:
+    """The uninterrupted run: its model after each step."""
+    model, loader, rng = Model(seed), Loader(seed), random.Random(seed)
+    states = []
+    for step in range(total):
+        model.learn(step, next(loader), rng.getrandbits(64))
+        states.append(model.state)
+    return states
+
+
+def digest(state: State) -> str:
+    """Every bit of a model."""
+    body = {name: value.hex() if isinstance(value, bytes) else value for name, value in state.items()}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
 def attempt(url: str, seed: int, total: int, say: Say) -> None:
     """One process life of the run, through the front door."""
-    model = Model(seed)
+    model, loader = Model(seed), Loader(seed)
+    random.seed(seed)
     with holdfast.run(url, total_steps=total) as run:
-        run.track(model=model)
+        run.track(model=model, loader=loader)
         say("resumed", run.restore() - 1)
         for step in run.steps():
-            model.state = advance(model.state, step)
+            model.learn(step, next(loader), random.getrandbits(64))
             if step % 2 == 0 or step == total - 1:
                 say("begin", step)
-            if planted.is_on("acknowledged before commit"):
-                say("ack", step)
             if step % 4 == 0:
                 run.save(now=True)
                 say("ack", step)

@@ -38,11 +38,16 @@ class TokenCodec:
         self._heads: dict[bytes, Head] = {}
 
     def encode(self, head: Head) -> bytes:
-        self._heads[head.token.encode()] = head
-        return head.token.encode()
+        data = f"{head.token}/{len(self._heads)}".encode()  # also where tokens repeat, as in a planted bug
+        self._heads[data] = head
+        return data
 
     def decode(self, data: bytes, **_: Any) -> Head:
         return self._heads[data]
+
+    def forget(self) -> None:
+        """Between two schedules; a million of them must fit into memory."""
+        self._heads.clear()
 
 
 Commit = Callable[[Held, Head, Callable[[], str]], Any]

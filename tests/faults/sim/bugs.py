@@ -13,6 +13,7 @@ from faults.sim import world
 from faults.tiers import Lost
 from holdfast.checkpoint import ledger
 from holdfast.checkpoint.engine import Engine
+from holdfast.checkpoint.head import HEAD_KEY
 from holdfast.queue import sqlite_schema
 from holdfast.queue.sqlite import SqliteQueue
 from holdfast.runtime.pump import Pump
@@ -21,7 +22,7 @@ Options = dict[str, Any]
 
 
 def _disk(bug: str) -> Callable[[], contextlib.AbstractContextManager[Options]]:
-    return lambda: contextlib.nullcontext({"kind": "disk", "wrap_fs": lambda fs: planted.PlantedFS(fs, bug)})
+    return _switched(bug, "disk")
 
 
 def _switched(bug: str, kind: str) -> Callable[[], contextlib.AbstractContextManager[Options]]:
@@ -42,8 +43,30 @@ def _patched(kind: str, thing: Any, name: str, new: Any) -> Callable[[], context
     return on
 
 
+class RecordFirstStore:
+    """Commits first and writes what it committed afterwards."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._held_back: list[tuple[str, bytes]] = []
+        self.url = inner.url
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put(self, key: str, data: Any, *, if_generation: str | None = None) -> str:
+        if key != HEAD_KEY:
+            self._held_back.append((key, bytes(data)))
+            return "0"
+        generation: str = self._inner.put(key, data, if_generation=if_generation)
+        for part, content in self._held_back:
+            self._inner.put(part, content)
+        self._held_back.clear()
+        return generation
+
+
 def _record_first() -> contextlib.AbstractContextManager[Options]:
-    return contextlib.nullcontext({"kind": "bucket", "wrap_store": planted.RecordFirstStore})
+    return contextlib.nullcontext({"kind": "bucket", "wrap_store": RecordFirstStore})
 
 
 _restore_newest = Engine.restore_newest
@@ -87,7 +110,7 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[Options]]] = {
     "no fsync(record)": _disk("no fsync(record)"),
     "no fsync(dir) after parts": _disk("no fsync(dir) after parts"),
     "no fsync(dir) after rename": _disk("no fsync(dir) after rename"),
-    "remove then rename": _disk("remove then rename"),
+    "remove-then-rename": _disk("remove-then-rename"),
     "fsync error ignored": _disk("fsync error ignored"),
     "fsync retried": _disk("fsync retried"),
     "record before parts": _record_first,
@@ -96,7 +119,7 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[Options]]] = {
     "generation not in precondition": _switched("generation not in precondition", "bucket"),
     "token constant": _patched("bucket", ledger, "_token", lambda: "always the same"),
     "latest from memory": _switched("latest from memory", "bucket"),
-    "prune newest by name": _switched("prune newest by name", "bucket"),
+    "prune newest-by-name": _switched("prune newest-by-name", "bucket"),
     "prune while restoring": _patched("bucket", Engine, "restore_newest", _deaf),
     "lease by local clock": _patched("work", SqliteQueue, "_now", lambda self: self._clock.wall()),
     "ack before store": _patched("work", Pump, "_cycle", _ack_first),
