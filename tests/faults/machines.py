@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from faults.fragile_disk import FragileDisk
 from faults.memory_fs import Crash
-from faults.sim.disk import Disk, is_inside
+from faults.sim.disk import Disk
 from faults.sim.runs import Oracle, Owner, make_state
+from faults.sim.world import deterministic
 from faults.subject import make_engine
 from faults.tiers import Lost, tier
 from holdfast.checkpoint.effects import drive
@@ -32,79 +32,6 @@ from holdfast.stores.file import FileStore
 ROOTS = ("/data/runs/1", "/data/runs/10")  # the name of one is the start of the other's
 SLOTS = st.integers(0, 1)
 OPERATIONS = st.integers(0, 75)
-
-
-class FragileDisk(Disk):
-    """Fails or kills at the n-th operation that changes something, and tells who listens of every name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left = -1
-        self.how = "kill"
-        self.die_after_naming = ""
-        self.oracles: dict[str, Oracle] = {}
-        self.mkdir("/data")
-        self.fsync_dir("/")
-
-    def names_under(self, root: str) -> Callable[[str], bool]:
-        return lambda key: f"{root}/{key}" in self.names
-
-    def _spend(self) -> None:
-        if self.left < 0:
-            return
-        if self.left == 0:
-            if self.how == "kill":
-                raise Crash
-            self.left = -1
-            raise OSError(errno.ENOSPC if self.how == "full" else errno.EIO, "this one fails")
-        self.left -= 1
-
-    def create(self, path: str, *, direct: bool = False) -> int:
-        self._spend()
-        return self.create_at(path, 1 << 60)
-
-    def _tell(self, path: str, *, gone: bool) -> None:
-        for root, oracle in self.oracles.items():
-            if key := is_inside(path, root):
-                oracle.gone(key) if gone else oracle.named(key, "")
-
-    def link(self, source: str, target: str) -> None:
-        self._spend()
-        super().link(source, target)
-        self._tell(target, gone=False)
-
-    def replace(self, source: str, target: str) -> None:
-        self._spend()
-        super().replace(source, target)
-        self._tell(target, gone=False)
-        if target == self.die_after_naming:
-            raise Crash
-
-    def unlink(self, path: str) -> None:
-        self._spend()
-        super().unlink(path)
-        self._tell(path, gone=True)
-
-    def write(self, fd: int, data: Any, offset: int) -> None:
-        self._spend()
-        super().write(fd, data, offset)
-
-    def fsync(self, fd: int) -> None:
-        try:
-            self._spend()
-        except OSError:
-            node: Any = self._open[fd]
-            node.ruined = True
-            raise
-        super().fsync(fd)
-
-    def fsync_dir(self, path: str) -> None:
-        self._spend()
-        super().fsync_dir(path)
-
-    def mkdir(self, path: str) -> None:
-        self._spend()
-        super().mkdir(path)
 
 
 class HookedStore:
@@ -379,7 +306,7 @@ def run_machine(machine: type[Any], calls: int, number: int | None = None) -> in
             print_blob=False,
             report_multiple_bugs=False,
         )
-        with deterministic():
+        with deterministic(7):
             seeded = seed(number + round_) if number is not None else seed(20261116 + round_)
             run_state_machine_as_test(seeded(machine), settings=chosen)
         round_ += 1
@@ -389,15 +316,3 @@ def run_machine(machine: type[Any], calls: int, number: int | None = None) -> in
 def shard_seed(base: int) -> int | None:
     """None in the PR tier, where every run is the same; otherwise the seed of this run."""
     return None if tier() == "pr" and not os.environ.get("HOLDFAST_RANDOM") else base
-
-
-@contextlib.contextmanager
-def deterministic() -> Iterator[None]:
-    """Names and tokens from one stream; big pages would be most of the time."""
-    names = random.Random(7)
-    with (
-        mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
-        mock.patch("holdfast.checkpoint.arena.HUGE_PAGE", 4096),
-        mock.patch("holdfast.checkpoint.head.LEDGER_ROWS", 4),
-    ):
-        yield

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faults import subject
-from faults.machines import FragileDisk
+from faults.fragile_disk import FragileDisk
 from faults.memory_fs import Crash
 from holdfast.checkpoint.effects import drive
 from holdfast.checkpoint.garbage import collect

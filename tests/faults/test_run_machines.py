@@ -12,8 +12,9 @@ from unittest import mock
 import pytest
 
 from faults import planted
+from faults.fragile_disk import FragileDisk
 from faults.lease_machine import LeaseMachine
-from faults.machines import CheckpointMachine, FragileDisk, PruneMachine, run_machine, shard_seed
+from faults.machines import CheckpointMachine, PruneMachine, run_machine, shard_seed
 from faults.tiers import account, goal, seed_for, shard, tier
 
 pytestmark = pytest.mark.faults

@@ -8,53 +8,71 @@ from typing import Any
 from faults.sim.schedule import NEVER, Scheduler, Task
 
 
-class Condition:
-    """A condition with its lock; re-entrant, so that it serves as an ``RLock`` too."""
+class Lock:
+    """Re-entrant, whatever it stands for: nobody here takes a plain one twice."""
 
     def __init__(self, scheduler: Scheduler, what: str = "lock") -> None:
-        self._scheduler, self._what = scheduler, what
-        self._owner: Task | None = None
-        self._depth = 0
-        self._waiters: list[Task] = []
+        self.scheduler, self._what = scheduler, what
+        self.owner: Task | None = None
+        self.depth = 0
         self._queued: list[Task] = []
 
     def acquire(self) -> bool:
-        me = self._scheduler.current
-        if self._owner is not me:
-            self._scheduler.point(self._what)
-            while self._owner is not None and self._owner.process.alive:
+        me = self.scheduler.current
+        if self.owner is not me:
+            self.scheduler.point(self._what)
+            while self.owner is not None and self.owner.process.alive:
                 self._queued.append(me)
-                self._scheduler.point(f"waits for {self._what}", ready_at=NEVER)
-            self._owner = me
-        self._depth += 1
+                self.scheduler.point(f"waits for {self._what}", ready_at=NEVER)
+            self.owner, self.depth = me, 0
+        self.depth += 1
         return True
 
     def release(self) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._owner = None
-            _wake(self._queued)
+        self.depth -= 1
+        if not self.depth:
+            self.let_go()
 
-    def __enter__(self) -> Condition:
+    def let_go(self) -> int:
+        """All of it; returns how often it was held."""
+        depth, self.depth, self.owner = self.depth, 0, None
+        _wake(self._queued)
+        return depth
+
+    def __enter__(self) -> Lock:
         self.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._owner is self._scheduler.current:
+        if self.owner is self.scheduler.current:
             self.release()
 
+
+class Condition:
+    """Waits on a lock, which it may share with other conditions."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock, self._scheduler = lock, lock.scheduler
+        self._waiters: list[Task] = []
+
+    def __enter__(self) -> Condition:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__()
+
     def wait(self, timeout: float | None = None) -> bool:
-        me, depth = self._scheduler.current, self._depth
-        self._depth, self._owner = 0, None
-        _wake(self._queued)
+        me = self._scheduler.current
+        depth = self._lock.let_go()
         self._waiters.append(me)
         ready_at = NEVER if timeout is None else self._scheduler.now + timeout
         self._scheduler.point("waits", ready_at=ready_at)
         told = me not in self._waiters
         if not told:
             self._waiters.remove(me)
-        self.acquire()
-        self._depth = depth
+        self._lock.acquire()
+        self._lock.depth = depth
         return told
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
@@ -65,6 +83,10 @@ class Condition:
                 return result
             self.wait(left)
         return result
+
+    def notify(self) -> None:
+        first, self._waiters = self._waiters[:1], self._waiters[1:]
+        _wake(first)
 
     def notify_all(self) -> None:
         _wake(self._waiters)
@@ -128,8 +150,13 @@ class Threading:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
-    def Condition(self) -> Condition:
-        return Condition(self._scheduler)
+    def Condition(self, lock: Lock | None = None) -> Condition:
+        return Condition(lock or Lock(self._scheduler))
+
+    def RLock(self) -> Lock:
+        return Lock(self._scheduler)
+
+    Lock = RLock
 
     def Event(self) -> Event:
         return Event(self._scheduler)

@@ -17,7 +17,7 @@ from unittest import mock
 from faults.sim.bucket import Bucket, ProcessStore
 from faults.sim.database import Connection, Database
 from faults.sim.schedule import Machine, Process, Scheduler, SimClock, Task
-from faults.sim.threads import Condition, Threading
+from faults.sim.threads import Lock, Threading
 from faults.subject import INLINE
 from faults.tiers import Lost
 from holdfast.errors import HoldfastError, Interrupted
@@ -155,7 +155,7 @@ class WorkWorld:
         queue: Any = WatchedQueue(self.path, clock=SimClock(self.scheduler, process), policy=POLICY)
         queue.world, queue.process = self, process
         queue.connection = Connection(queue.connection, self.queue_file, process, self.call_rate)
-        queue._lock = Condition(self.scheduler, "queue")
+        queue._lock = Lock(self.scheduler, "queue")
         queue._boot = f"boot {self.boot}"
         process.on_death.append(queue._proof.close)
         return queue  # type: ignore[no-any-return]
@@ -169,7 +169,7 @@ class WorkWorld:
         file = self.queue_file if self.where == "fused" else self.sink_file
         sink = SqliteSink(file.path, "r", clock=clock)
         sink._connection = Connection(sink._connection, file, process, self.call_rate)
-        sink._lock = Condition(self.scheduler, "sink")
+        sink._lock = Lock(self.scheduler, "sink")
         return sink
 
     def enqueue(self) -> None:
