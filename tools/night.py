@@ -45,6 +45,8 @@ SUITES: dict[str, tuple[int, tuple[str, ...]]] = {
     "H-runs": (30, ("tests/faults/test_run_machines.py",)),
     "I": (32, ("tests/faults/test_simulation.py::test_safe_while_everything_fails_and_at_rest_when_it_stops",)),
     "J": (8, ("tests/checkpoint/test_damage.py",)),
+    "K": (8, ("tests/fuzz/test_fuzz.py",)),
+    "L": (1, ("tests/inputs/test_bad_inputs.py",)),
     "M": (5, ("tests/queue/test_chaos_acceptance.py",)),
     "N": (1, ("tests/dashboard/test_dashboard_requests.py",)),
     "O": (1, ("tests/cluster/test_watch_command.py",)),
@@ -61,6 +63,9 @@ def shards_of(suite: str, tier: str) -> int:
 
 def run_shard(suite: str, number: int, parts: int, tier: str, into: Path) -> tuple[str, str]:
     """One shard in a pytest of its own; ``done``, ``skipped``, ``FAILED``, and how long it took."""
+    absent = [path for path in SUITES[suite][1] if not (ROOT / path.partition("::")[0]).exists()]
+    if absent:
+        return "skipped", f"0 s: there is no {absent[0]}"
     name = f"{suite}-{number}of{parts}"
     target, fresh, log = into / f"{name}.json", into / f"{name}.part", into / f"{name}.log"
     for path in (fresh, fresh.with_suffix(".planted.json")):
