@@ -60,7 +60,8 @@ def _row(name: str, found: dict[str, Any]) -> str:
     row = found.get(name)
     if row is None:
         return f"| {name} | {(BUGS.get(name) or MORE[name]).lines} | **not found** | | |"
-    return f"| {name} | {row['lines']} | {row['hunter'].replace(':', ': ')} | {row['seconds']:.1f} | {row['core_seconds']:.1f} |"
+    suite = row["hunter"].replace(":", ": ")
+    return f"| {name} | {row['lines']} | {suite} | {row['seconds']:.1f} | {row['core_seconds']:.1f} |"
 
 
 def put(text: str, mark: str, end: str, table: str) -> str:

@@ -63,6 +63,9 @@ def shards_of(suite: str, tier: str) -> int:
 
 def run_shard(suite: str, number: int, parts: int, tier: str, into: Path) -> tuple[str, str]:
     """One shard in a pytest of its own; ``done``, ``skipped``, ``FAILED``, and how long it took."""
+    absent = [path for path in SUITES[suite][1] if not (ROOT / path.partition("::")[0]).exists()]
+    if absent:
+        return "skipped", f"0 s: there is no {absent[0]}"
     name = f"{suite}-{number}of{parts}"
     target, fresh, log = into / f"{name}.json", into / f"{name}.part", into / f"{name}.log"
     for path in (fresh, fresh.with_suffix(".planted.json")):
@@ -76,7 +79,7 @@ def run_shard(suite: str, number: int, parts: int, tier: str, into: Path) -> tup
     command = [sys.executable, "-m", "pytest", "-c", "tools/night.ini", "--rootdir", ".", *SUITES[suite][1]]
     began = time.monotonic()
     with open(log, "w") as output:
-        code = subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False).returncode
+        code = subprocess.run(command, check=False, cwd=ROOT, env=environment, stdout=output, stderr=output).returncode
     took = f"{time.monotonic() - began:.0f} s"
     if code or not fresh.exists():
         last = log.read_text(errors="replace").strip().splitlines()[-1:]
@@ -148,9 +151,8 @@ def merge(options: argparse.Namespace) -> int:
     if planted:
         report["planted"] = planted
         row = suites.setdefault("P", {"runs": 0, "machines": []})
-        row["injected"] = sum(
-            name in BUGS for name in planted["found"]
-        )  # a bug counts once, however often it was found
+        # A bug counts once, however often it was found.
+        row["injected"] = sum(name in BUGS for name in planted["found"])
     below = judge(report)
     text = json.dumps(report, indent=1, sort_keys=True) + "\n"
     if options.to:
