@@ -1,7 +1,7 @@
 """What a release depends on: a CycloneDX SBOM of the locked versions, and the licences as a page of the docs.
 
-    python tools/make_sbom.py sbom dist/holdfast.cdx.json     from requirements/all.txt: the same lock, the same bytes
-    python tools/make_sbom.py licences                        docs/reference/dependencies.md, from what is installed
+python tools/make_sbom.py sbom dist/holdfast.cdx.json     from requirements/all.txt: the same lock, the same bytes
+python tools/make_sbom.py licences                        docs/reference/dependencies.md, from what is installed
 """
 
 from __future__ import annotations
