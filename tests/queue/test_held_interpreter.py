@@ -127,6 +127,20 @@ def test_a_transaction_that_stands_still_past_its_lease_does_not_cost_its_items(
         queue.close()
 
 
+def test_a_transaction_that_stands_still_and_then_fails_costs_nobody_its_items(tmp_path):
+    stuck, neighbour, rival = (open_queue(f"sqlite:///{tmp_path}/q.db") for _ in range(3))
+    clock = stuck._clock = neighbour._clock = rival._clock = ManualClock(monotonic=time.monotonic())
+    stuck.enqueue(pairs(3))
+    mine, theirs = stuck.claim(1), neighbour.claim(1)
+    with pytest.raises(QueueUnavailableError), stuck.batch():
+        clock.advance(3 * stuck.lease_seconds)
+        raise sqlite3.OperationalError("disk I/O error")
+    assert len(rival.claim(3)) == 1, "those who could not renew meanwhile keep theirs"
+    assert len(stuck.complete(mine)) == len(neighbour.complete(theirs)) == 1
+    for queue in (stuck, neighbour, rival):
+        queue.close()
+
+
 def test_the_server_ends_a_transaction_whose_client_fell_silent(make_place, tmp_path):
     """A machine that vanished without a word must not keep its locks: they would outlive its lease."""
     place = make_place("postgres")

@@ -128,6 +128,8 @@ class SqliteQueue:
             except BaseException:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
+                    with contextlib.suppress(sqlite3.Error):
+                        self._catch_up()  # the time that we took was rolled back with the rest
                 if registered is None and self._owner is not None:  # the registration was rolled back with the rest
                     self._proof.drop(self._owner)
                     self._owner = None

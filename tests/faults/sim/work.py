@@ -55,15 +55,40 @@ class WatchedQueue(SqliteQueue):
     world: WorkWorld
     process: Process
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._uncommitted: dict[int, float] = {}
+        super().__init__(*args, **options)
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[sqlite3.Connection]:
+        """What is rolled back has renewed nothing."""
+        try:
+            with super().batch() as connection:
+                yield connection
+            if not self._depth:
+                self._publish()
+        finally:
+            if not self._depth:
+                self._uncommitted.clear()
+
+    def _renewed(self, owner: int) -> None:
+        self._uncommitted[owner] = self.world.scheduler.now
+        if not self._depth:
+            self._publish()
+
+    def _publish(self) -> None:
+        self.world.renewed |= {owner: (self, at) for owner, at in self._uncommitted.items()}
+        self._uncommitted.clear()
+
     def _extend(self, owners: list[int]) -> int:
         count = super()._extend(owners)
         for owner in owners:
-            self.world.renewed[owner] = (self, self.world.scheduler.now)
+            self._renewed(owner)
         return count
 
     def _renew_own(self) -> int:
         owner = super()._renew_own()
-        self.world.renewed[owner] = (self, self.world.scheduler.now)
+        self._renewed(owner)
         return owner
 
     def _expire(self, owner: int) -> int:
