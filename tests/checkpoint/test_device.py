@@ -66,6 +66,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
     event = lambda **_: SimpleNamespace(record=lambda stream: fake.log.append("event"), synchronize=lambda: None)  # noqa: E731
     monkeypatch.setattr(codec, "torch_leaf", torch_leaf)
     monkeypatch.setattr(device.Arrival, "_issue", issue)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # restores go to the host, with a GPU here or not
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: main)
     monkeypatch.setattr(torch.cuda, "Stream", lambda *_: fake.stream("side"))
