@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime.namespace import Keepers, Options, Started, disposition, start
-from holdfast.runtime.process_tree import below
+from holdfast.runtime.process_tree import below, send_signal
 
 WITH_OR_WITHOUT = pytest.mark.parametrize("namespace", [True, False], ids=["namespace", "session"])
 
@@ -170,3 +170,26 @@ print(one.wait(20), one.namespace, one.why_not)
     assert (as_nobody.folder / "who").read_text().strip() == "65534"
     if " True None" in ended.stdout:
         assert (as_nobody.folder / "mine").read_text().strip() == "1"
+
+
+@pytest.mark.parametrize("why_not", ["None", "'not allowed'"], ids=["namespace", "session"])
+@pytest.mark.parametrize("deed", ["strike", "freeze", "thaw", "kill_all"])
+def test_a_program_without_a_number_costs_its_starter_nothing(deed: str, why_not: str) -> None:
+    """A keeper that was refused its namespace never names a process, and 0 is the starter's own group."""
+    program = f"""
+import socket
+from holdfast.runtime.namespace import Started
+ours, theirs = socket.socketpair()
+Started(None, ours, why_not={why_not}).{deed}()
+print("alive")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, start_new_session=True, check=False
+    )
+    assert (ended.stdout.strip(), ended.returncode) == ("alive", 0), ended.stderr
+
+
+def test_no_signal_goes_to_a_group() -> None:
+    for number in (0, -1, -os.getpid()):
+        with pytest.raises(ValueError, match="no process"):
+            send_signal(number, signal.SIGCONT)

@@ -65,7 +65,7 @@ class Started:
 
     def signal(self, number: int) -> bool:
         """Signal the first process, as the kubelet does; false where PID 1 would never notice it."""
-        if self.poll() is not None or not notices(self.pid, number):
+        if self.poll() is not None or not self.pid or not notices(self.pid, number):
             return False
         send_signal(self.pid, number)
         return True
@@ -73,21 +73,20 @@ class Started:
     def strike(self) -> None:
         """SIGKILL to everything, from any thread; the end is learned by waiting."""
         # The first process first: a shell must not go on to its next line because its child was killed.
-        rest = [] if self.namespace else below(self.pid)
-        for pid in (self.pid, *rest):
+        for pid in [self.pid] if self.namespace and self.pid else self._known():
             send_signal(pid, signal.SIGKILL)
 
     def freeze(self) -> None:
         """Stop every process where it stands, from any thread."""
         stopped: set[int] = set()
-        while fresh := {self.pid, *below(self.pid)} - stopped:  # what was forked while we were stopping its parent
+        while fresh := set(self._known()) - stopped:  # what was forked while we were stopping its parent
             for pid in fresh:
                 send_signal(pid, signal.SIGSTOP)
             stopped |= fresh
 
     def thaw(self) -> None:
         """Let every process go on, from any thread."""
-        for pid in (self.pid, *below(self.pid)):
+        for pid in self._known():
             send_signal(pid, signal.SIGCONT)
 
     def kill_all(self) -> None:
@@ -97,7 +96,11 @@ class Started:
 
     def tree(self) -> list[int]:
         """The host's numbers of every process of the program, the first one first."""
-        return [] if self.poll() is not None else [self.pid, *below(self.pid)]
+        return [] if self.poll() is not None else self._known()
+
+    def _known(self) -> list[int]:
+        """The first process and all below it; nothing before it has a number: 0 would mean our own process group."""
+        return [self.pid, *below(self.pid)] if self.pid else []
 
     def calls_so_far(self) -> int:
         """How often the first process has written by now; 0 where the kernel does not count it."""

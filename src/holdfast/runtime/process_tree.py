@@ -54,6 +54,8 @@ def signal_tree(number: int) -> None:
 
 def send_signal(pid: int, number: int) -> None:
     """Send a signal to one process; one that is gone already is fine."""
+    if pid <= 0:
+        raise ValueError(f"{pid} is no process: to the kernel it means a whole group")
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
