@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,6 +57,9 @@ def _watch_pickles(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_watch_pickles)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & in a script: our children would be deaf too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
