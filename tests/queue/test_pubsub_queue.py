@@ -187,6 +187,15 @@ def test_an_emulator_that_hangs_only_delays_the_work(place, tmp_path, opened, pu
     sink.close()
 
 
+def test_an_owner_that_saw_the_end_sees_that_somebody_retried_the_dead(opened):
+    queue, other = opened(), opened()
+    queue.enqueue(pairs(1))
+    queue.fail([Failure(pull(queue, 1)[0], "never", final=True)])
+    assert queue.tail().drained
+    assert other.retry() == 1
+    assert not queue.tail().drained
+
+
 def test_a_late_failure_does_not_bring_a_dead_item_back_to_life(opened, place):
     """Two messages for one key: one owner buries it, the other comes late. Alive again, it would have no message."""
     queue = opened(policy=Policy(max_failures=3, backoff_seconds=0.0))

@@ -222,6 +222,7 @@ class PubsubQueue:
         while True:
             page = self._ledger.page(self._done_up_to, 2000)
             if not page and self._whole:
+                self._done_up_to, self._whole = "", False  # whoever asks again asks anew: the dead may be retried
                 return Tail(claimable=False, delayed_seconds=None, doubtful=False)
             if not page:
                 self._done_up_to, self._whole = "", True
