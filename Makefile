@@ -13,7 +13,7 @@ help:  ## show this list
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -e .
+	$(BIN)/pip install --quiet -e '.[sim]'
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.base
