@@ -175,3 +175,26 @@ def test_a_renewal_that_had_to_wait_does_not_shorten_the_lease(tmp_path: Path) -
     assert third.claim(1)
     for queue in (living, frozen, third):
         queue.close()
+
+
+def test_a_registration_rolled_back_does_not_bring_down_who_gets_its_number(tmp_path: Path) -> None:
+    """SQLite gives the number to the next one before the byte that proves the first one's life is let go."""
+    one, two = (SqliteQueue(str(tmp_path / "q.db")) for _ in range(2))
+    one.enqueue([("a", "1"), ("b", "2")])
+    given: list[str] = []
+    drop = one._proof.drop
+
+    def late(owner: int) -> None:
+        given.extend(lease.key for lease in two.claim(1))
+        drop(owner)
+
+    one._proof.drop = late  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="full"), one.batch():
+        one.claim(1)
+        raise RuntimeError("the disk is full")
+    one._proof.drop = drop  # type: ignore[method-assign]
+    assert given == ["a"]
+    assert [lease.key for lease in one.claim(2)] == ["b"]  # and the second one's item is its own
+    assert one.handles([]) != two.handles([])
+    for queue in (one, two):
+        queue.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sqlite3
@@ -76,6 +77,17 @@ def test_csv_directories_and_listings(tmp_path):
 def test_bad_csv_is_named(text):
     with pytest.raises(UsageError, match=r"in\.csv:\d+"):
         list(from_csv(io.StringIO(text), "in.csv", key_by_field(None)))
+
+
+def test_a_csv_field_may_be_as_long_as_an_item():
+    read = lambda size: list(from_csv(io.StringIO(f"id,n\na,{'7' * size}\n"), "in.csv", key_by_field(None)))  # noqa: E731
+    assert len(read(200_000)[0][1]) > 200_000
+    before = csv.field_size_limit(MAX_PAYLOAD_BYTES)  # whatever ran before in this process
+    try:
+        with pytest.raises(UsageError, match=r"in\.csv:2 has a field over the limit of 262144 bytes"):
+            read(300_000)
+    finally:
+        csv.field_size_limit(before)
 
 
 def test_the_commands_together(tmp_path):

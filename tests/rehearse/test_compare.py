@@ -123,6 +123,14 @@ def test_csv_and_two_keys(two) -> None:
     assert "line 3 has 1 fields" in compare(two, records=("o.csv",), key=("a",))[0].detail
 
 
+def test_a_csv_field_as_long_as_an_embedding(two) -> None:
+    long = "7," * 200_000
+    write(two, "o.csv", f'id,v\na,"{long}"\n', f'id,v\na,"{long}8"\n')
+    assert [row.code for row in compare(two, records=("o.csv",), key=("id",))] == ["result-differs"]
+    write(two, "o.csv", "id,v\na,1\n", "id,v\na,1\r2\0\n")
+    assert compare(two, records=("o.csv",), key=("id",))
+
+
 def table(path: Path, rows: list[tuple[object, ...]], columns: str = "id, v") -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(f"CREATE TABLE t ({columns})")

@@ -24,9 +24,13 @@ class ProofOfLife:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         _living.add(self)
 
-    def hold(self, owner: int) -> None:
-        """Prove from now on that this owner lives."""
-        self._lock(fcntl.F_WRLCK, owner)
+    def hold(self, owner: int) -> bool:
+        """Prove from now on that this owner lives; false when somebody else holds its byte."""
+        try:
+            self._lock(fcntl.F_WRLCK, owner)
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as POSIX leaves it
+            return False
+        return True
 
     def drop(self, owner: int) -> None:
         """This owner has ended in good order."""

@@ -8,7 +8,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from holdfast.queue.intake import ItemError, check_key, check_size, encode_payload, refuse_constant
+from holdfast.queue.intake import (
+    MAX_PAYLOAD_BYTES,
+    ItemError,
+    check_key,
+    check_size,
+    encode_payload,
+    refuse_constant,
+)
 
 KeyOf = Callable[[Any, str], str]
 _DEFAULT_FIELDS = ("key", "id")
@@ -50,6 +57,7 @@ def from_json_lines(file: Iterable[str], name: str, key_of: KeyOf) -> Iterator[t
 
 def from_csv(file: TextIO, name: str, key_of: KeyOf) -> Iterator[tuple[str, str]]:
     """One item per row, with the header's names; all values are strings."""
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_PAYLOAD_BYTES))  # ours, and not Python's 128 KiB
     reader = csv.DictReader(file, strict=True)
     try:
         header = reader.fieldnames or []
@@ -61,6 +69,11 @@ def from_csv(file: TextIO, name: str, key_of: KeyOf) -> Iterator[tuple[str, str]
                 raise ItemError(f"{where} does not have {len(header)} columns as the header does", help="mend the row")
             yield key_of(row, where), check_size(encode_payload(row, where), where)
     except csv.Error as error:
+        if "field limit" in str(error):
+            what = f"{name}:{reader.line_num + 1} has a field over the limit of {MAX_PAYLOAD_BYTES} bytes"
+            raise ItemError(
+                what, help="put the data in a bucket and enqueue its URL, or close the quotation mark"
+            ) from None
         raise ItemError(f"{name}:{reader.line_num} is not CSV: {error}", help="mend the row") from None
     except UnicodeDecodeError as error:
         raise ItemError(f"{name} is not UTF-8: {error.reason}", help="convert the file first") from None

@@ -255,13 +255,9 @@ class SqliteQueue:
 
     def _renew_own(self) -> int:
         """Every claim renews, and proves under the write lock that nobody has declared us dead."""
-        expires = self._now() + self.lease_seconds
         if self._owner is None:
-            new = "INSERT INTO holdfast_owner (queue, boot, expires) VALUES (?, ?, ?) RETURNING id"
-            owner = int(self.connection.execute(new, (self._queue, self._boot, expires)).fetchone()[0])
-            self._proof.hold(owner)
-            self._owner = owner
-            return owner
+            self._owner = self._register()
+            return self._owner
         if self._extend([self._owner]):
             return self._owner
         lost, self._owner = self._owner, None
@@ -270,6 +266,20 @@ class SqliteQueue:
             f"the leases of worker {lost} on {self.url} ran out and went to others",
             help="it was frozen or cut off for longer than its lease; it starts afresh",
         )
+
+    def _register(self) -> int:
+        """A number of our own.
+
+        One whose registration was just rolled back may hold its byte for an instant longer than SQLite keeps its number
+        from us: then the next number is ours.
+        """
+        new = "INSERT INTO holdfast_owner (queue, boot, expires) VALUES (?, ?, ?) RETURNING id"
+        while True:
+            row = (self._queue, self._boot, self._now() + self.lease_seconds)
+            owner = int(self.connection.execute(new, row).fetchone()[0])
+            if self._proof.hold(owner):
+                return owner
+            self.connection.execute("DELETE FROM holdfast_owner WHERE id=?", (owner,))
 
     def _sweep(self, *, forced: bool) -> int:
         """Free the items of dead owners and those whose back-off is over; returns how many became ready or died."""

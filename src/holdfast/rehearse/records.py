@@ -18,6 +18,7 @@ Records = list[tuple[str, dict[str, Any]]]
 # Which attempt recorded a row, and when, is our sinks' own bookkeeping: right whatever it says.
 _SINK_COLUMNS = {"key", "payload", "generation", "recorded_at"}
 _SQLITE = b"SQLite format 3\0"
+_LONGEST_FIELD = 1 << 30  # of a CSV file; an embedding written as text outgrows Python's 128 KiB
 
 
 class BrokenRecord(Exception):
@@ -119,16 +120,21 @@ def _json_lines(path: str, key: Sequence[str]) -> Iterator[tuple[str, dict[str, 
 
 
 def _csv(path: str, key: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
-        names = next(reader, None)
-        for row in reader:
-            if not row:
-                continue
-            if names is None or len(row) != len(names):
-                raise BrokenRecord(f"line {reader.line_num} has {len(row)} fields, the first has {len(names or ())}")
-            record = dict(zip(names, row, strict=True))
-            yield _key(record, key, f"line {reader.line_num}"), record
+        try:
+            names = next(reader, None)
+            for row in reader:
+                if not row:
+                    continue
+                where = f"line {reader.line_num}"
+                if names is None or len(row) != len(names):
+                    raise BrokenRecord(f"{where} has {len(row)} fields, the first has {len(names or ())}")
+                record = dict(zip(names, row, strict=True))
+                yield _key(record, key, where), record
+        except csv.Error as error:
+            raise BrokenRecord(f"line {reader.line_num} is not CSV: {error}") from None
 
 
 def _sqlite(path: str, table: str, key: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -346,9 +346,10 @@ def run(seed: int, count: int, deadline_seconds: float | None = None, **options:
         played: list[Scheduler] = []
         try:
             play(number, watch=played.append, **options)  # type: ignore[arg-type]
-        except Lost as error:
-            how = f"replay: python -m faults.sim --seed {number} --kind {played[0].kind}"
-            raise Lost(f"seed {number}: {error}; {how}") from error
+        except Exception as error:  # a promise broken, or an error that nobody declared
+            kind = f" --kind {played[0].kind}" if played else ""
+            what = error if isinstance(error, Lost) else f"{type(error).__name__}: {error}"
+            raise Lost(f"seed {number}: {what}; replay: python -m faults.sim --seed {number}{kind}") from error
         scheduler = played[0]
         report.seeds += 1
         report.ticks += scheduler.tick
