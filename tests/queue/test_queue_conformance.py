@@ -103,6 +103,16 @@ def test_released_items_are_claimable_at_once_and_not_counted_as_deliveries(open
     assert two.depth().dead == 0
 
 
+def test_an_item_given_back_and_claimed_again_is_completed_by_the_newer_lease_alone(opened):
+    queue = opened()
+    queue.enqueue(items(1))
+    first = queue.claim(1)
+    queue.release(first)
+    second = queue.claim(1)
+    assert queue.complete(first + second) == second
+    assert queue.depth().done == 1
+
+
 def test_a_release_after_completion_changes_nothing(opened):
     queue = opened()
     queue.enqueue(items(1))

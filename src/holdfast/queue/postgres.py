@@ -125,14 +125,15 @@ class PostgresQueue:
         if not leases:
             return []
         kept = self._settle(sql.COMPLETE, leases)
-        return list(leases) if len(kept) == len(leases) else [lease for lease in leases if lease.id in kept]
+        return list(leases) if len(kept) == len(leases) else [x for x in leases if (x.id, x.generation) in kept]
 
     def release(self, leases: Sequence[Lease]) -> int:
         return len(self._settle(sql.RELEASE, leases)) if leases else 0
 
-    def _settle(self, statement: str, leases: Sequence[Lease]) -> set[int]:
+    def _settle(self, statement: str, leases: Sequence[Lease]) -> set[tuple[int, int]]:
+        """Number and generation of those that were ours: an item that was lost and claimed again is ours once."""
         values = (numbers(lease.id for lease in leases), numbers(lease.generation for lease in leases), self._owner)
-        return {row[0] for row in self._database.statement(statement, values).fetchall()}
+        return set(self._database.statement(statement, values).fetchall())
 
     def fail(self, failures: Sequence[Failure]) -> list[str]:
         dead = []

@@ -75,7 +75,7 @@ RETURNING id, key, payload, generation, failures
 """
 _MINE = """
 FROM unnest(%s::bigint[], %s::bigint[]) AS mine (id, generation)
-WHERE item.id=mine.id AND item.generation=mine.generation AND item.holder=%s RETURNING item.id
+WHERE item.id=mine.id AND item.generation=mine.generation AND item.holder=%s RETURNING item.id, item.generation
 """
 COMPLETE = "UPDATE holdfast_item AS item SET holder=NULL" + _MINE
 RELEASE = "UPDATE holdfast_item AS item SET holder=0, deliveries=deliveries-1" + _MINE
