@@ -448,6 +448,7 @@ def test_what_does_not_survive_is_not_put_on_spot(tmp_path, capsys):
         ({**REHEARSED, "measures": {"restart_seconds": "long"}}, "measures.restart_seconds is 'long'"),
         ({**REHEARSED, "measures": {"safe_seconds_max": -1}}, "measures.safe_seconds_max is -1"),
         ({**REHEARSED, "measures": {"safe_seconds_max": float("nan")}}, "is nan, not a number of seconds"),
+        ({**REHEARSED, "measures": {"safe_seconds_max": 10**400}}, "00, not a number of seconds"),
     ],
 )
 def test_a_bad_file_of_measures_is_one_sentence(tmp_path, capsys, told, sentence):

@@ -181,6 +181,7 @@ GOOD = to_json(bundled_catalogue())
         '{"date":"2026-13-01"}',
         GOOD.replace("87.8325", '"x"'),
         GOOD.replace("87.8325", "NaN"),
+        GOOD.replace("87.8325", "1" + "0" * 400),
         GOOD.replace('"a3-highgpu-8g": [', '"z": ['),
     ],
 )

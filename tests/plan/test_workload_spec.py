@@ -105,6 +105,7 @@ def test_defaults_and_the_other_ways_to_say_work():
         (("queue: sqlite:///work.db?queue=a", "queue: redis://x"), "queue: 'redis://x' is not a valid queue"),
         (("us-central1-c]", "us-east4-c]"), "w.yaml:23:26: location.zones.1: 'us-east4-c' is not in us-central1"),
         (("mode: autopilot", "mode: auto"), "cluster.mode: 'auto' is not one of autopilot, standard; write autopilot"),
+        (("budget: 500", f"budget: {10**400}"), "is not a number above 0"),
         (("budget: 500", "budget: 1e400"), "budget: '1e400' is not a number above 0"),
         (("capacity: spot", "capacity: sport"), "capacity: 'sport' is not one of auto, spot"),
         (("  interruptible: true\n  longest_wait: 10m\n", "  - high\n"), "tolerance: sequence is not a section"),

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.errors import UsageError
 
 STALE_DAYS = 30
+_DEAREST = 1e9  # an hour; more is a slip, and an integer of 400 digits is no float
 GKE_NAMES = {
     "t4": "nvidia-tesla-t4",
     "l4": "nvidia-l4",
@@ -150,8 +151,8 @@ def _is_machine(item: Machine) -> bool:
 def _price(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{value!r} is not a price")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _DEAREST:
+        raise ValueError(f"{value!r:.40} is not a price")
     return float(value)
 
 

@@ -7,7 +7,6 @@ Whoever can write the bucket can write a ledger with any text and any type in it
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -265,7 +264,7 @@ def _text(value: Any) -> str:
 def _number(value: Any, default: float = 0.0) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return default
-    return value if abs(value) < 1e15 and math.isfinite(value) else default
+    return value if abs(value) < 1e15 else default
 
 
 def _positive(value: Any) -> float:

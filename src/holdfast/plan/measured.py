@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import SettingError
+
+_LONGEST_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,6 @@ def _seconds(measures: dict[str, Any], field: str, name: str) -> float | None:
     value = measures.get(field)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise SettingError(f"{name}: measures.{field} is {value!r}, not a number of seconds", help="make it again")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LONGEST_SECONDS:
+        raise SettingError(f"{name}: measures.{field} is {value!r:.40}, not a number of seconds", help="make it again")
     return float(value)

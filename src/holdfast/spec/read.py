@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -124,7 +123,7 @@ class _Reader:
         whole = field.form == Form.WHOLE
         kind = int if whole else int | float
         low = field.low or 0
-        fits = isinstance(found, kind) and not isinstance(found, bool) and math.isfinite(found) and abs(found) < LARGEST
+        fits = isinstance(found, kind) and not isinstance(found, bool) and abs(found) < LARGEST
         if not fits or found < low or (not whole and found == 0):
             bound = f"a whole number from {low:g}" if whole else "a number above 0"
             self.complain(path, f"{_show(found)} is not {bound}", f"write for example {field.example or max(1, low)}")

@@ -162,7 +162,9 @@ TABLES = [
     enqueue("csv-open-quote", 'key,x\na,"b\n', "is not CSV", file="items.csv"),
     enqueue("csv-no-key", "name,x\na,1\n", "has no field 'key' or 'id'", file="items.csv"),
     enqueue("csv-utf-16", "key,x\na,1\n".encode("utf-16"), "items.csv is not UTF-8", file="items.csv"),
-    enqueue("csv-huge-field", "key,x\na,%s\n" % ("x" * 200_000), "items.csv", file="items.csv"),
+    enqueue(
+        "csv-huge-field", "key,x\na,%s\n" % ("x" * 300_000), "items.csv:2 has a field over the limit", file="items.csv"
+    ),
     enqueue("csv-empty-key", "key,x\n,1\n", "has a key that is empty", file="items.csv"),
 ]
 
