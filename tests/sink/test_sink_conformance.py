@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.errors import ConflictError, OutcomeUnknownError, SinkError, UsageError
 from holdfast.sink.base import Result, encode_result
@@ -185,6 +188,24 @@ def test_results_that_json_cannot_say_are_refused(value):
 def test_results_are_plain_json_or_bytes():
     assert encode_result({"a": [1, None, "ä"]}) == '{"a":[1,null,"\\u00e4"]}'
     assert encode_result(bytearray(b"\x00")) == b"\x00"
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+@given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner)))
+@settings(max_examples=300, deadline=None, database=None)
+def test_a_result_is_said_as_the_standard_library_says_it(value):
+    assert encode_result(value) == json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def test_a_result_that_cannot_be_said_spoils_nothing_after_it():
+    circle: list[object] = []
+    circle.append(circle)
+    for _ in range(3):
+        with pytest.raises(SinkError, match="Circular reference"):
+            encode_result([circle])
+    assert encode_result([[], []]) == "[[],[]]"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from holdfast.runtime.task import Failed, Task, WrongResultsError, results_of
 from holdfast.sink.base import Result, encode_result
 
 _LONGEST_REASON = 8000
+_FAILED = (Failed, BaseException)
 _decode = json.JSONDecoder().raw_decode  # what ``json.loads`` comes down to, at half its price
 
 
@@ -80,7 +81,7 @@ def compute(task: Task, chunk: Sequence[Work], stop: Callable[[], bool]) -> tupl
         if stop():
             return settled, chunk[index:]
         try:
-            _settle(settled, work.lease, task.function(work.item))
+            _settle(settled, (work,), (task.function(work.item),))
         except Interrupted:
             return settled, chunk[index:]
         except BaseException as error:  # noqa: BLE001 - user code; told in the dead-letter
@@ -101,24 +102,28 @@ def _call(task: Task, chunk: Sequence[Work], settled: Settled) -> None:
         for work in chunk:
             _call(task, [work], settled)
         return
-    for work, value in zip(chunk, given, strict=True):
-        _settle(settled, work.lease, value)
+    _settle(settled, chunk, given)
 
 
-def _settle(settled: Settled, lease: Lease, value: Any) -> None:
+def _settle(settled: Settled, chunk: Sequence[Work], given: Sequence[Any]) -> None:
+    results, leases, failures = settled
+    for (lease, _), value in zip(chunk, given, strict=True):
+        if isinstance(value, _FAILED):
+            failures.append(_failure(lease, value))
+            continue
+        try:
+            payload = encode_result(value)
+        except SinkError as error:
+            failures.append(Failure(lease, str(error)))
+            continue
+        results.append(Result(lease.key, payload, lease.generation))
+        leases.append(lease)
+
+
+def _failure(lease: Lease, value: Failed | BaseException) -> Failure:
     if isinstance(value, Failed):
-        settled.failures.append(Failure(lease, value.reason[:_LONGEST_REASON], final=not value.retry))
-        return
-    if isinstance(value, BaseException):
-        settled.failures.append(Failure(lease, reason_of(value)))
-        return
-    try:
-        payload = encode_result(value)
-    except SinkError as error:
-        settled.failures.append(Failure(lease, str(error)))
-        return
-    settled.results.append(Result(lease.key, payload, lease.generation))
-    settled.leases.append(lease)
+        return Failure(lease, value.reason[:_LONGEST_REASON], final=not value.retry)
+    return Failure(lease, reason_of(value))
 
 
 def reason_of(error: BaseException) -> str:

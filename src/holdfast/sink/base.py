@@ -7,7 +7,7 @@ changes nothing. With ``replace`` the higher generation wins instead, and a lowe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import SinkError
@@ -15,8 +15,28 @@ from holdfast.errors import SinkError
 Payload = str | bytes
 """JSON text, or bytes as they are."""
 
-
+_BINARY = (bytes, bytearray, memoryview)
 _to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
+def _encoder() -> Callable[[Any], str]:
+    """``_to_json`` makes itself a new encoder for every value; where the interpreter lets us, one serves for all.
+
+    This one does not look for circles: what it cannot say, ``_to_json`` is asked again, and says why.
+    """
+    try:
+        make: Any = getattr(json.encoder, "c_make_encoder", None)
+        encode = make(None, _unknown, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False)
+    except TypeError:  # another interpreter, or another signature
+        return _to_json
+    return lambda value: "".join(encode(value, 0))
+
+
+def _unknown(value: Any) -> Any:
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+_to_json_quickly = _encoder()
 
 
 class Result(NamedTuple):
@@ -63,8 +83,15 @@ class Sink(Protocol):
 
 def encode_result(value: Any) -> Payload:
     """A task's result as it is recorded: bytes stay bytes, everything else becomes JSON text."""
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, _BINARY):
         return bytes(value)
+    try:
+        return _to_json_quickly(value)
+    except Exception:  # noqa: BLE001 - the value is the user's, and so is what it does when it is read
+        return _encode_carefully(value)
+
+
+def _encode_carefully(value: Any) -> str:
     try:
         return _to_json(value)
     except Exception as error:  # noqa: BLE001 - the value is the user's, and so is what it does when it is read
