@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.namespace import Keepers, Options, Started, disposition, start
-from holdfast.runtime.process_tree import below, send_signal
+from holdfast.runtime.namespace import Keepers, Options, Started, start
+from holdfast.runtime.process_tree import below, disposition, send_signal
 
 WITH_OR_WITHOUT = pytest.mark.parametrize("namespace", [True, False], ids=["namespace", "session"])
 

@@ -20,7 +20,7 @@ from holdfast.rehearse.plan import AtEvent, Kill, Kind, Point, Profile
 from holdfast.rehearse.polling import Listener, watch_files
 from holdfast.rehearse.rehearsal import Options, rehearse
 from holdfast.rehearse.watching import GO_ON, Watcher, family
-from holdfast.runtime.namespace import disposition
+from holdfast.runtime.process_tree import disposition
 
 PROFILE = Profile(seconds=1.0, first_write_seconds=0.1, handler_seconds=None, events={})
 

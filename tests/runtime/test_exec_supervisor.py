@@ -82,6 +82,30 @@ def test_sigterm_to_a_shell_tree_gives_the_trainer_its_whole_grace(trainer: Path
     assert ended.reports[-1]["action"] == "program_ended"
 
 
+def test_what_reads_the_trainers_output_outlives_it(tmp_path: Path) -> None:
+    """`| tee log` dies of SIGTERM, and a trainer that goes on printing dies of the broken pipe."""
+    talker = tmp_path / "talker.py"
+    talker.write_text(
+        "import signal, sys, time\n"
+        "left = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: left.append(20))\n"
+        "print('ready', flush=True)\n"
+        "while not left or left[0]:\n"
+        "    time.sleep(0.02)\n"
+        "    if left:\n"
+        "        left[0] -= 1\n"
+        "        print('saving', left[0], flush=True)\n"
+        f"open({str(tmp_path / 'saved')!r}, 'w').close()\n"
+    )
+    log = tmp_path / "log"
+    child = held("exec", "--", "sh", "-c", f"{sys.executable} {talker} | tee {log}; true", **SECONDS)
+    child.wait_for("ready")
+    child.send()
+    assert child.end().code == 75
+    assert (tmp_path / "saved").exists()
+    assert log.read_text().endswith("saving 0\n")
+
+
 @pytest.mark.parametrize(("options", "code"), [([], 75), (["--done-file", "DONE"], 0), (["--done-file", "NONE"], 75)])
 def test_an_interrupted_program_that_says_0_needs_somebody_to_vouch(
     tmp_path: Path, options: list[str], code: int

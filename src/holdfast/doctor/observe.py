@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from holdfast.doctor.trace import Tracer
 from holdfast.errors import UsageError
-from holdfast.runtime.namespace import Options, Started, disposition, start
-from holdfast.runtime.process_tree import state_of
+from holdfast.runtime.namespace import Options, Started, start
+from holdfast.runtime.process_tree import disposition, state_of
 
 HANDLER_SECONDS = 1.0
 SETTLE_SECONDS = 0.25

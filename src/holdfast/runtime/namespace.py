@@ -20,11 +20,10 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from holdfast.errors import UsageError
-from holdfast.runtime.process_tree import below, send_signal
+from holdfast.runtime.process_tree import below, disposition, send_signal
 
 _KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
 _START_SECONDS = 30.0
-_SIGTIMEDWAIT = {"x86_64": "128", "aarch64": "137"}
 
 Stream = int | IO[bytes] | None
 
@@ -295,40 +294,3 @@ def _first_word(started: Started, *, watched: bool) -> str | None:
 def notices(pid: int, number: int) -> bool:
     """Whether PID 1 would notice this signal from outside: SIGKILL and SIGSTOP always, others handled or waited for."""
     return number in (signal.SIGKILL, signal.SIGSTOP) or disposition(pid, number) in ("handler", "blocked")
-
-
-def disposition(pid: int, number: int) -> str:
-    """What a process does about a signal now: ``handler``, ``blocked`` (it may wait for it), ``ignored``, ``default``.
-
-    A process that is gone says ``gone``.
-    """
-    masks: dict[str, int] = {}
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith(("SigBlk:", "SigIgn:", "SigCgt:")):
-                    masks[line[:6]] = int(line[7:], 16)
-    except OSError:
-        return "gone"
-    bit = 1 << (number - 1)
-    for name, meaning in (("SigCgt", "handler"), ("SigBlk", "blocked"), ("SigIgn", "ignored")):
-        if masks.get(name, 0) & bit:
-            return meaning
-    return "blocked" if _is_waiting(pid) else "default"
-
-
-def _is_waiting(pid: int) -> bool:
-    """Whether a thread sits in sigtimedwait: for that long the kernel shows what it waits for as not blocked."""
-    number = _SIGTIMEDWAIT.get(os.uname().machine)
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return False
-    for thread in threads:
-        try:
-            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
-                if file.read(20).split(" ", 1)[0] == number:
-                    return True
-        except OSError:
-            continue
-    return False

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 _PR_SET_CHILD_SUBREAPER = 36
+_SIGTIMEDWAIT = {"x86_64": "128", "aarch64": "137"}
 
 
 def become_subreaper() -> None:
@@ -93,3 +94,40 @@ def state_of(pid: int) -> str:
             return file.read().rpartition(b")")[2].split()[0].decode()
     except OSError:
         return "X"
+
+
+def disposition(pid: int, number: int) -> str:
+    """What a process does about a signal now: ``handler``, ``blocked`` (it may wait for it), ``ignored``, ``default``.
+
+    A process that is gone says ``gone``.
+    """
+    masks: dict[str, int] = {}
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith(("SigBlk:", "SigIgn:", "SigCgt:")):
+                    masks[line[:6]] = int(line[7:], 16)
+    except OSError:
+        return "gone"
+    bit = 1 << (number - 1)
+    for name, meaning in (("SigCgt", "handler"), ("SigBlk", "blocked"), ("SigIgn", "ignored")):
+        if masks.get(name, 0) & bit:
+            return meaning
+    return "blocked" if _is_waiting(pid) else "default"
+
+
+def _is_waiting(pid: int) -> bool:
+    """Whether a thread sits in sigtimedwait: for that long the kernel shows what it waits for as not blocked."""
+    number = _SIGTIMEDWAIT.get(os.uname().machine)
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
+                if file.read(20).split(" ", 1)[0] == number:
+                    return True
+        except OSError:
+            continue
+    return False

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.model.exits import FAILED, FINISHED, Outcome
 from holdfast.runtime.environment import Settings
 from holdfast.runtime.outcome import Report, publish
-from holdfast.runtime.process_tree import become_subreaper, descendants, send_signal, signal_tree
+from holdfast.runtime.process_tree import (
+    become_subreaper,
+    descendants,
+    disposition,
+    send_signal,
+    signal_tree,
+    state_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.runtime.sync import Sync
@@ -209,23 +216,32 @@ class Supervisor:
         """What the child left running: asked once, then ended, inside the same deadline.
 
         After a notice they get all the time there is: a shell dies of the SIGTERM at once and leaves behind the trainer
-        that has yet to hear of it. Without one they are stray helpers of a program that is done.
+        that has yet to hear of it. Those who listen are asked first: what reads from their pipes (`| tee log`) would
+        only die of it, and they of the broken pipe. Without one they are stray helpers of a program that is done.
         """
         if not descendants():
             return
         until = self._deadline(child)
         if child.notice_at is None:
             until = time.monotonic() + _LEFTOVERS_SECONDS
+        elif not child.killed:
+            listeners = [pid for pid in descendants() if disposition(pid, signal.SIGTERM) in ("handler", "blocked")]
+            for pid in listeners:
+                send_signal(pid, signal.SIGTERM)
+            self._wait_while(child, lambda: any(state_of(pid) not in "ZX" for pid in listeners), until)
         if not child.killed:
             signal_tree(signal.SIGTERM)
-        while descendants() and time.monotonic() < until:
-            signal.sigtimedwait([signal.SIGCHLD], max(0.0, min(0.1, until - time.monotonic())))
-            self._reap(child)
+        self._wait_while(child, lambda: bool(descendants()), until)
         for _ in range(10):
             if not descendants():
                 return
             signal_tree(signal.SIGKILL)
             signal.sigtimedwait([signal.SIGCHLD], 0.02)
+            self._reap(child)
+
+    def _wait_while(self, child: Supervised, condition: Callable[[], bool], until: float) -> None:
+        while condition() and time.monotonic() < until:
+            signal.sigtimedwait([signal.SIGCHLD], max(0.0, min(0.1, until - time.monotonic())))
             self._reap(child)
 
     def _last_copy(self, child: Supervised, sync: Sync) -> None:
