@@ -28,7 +28,7 @@ test: venv  ## run the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS) || \
 	  HOLDFAST_COUNTS_FILE=tests/.counts/again.json $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
 
-faults: venv  ## the fault suites alone, as CI runs them, and four minutes of fuzzing; test-night and test-release inject 10 to 1,000 times as much
+faults: venv  ## the fault suites alone, as CI runs them; test-night and test-release inject 10 to 1,000 times as much
 	HOLDFAST_TIER=pr $(BIN)/python -m pytest -m faults -s tests $(PYTEST_ARGS)
 
 test-night: venv  ## the fault suites at the count of a night (about two hours on two cores); again goes on where it stopped

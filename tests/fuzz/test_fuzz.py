@@ -1,7 +1,7 @@
 """Suite K: eight targets, so many seconds each; only declared errors, at most 1 s and 200 MB for one input.
 
-``make faults`` runs the seconds of the tier. Without ``HOLDFAST_TIER``, as in ``make test``, it is a second each: the
-tier's four core-minutes would be a sixth of what the whole suite may take.
+CI and ``make faults`` run the seconds of the tier; without ``HOLDFAST_TIER``, as in ``make test``, it is a second each.
+Every change is judged by the same mutations, in their order; the night looks for others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from faults.counts import record
-from faults.tiers import account, goal, seed_for
+from faults.tiers import account, goal, seed_for, tier
 from fuzz.fuzzing import FINDS, check, fuzz, keep
 from fuzz.targets import TARGETS, Target
 
@@ -27,7 +27,7 @@ by_name = [pytest.param(target, id=target.name) for target in TARGETS]
 @pytest.mark.timeout(SECONDS + 300)
 @pytest.mark.parametrize("target", by_name)
 def test_only_declared_errors(target: Target) -> None:
-    seed = seed_for("K")
+    seed = seed_for("K", always=20_261_116 if tier() == "pr" else None)
     outcome = fuzz(target, SECONDS, seed)
     spent.append(SECONDS)
     record("K", inputs=outcome.inputs, answers=outcome.kept)
