@@ -95,7 +95,11 @@ class TestScheduling:
                 "gke-spot",
             ),
             (NODES_3 + "3 node(s) had untolerated taint(s)." + PREEMPTION, "untolerated-taint", "taints"),
-            (NODES_3 + "3 Insufficient nvidia.com/gpu." + PREEMPTION, "not-enough-resources", "nvidia.com/gpu"),
+            (
+                NODES_3 + "3 Insufficient nvidia.com/gpu." + PREEMPTION,
+                "not-enough-resources",
+                "enough nvidia.com/gpu free",
+            ),
             (
                 NODES_3 + "3 node(s) didn't match Pod's node affinity/selector." + PREEMPTION,
                 "no-matching-node",

@@ -116,7 +116,7 @@ def _explain_message(pod: Object, message: str, evidence: list[str]) -> Explanat
         )  # fmt: skip
     taints = [key.strip() for key, _ in _TAINT.findall(message)]
     known = next((key for key in taints if key in _TAINT_FIXES), taints[0] if taints else None)
-    short = [name for name in _SHORT_OF.findall(message) if name not in ("pods",)]
+    short = [name.rstrip(".") for name in _SHORT_OF.findall(message) if name.rstrip(".") != "pods"]
     if known is not None:
         return Explanation(
             "untolerated-taint", Verdict.ACT, f"nodes are there, and the pod does not tolerate their taint {known}",
