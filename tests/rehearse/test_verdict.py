@@ -8,7 +8,15 @@ from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
 from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, TrialPlan
 from holdfast.rehearse.shrink import shrink
-from holdfast.rehearse.verdict import Reason, at_least, instead_of_the_signal, is_suspicious, judge, reproduce
+from holdfast.rehearse.verdict import (
+    Reason,
+    at_least,
+    counted_failures,
+    instead_of_the_signal,
+    is_suspicious,
+    judge,
+    reproduce,
+)
 
 BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
 KILL = Kill(1, Kind.KILL, AtTime(0.7))
@@ -235,3 +243,15 @@ def test_zero_in_a_later_attempt_may_have_another_cause() -> None:
     assert (found.code, found.kills) == ("result-differs", (KILL, TERM)), "it left with 0 because it was done"
     missing = fact._replace(unfinished_zero=(Difference("result-differs", "result.txt", "is missing"),))
     assert shrink(reason, PLAN, Runs("", 99), instead=instead_of_the_signal(missing)) == [reason]
+
+
+def test_a_code_that_counts_as_a_failure_is_told() -> None:
+    leaves_one = trial(attempt(1, 7.0, 1, TERM, noticed=True), attempt(2, 3.0))
+    assert codes(leaves_one) == []
+    told = counted_failures([leaves_one], 6)
+    assert "after SIGTERM it leaves with 1," in told
+    assert "more than 6 interruptions end it" in told
+    right = [attempt(1, 7.0, 75, TERM, noticed=True), attempt(2, 3.0, 143, TERM, noticed=True), attempt(3, 2.0)]
+    assert counted_failures([trial(*right)], 6) == ""
+    crashed = trial(attempt(1, 7.0, 137, KILL), attempt(2, 3.0, 1), attempt(3, 2.0))
+    assert counted_failures([crashed], 6) == ""

@@ -85,22 +85,22 @@ def _from_text(text: str, args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"--image-entrypoint {text!r} is not a command: {error}", help="close the quotes") from None
     if not words:
         raise UsageError("--image-entrypoint is empty", help="write it like 'sh -c \"python train.py\"'")
-    judged = judge(words)
     if shutil.which(words[0]) is None:
         print(f"holdfast: {words[0]} is not here: judged by its text alone", file=sys.stderr)
-        return judged
-    seen = _examine(words, args)
-    return seen | {"by_text": judged["by_text"], "problems": _union(seen["problems"], judged["problems"], seen)}
+        return judge(words)
+    return _run_and_read(words, args)
 
 
-def _union(seen: list[str], read: list[str], result: dict[str, Any]) -> list[str]:
-    """What was seen counts; the text adds what a program that ended too soon could not show."""
-    from holdfast.doctor.verdict import CODES, CURES
+def _run_and_read(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """What is seen counts; where it ended too soon to be interrupted, as without its files, only the text can tell."""
+    from holdfast.doctor.entrypoint import judge
 
-    if not result["ended_before_signal"]:
-        return seen
-    result["cures"] = {code: CURES[code] for code in read}
-    return [code for code in CODES if code in {*seen, *read}]
+    judged, seen = judge(words), _examine(words, args)
+    if seen["ended_before_signal"]:
+        told = f"{words[0]} ended by itself with {seen['exit_code']} before the signal"
+        print(f"holdfast: {told}: judged by its text alone", file=sys.stderr)
+        return seen | judged | {"ended_before_signal": True}
+    return seen | {"by_text": judged["by_text"]}
 
 
 def _from_manifest(args: argparse.Namespace) -> dict[str, Any]:
@@ -109,10 +109,8 @@ def _from_manifest(args: argparse.Namespace) -> dict[str, Any]:
 
     rows: list[dict[str, Any]] = []
     for where, words in commands_in(args.file):
-        if args.run and shutil.which(words[0]) is not None:
-            result = _examine(words, args)
-        else:
-            result = judge(words)
+        runs = args.run and shutil.which(words[0]) is not None
+        result = _run_and_read(words, args) if runs else judge(words)
         rows.append({"container": where, **result})
     if not rows:
         raise UsageError(f"{args.file} holds no container with a command", help="give a manifest of a Job or a Pod")

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.doctor.verdict import CODES, CURES, EXIT_ZERO, IGNORED, NOT_DELIVERED, OVERRUN
+from holdfast.doctor.verdict import CODES, CURES, EXIT_ZERO, IGNORED, NOT_DELIVERED, ORPHANS, OVERRUN
 from holdfast.documents import load_documents
 from holdfast.errors import UsageError
 from holdfast.lint.containers import containers
 from holdfast.lint.objects import unpack
-from holdfast.lint.shell import exits_zero_on_term, inline_script, swallowed_program
+from holdfast.lint.shell import exits_zero_on_term, inline_script, is_behind_init, swallowed_program
 from holdfast.lint.workloads import templates
 
 LARGEST_BYTES = 10 << 20
@@ -24,7 +24,13 @@ def judge(words: list[str]) -> dict[str, Any]:
     script = inline_script(words)
     if script is not None:
         step = swallowed_program(script)
-        if step is not None:
+        if step is not None and is_behind_init(words):
+            found |= {NOT_DELIVERED, ORPHANS}
+            said = (
+                f"{words[0]} passes SIGTERM to {script.shell} alone, which ends at once: `{step.text[:80]}` never hears "
+                "of it and is killed with the container"
+            )
+        elif step is not None:
             found |= {NOT_DELIVERED, OVERRUN}
             said = f"{script.shell} stays PID 1 and keeps the SIGTERM for itself: `{step.text[:80]}` never hears of it"
         elif exits_zero_on_term(script.text) is not None:

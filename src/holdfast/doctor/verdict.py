@@ -39,6 +39,12 @@ FAILS_ADVICE = (
 )
 """For a program that ends in time, but with a code that means failure."""
 
+STARTING_ADVICE = (
+    "the handler of PID 1 showed only after the signal: the program was still starting, which a pod can be too; send "
+    "it later with --after to see what the handler does"
+)
+"""For a program that was not ready yet."""
+
 
 def problems(seen: Observation) -> list[str]:
     """The codes that apply."""
@@ -121,7 +127,7 @@ def report(seen: Observation) -> dict[str, Any]:
         "job_verdict": job_verdict(seen),
         "problems": codes,
         "cures": {code: CURES[code] for code in codes},
-        "advice": FAILS_ADVICE if job_verdict(seen) == "failed" and not seen.ended_before else None,
+        "advice": _advice(seen, codes),
         "processes": [_row(one) for one in seen.processes.values()],
         "sent_after_seconds": seen.sent_after_seconds,
         "ended_before_signal": seen.ended_before,
@@ -131,6 +137,15 @@ def report(seen: Observation) -> dict[str, Any]:
         "why_not_traced": seen.why_not_traced,
         "command": seen.command,
     }
+
+
+def _advice(seen: Observation, codes: list[str]) -> str | None:
+    if seen.ended_before:
+        return None
+    first = seen.processes.get(seen.first)
+    if NOT_DELIVERED in codes and not seen.delivered and first is not None and first.action == "handler":
+        return STARTING_ADVICE
+    return FAILS_ADVICE if job_verdict(seen) == "failed" else None
 
 
 def _row(one: Process) -> dict[str, Any]:

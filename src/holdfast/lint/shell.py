@@ -57,7 +57,7 @@ class Step(NamedTuple):
 def inline_script(words: list[str]) -> Script | None:
     """The script in ``[bash, -c, script]`` and its relatives."""
     start = 0
-    if words and _base(words[0]) in _INIT_PROGRAMS:
+    if is_behind_init(words):
         if _base(words[0]) == "dumb-init" or "-g" in words[1:3]:
             return None  # signals go to the whole process group
         start = next((index for index, word in enumerate(words) if _base(word) in SHELLS), len(words))
@@ -71,6 +71,11 @@ def inline_script(words: list[str]) -> Script | None:
         if not words[index].startswith(("-", "+")) and not re.fullmatch(r"[-+][a-z]*o", words[index - 1]):
             return None
     return None
+
+
+def is_behind_init(words: list[str]) -> bool:
+    """Whether an init is PID 1, so that a shell behind it ends by SIGTERM like any other process."""
+    return bool(words) and _base(words[0]) in _INIT_PROGRAMS
 
 
 def _base(word: str) -> str:

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from holdfast.model.exits import INTERRUPTED
 from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.divergence import Steps
 from holdfast.rehearse.plan import Kill, Kind, Point, TrialPlan
+
+NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
+"""Exit codes that cost a Job nothing, with the rendered policy."""
 
 Families = Mapping[tuple[str, Point], int]
 

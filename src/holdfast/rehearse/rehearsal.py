@@ -29,6 +29,7 @@ from holdfast.rehearse.verdict import (
     CODES,
     Reason,
     at_least,
+    counted_failures,
     instead_of_the_signal,
     is_suspicious,
     judge,
@@ -285,6 +286,8 @@ class _Rehearsal:
                 f"system calls cannot be held here: files are watched by {baseline.means}, so that short moments "
                 "between two writes may be missed, and writes outside are not noticed"
             )
+        if told := counted_failures(facts, self._options.backoff_limit):
+            yield told
         missed = sum(len(fact.plan.kills) - len(fact.delivered) for fact in facts)
         if missed:
             yield f"{missed} of {sum(len(fact.plan.kills) for fact in facts)} kills came after the program had finished"

@@ -12,19 +12,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.model.exits import FINISHED, INTERRUPTED
+from holdfast.model.exits import FINISHED
 from holdfast.rehearse import confine
 from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.compare import Comparison, Difference, left_over
 from holdfast.rehearse.copies import Copier, empty, remove
 from holdfast.rehearse.disk import Disk
 from holdfast.rehearse.divergence import read_steps
-from holdfast.rehearse.facts import AttemptFact, TrialFact
+from holdfast.rehearse.facts import NOT_COUNTED, AttemptFact, TrialFact
 from holdfast.rehearse.plan import Kill, Kind, Profile, TrialPlan
 from holdfast.rehearse.wall_clock import WallClock
 from holdfast.runtime.namespace import Keepers
 
-_NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
 _FINGERPRINTS = "fingerprints.jsonl"
 _SAME_FAILURES = 3  # in a row, with nothing written in between: the next one would be the same
 _CLOCK_SET_SHARE = 0.3  # of the baseline: when a clock that is off is set right
@@ -130,12 +129,12 @@ class Trial:
             if fact.code == FINISHED:
                 unfinished = self._missing() if fact.interrupted and fact.noticed else []
                 return _Ending(finished=not unfinished, unfinished=unfinished)
-            unasked = 0 if fact.interrupted or fact.code not in _NOT_COUNTED else unasked + 1
+            unasked = 0 if fact.interrupted or fact.code not in NOT_COUNTED else unasked + 1
             if unasked >= _UNASKED_RESTARTS:
                 return _Ending(gave_up=f"left with {fact.code} {unasked} times in a row although nobody interrupted it")
-            if fact.code not in _NOT_COUNTED:
+            if fact.code not in NOT_COUNTED:
                 failures += 1
-            is_same = not fact.interrupted and fact.code not in _NOT_COUNTED and fact.first_write_seconds is None
+            is_same = not fact.interrupted and fact.code not in NOT_COUNTED and fact.first_write_seconds is None
             same = same + 1 if is_same else 0
             if failures > self._setting.backoff_limit or same >= _SAME_FAILURES:
                 return _Ending(gave_up=f"attempt {number} left with {fact.code}: {fact.last_words}")

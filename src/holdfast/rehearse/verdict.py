@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
+from holdfast.model.exits import FINISHED
+from holdfast.rehearse.facts import NOT_COUNTED, AttemptFact, BaselineFact, TrialFact
 from holdfast.rehearse.plan import TWO_WRITERS, Kill, Kind
 
 CODES = {
@@ -82,7 +83,7 @@ def _overrun(attempt: AttemptFact) -> str:
 
 def _gave_up(trial: TrialFact, delivered: tuple[Kill, ...]) -> Reason:
     last = trial.attempts[-1]
-    if last.timed_out or last.code in (75, 143, 137):
+    if last.timed_out or last.code in NOT_COUNTED:
         return Reason("no-progress", delivered, trial.plan.number, f"never finishes: {trial.gave_up}")
     if _meddled(trial, delivered):
         detail = f"{trial.gave_up}; the old attempt wrote while its replacement ran"
@@ -177,6 +178,19 @@ def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
     if baseline.cpu_seconds >= _CPU_BOUND * baseline.seconds:
         shares.append(last.cpu_seconds / baseline.cpu_seconds)
     return min(shares) if shares else None
+
+
+def counted_failures(trials: Sequence[TrialFact], backoff_limit: int) -> str:
+    """A sentence where the program survives, but each SIGTERM brings the Job closer to its end; else nothing."""
+    attempts = [attempt for trial in trials for attempt in trial.attempts]
+    told = [attempt for attempt in attempts if attempt.kind is Kind.TERM and attempt.noticed and not attempt.overran]
+    codes = sorted({attempt.code for attempt in told if attempt.code not in NOT_COUNTED | {FINISHED}})
+    if not codes:
+        return ""
+    return (
+        f"after SIGTERM it leaves with {', '.join(map(str, codes))}, which a Job counts as a failure: more than "
+        f"{backoff_limit} interruptions end it (--backoff-limit); leave with 75, or put holdfast exec in front"
+    )
 
 
 def reproduce(reason: Reason, *, seed: int, options: Sequence[str], command: Sequence[str]) -> str:
