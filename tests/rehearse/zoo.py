@@ -95,6 +95,7 @@ ZOO = (
     Animal("right_node", ("node", "right_node.js"), needs="node"),
     Animal("torn_node", ("node", "torn_node.js"), frozenset({"resume-crash"}), needs="node"),
     python("right_threads", **RARE),
+    python("long_to_start", **RARE),
     python("pool_ignores_sigterm", "grace-overrun", **SHORT_GRACE, **RARE),
     python("cancelled_asyncio", "exit-zero-unfinished", **RARE),
     python("counts_before_commit", "missing-records", comparison=ROWS, **RARE),

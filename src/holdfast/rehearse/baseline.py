@@ -20,6 +20,7 @@ from holdfast.rehearse.plan import Point, Profile
 from holdfast.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
 
 _STEADY_SHARE = 0.1
+_RENEWALS = 3  # of files in their place: checkpoints, however short the work is beside the start
 
 
 class Baseline(NamedTuple):
@@ -137,6 +138,8 @@ def _opens_are_steady(attempt: Attempt, fact: AttemptFact) -> bool:
     last, first = attempt.watcher.last_event, attempt.watcher.first_event_seconds
     if last is None or first is None or fact.opens < 2:
         return False
+    if attempt.watcher.renewals >= _RENEWALS:
+        return True
     return last.at_seconds - first >= _STEADY_SHARE * fact.seconds
 
 

@@ -47,6 +47,7 @@ class Poller:
         self.last_event: Event | None = None
         self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
+        self.renewals = 0
         self.refused: list[str] = []
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
@@ -75,6 +76,7 @@ class Poller:
         name = family(path)
         self.counts[name, point] += 1
         event = Event(point, name, path, now - self._begun, self.counts[name, point])
+        self.renewals += point is Point.RENAME and path in self.replaced
         self.replaced[path] = now
         self.last_event = event
         self.last_event_at = now

@@ -99,6 +99,8 @@ class Watcher:
         self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
+        self.renewals = 0
+        """How often a path was replaced that had been replaced before: what keeps its state does so again and again."""
         self.refused: list[str] = []
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
@@ -216,6 +218,7 @@ class Watcher:
                 self._held.append((call.id, event, truncates or point is Point.RENAME))
             return None
         if truncates or point is Point.RENAME:
+            self.renewals += relative in self.replaced
             self.replaced[relative] = time.monotonic()
         return 0
 
