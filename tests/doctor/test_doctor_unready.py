@@ -1,4 +1,4 @@
-"""``holdfast doctor`` where the program cannot show itself: its files are not here, an init is in front, it still starts."""
+"""``holdfast doctor`` where a program cannot show itself: its files are not here, an init is in front, it starts."""
 
 from __future__ import annotations
 

@@ -96,6 +96,8 @@ LINES = "".join(f'{{"id": {number}, "v": {number * 2}}}\n' for number in range(5
         (LINES + '{"id": 9, "v": 6}\n', "duplicate-records", "first 9, which the baseline does not have"),
         (LINES.replace('"v": 4', '"v": 5'), "result-differs", "record 2 says something else"),
         (LINES + '{"id": 3, "v"', "result-differs", "line 6 is not JSON"),
+        (LINES.replace(' "v": 4}\n', " "), "missing-records", "2 records missing, first 2; line 3 is not JSON"),
+        (LINES.replace('{"id": 2, "v": 4}', "[2, 4]"), "missing-records", "first 2; line 3 is no object"),
         (None, "missing-records", "there is no such file, the baseline has 5 records"),
     ],
 )
@@ -121,6 +123,10 @@ def test_csv_and_two_keys(two) -> None:
     ]
     write(two, "o.csv", "a,b\n1,2\n", "a,b\n1,2\n3")
     assert "line 3 has 1 fields" in compare(two, records=("o.csv",), key=("a",))[0].detail
+    write(two, "o.csv", "a,b\n1,2\n3,4\n5,6\n", "a,b\n1,2\n3,43,4\n5,6\n")
+    found = compare(two, records=("o.csv",), key=("a",))
+    assert [row.code for row in found] == ["missing-records"]
+    assert "first 3; line 3 has 3 fields" in found[0].detail
 
 
 def test_a_csv_field_as_long_as_an_embedding(two) -> None:

@@ -255,3 +255,12 @@ def test_a_code_that_counts_as_a_failure_is_told() -> None:
     assert counted_failures([trial(*right)], 6) == ""
     crashed = trial(attempt(1, 7.0, 137, KILL), attempt(2, 3.0, 1), attempt(3, 2.0))
     assert counted_failures([crashed], 6) == ""
+
+
+def test_files_of_a_queue_are_not_work() -> None:
+    """It was killed while it filled its queue: half of all files in a moment, and nothing that could be kept."""
+    queue = BASELINE._replace(opens=80, steady_opens=True)
+    filling = attempt(1, 0.3, 137, KILL, opens=45)
+    assert codes(trial(filling, attempt(2, 10.0, opens=80)), queue) == []
+    working = attempt(1, 6.0, 137, KILL, opens=60)
+    assert codes(trial(working, attempt(2, 10.0, opens=80)), queue) == ["no-progress"]

@@ -77,6 +77,29 @@ def test_every_point_is_counted(tmp_path: Path) -> None:
     }
 
 
+def test_a_kill_comes_before_a_claim_is_removed(tmp_path: Path) -> None:
+    script = (
+        "import os\nfor n in (1, 2):\n  open(f'claim-{n}', 'w').close()\n  os.unlink(f'claim-{n}')\nos.rmdir('none')"
+    )
+    kill = Kill(1, Kind.KILL, AtEvent("claim-#", Point.REMOVE, 2))
+    attempt = begin(tmp_path, [sys.executable, "-c", script], kill)
+    assert finish(attempt).code == 137
+    assert os.listdir(tmp_path / "work") == ["claim-2"]
+
+
+def test_what_is_not_there_is_not_removed(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, ["rm", "-f", "none", "/tmp/holdfast-none"])
+    assert finish(attempt).code == 0
+    assert dict(attempt.watcher.counts) == {}
+    assert attempt.watcher.refused == []
+
+
+def test_what_is_renewed_is_counted(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, [sys.executable, "-c", WRITES])
+    assert finish(attempt).code == 0
+    assert attempt.watcher.renewals == 2  # the second and the third rename to one name
+
+
 @pytest.mark.parametrize(
     ("name", "point", "nth", "left"),
     [

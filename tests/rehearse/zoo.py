@@ -99,6 +99,7 @@ ZOO = (
     python("pool_ignores_sigterm", "grace-overrun", **SHORT_GRACE, **RARE),
     python("cancelled_asyncio", "exit-zero-unfinished", **RARE),
     python("counts_before_commit", "missing-records", comparison=ROWS, **RARE),
+    python("claims_twice", "duplicate-records", comparison=RECORDS, **RARE),
     python("two_directories", "result-differs", **RARE),
     Animal("stale_lock", ("perl", "stale_lock.pl"), frozenset({"resume-crash"}), needs="perl", rare=True),
     Animal("trap_cleans_up", ("bash", "trap_cleans_up.sh"), frozenset({"no-progress"}), rare=True),

@@ -27,8 +27,8 @@ def judge(words: list[str]) -> dict[str, Any]:
         if step is not None and is_behind_init(words):
             found |= {NOT_DELIVERED, ORPHANS}
             said = (
-                f"{words[0]} passes SIGTERM to {script.shell} alone, which ends at once: `{step.text[:80]}` never hears "
-                "of it and is killed with the container"
+                f"{words[0]} passes SIGTERM to {script.shell} alone, which ends at once: `{step.text[:80]}` never "
+                "hears of it and is killed with the container"
             )
         elif step is not None:
             found |= {NOT_DELIVERED, OVERRUN}

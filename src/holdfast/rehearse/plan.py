@@ -29,6 +29,7 @@ class Point(enum.StrEnum):
     LATER_WRITE = "later-write"  # some of it is written
     WRITE = "write"  # about to write into a file that was not emptied: an append, a database page
     RENAME = "rename"  # the temporary file is complete, its name not yet
+    REMOVE = "remove"  # about to remove it: what it stands for is done, and this not yet said
     CHANGE = "change"  # it has just changed; all that is known where system calls cannot be watched
 
 

@@ -31,13 +31,19 @@ def compare_records(
     """How the records of a file differ from the baseline's, whatever their order; unstable fields say nothing."""
     name, table = split(path)
     wanted = _wanted(baseline, path, key)
+    broken: list[str] = []
     try:
-        got = _read(os.path.join(found, name), table, key)
+        got = _read(os.path.join(found, name), table, key, broken)
     except FileNotFoundError:
         return [("missing-records", name, f"there is no such file, the baseline has {len(wanted)} records")]
     except (BrokenRecord, OSError) as error:
         return [("result-differs", name, str(error))]
-    return list(_rows(name, _frozen(wanted, unstable), _frozen(got, unstable)))
+    rows = list(_rows(name, _frozen(wanted, unstable), _frozen(got, unstable)))
+    if not broken:
+        return rows
+    if not rows:
+        return [("result-differs", name, broken[0])]
+    return [(code, name, f"{detail}; {broken[0]}") for code, _, detail in rows]
 
 
 def unstable_fields(baseline: str, again: str, path: str, key: Sequence[str]) -> frozenset[str]:
@@ -55,8 +61,11 @@ def split(path: str) -> tuple[str, str]:
 
 def _wanted(baseline: str, path: str, key: Sequence[str]) -> Records:
     name, table = split(path)
+    broken: list[str] = []
     try:
-        wanted = _read(os.path.join(baseline, name), table, key)
+        wanted = _read(os.path.join(baseline, name), table, key, broken)
+        if broken:
+            raise BrokenRecord(broken[0])
     except (BrokenRecord, OSError) as error:
         raise UsageError(f"--records {path}: {error}", help="the uninterrupted run has to leave them") from None
     if not wanted:
@@ -94,18 +103,18 @@ def _count(keys: Counter[str]) -> str:
     return f"{number} record" if number == 1 else f"{number} records"
 
 
-def _read(path: str, table: str, key: Sequence[str]) -> Records:
-    """Pairs of key and record."""
+def _read(path: str, table: str, key: Sequence[str], broken: list[str]) -> Records:
+    """Pairs of key and record; a line that is none is told in ``broken``, and those after it are read all the same."""
     with open(path, "rb") as file:
         start = file.read(16)
     if start == _SQLITE:
         return list(_sqlite(path, table, key))
     if path.lower().endswith((".csv", ".tsv")):
-        return list(_csv(path, key))
-    return list(_json_lines(path, key))
+        return list(_csv(path, key, broken))
+    return list(_json_lines(path, key, broken))
 
 
-def _json_lines(path: str, key: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json_lines(path: str, key: Sequence[str], broken: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -113,13 +122,15 @@ def _json_lines(path: str, key: Sequence[str]) -> Iterator[tuple[str, dict[str, 
             try:
                 record = json.loads(line)
             except ValueError:
-                raise BrokenRecord(f"line {number} is not JSON: {line[:60]!r}") from None
+                broken.append(f"line {number} is not JSON: {line[:60]!r}")
+                continue
             if not isinstance(record, dict):
-                raise BrokenRecord(f"line {number} is no object: {line[:60]!r}")
+                broken.append(f"line {number} is no object: {line[:60]!r}")
+                continue
             yield _key(record, key, f"line {number}"), record
 
 
-def _csv(path: str, key: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _csv(path: str, key: Sequence[str], broken: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
@@ -130,7 +141,8 @@ def _csv(path: str, key: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
                     continue
                 where = f"line {reader.line_num}"
                 if names is None or len(row) != len(names):
-                    raise BrokenRecord(f"{where} has {len(row)} fields, the first has {len(names or ())}")
+                    broken.append(f"{where} has {len(row)} fields, the first has {len(names or ())}")
+                    continue
                 record = dict(zip(names, row, strict=True))
                 yield _key(record, key, where), record
         except csv.Error as error:

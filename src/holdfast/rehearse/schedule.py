@@ -24,8 +24,8 @@ from holdfast.rehearse.plan import (
     TrialPlan,
 )
 
-# The most telling points first: a torn file, a name not given, a file half written, an append, the moment before.
-_DANGER = (Point.FIRST_WRITE, Point.RENAME, Point.LATER_WRITE, Point.WRITE, Point.CHANGE, Point.OPEN)
+# The most telling first: a torn file, a name not given, a file half written, an append, the moment before, a claim
+_DANGER = (Point.FIRST_WRITE, Point.RENAME, Point.LATER_WRITE, Point.WRITE, Point.CHANGE, Point.OPEN, Point.REMOVE)
 _REPLACING = (Point.RENAME, Point.OPEN, Point.WRITE, Point.CHANGE, Point.FIRST_WRITE)  # what a zombie does harm by
 _LATE = (0.62, 0.86)  # past half of the baseline, so that starting over shows
 _LATE_COUNT = (0.55, 0.92)  # the same for events, of which the first half may come early

@@ -15,9 +15,9 @@ _OPENS = {"x86_64": {"open": (2, 1), "openat": (257, 2)}, "aarch64": {"openat": 
 _NAMES = {
     "x86_64": {
         "creat": 85, "openat2": 437, "truncate": 76,
-        "rename": 82, "renameat": 264, "renameat2": 316, "link": 86, "linkat": 265,
+        "rename": 82, "renameat": 264, "renameat2": 316, "link": 86, "linkat": 265, "unlink": 87, "unlinkat": 263,
     },
-    "aarch64": {"openat2": 437, "truncate": 45, "renameat": 38, "renameat2": 276, "linkat": 37},
+    "aarch64": {"openat2": 437, "truncate": 45, "renameat": 38, "renameat2": 276, "linkat": 37, "unlinkat": 35},
 }  # fmt: skip
 # With the argument that names the descriptor written to.
 _WRITES = {
@@ -64,7 +64,7 @@ def machine() -> str | None:
 
 
 def build_filter(*, writes: bool, space: bool = False, clock: bool = False) -> bytes:
-    """The program for the kernel: opens for writing and renames; with ``writes`` also what goes into files.
+    """The program for the kernel: opens for writing, renames, removals; with ``writes`` also what goes into files.
 
     ``space``: everything that takes space, into standard output too; ``clock``: who asks for the time of day, and
     every start of another program.

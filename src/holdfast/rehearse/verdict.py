@@ -28,6 +28,7 @@ _WALL_WHEN_RECURRING = 0.6  # where files come again and again as it works; a bu
 _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5
+_SLOW_BASELINE = 2.0
 _SUSPICIOUS_SHARE = 0.8
 _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
@@ -164,6 +165,8 @@ def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
         share = attempt.opens / baseline.opens
     elif baseline.steady_writes and baseline.write_calls:
         share = attempt.write_calls / baseline.write_calls
+    # A queue that is filled at the start is half of the files and none of the work; a busy machine halves times.
+    share = min(share, _SLOW_BASELINE * by_clock)
     # Two writers: what it did beside its replacement is not lost work, and the clock knows when that began.
     return min(share, by_clock) if attempt.kind in TWO_WRITERS else share
 

@@ -1,7 +1,7 @@
 """What the program does to its files, as it does it: the source of the worst moments and of the proof of a zombie.
 
-Each call that opens a file for writing, renames one or (where asked) writes into one is held until it was looked at.
-Files are known by their family: the name with its numbers and random parts left out.
+Each call that opens a file for writing, renames or removes one or (where asked) writes into one is held until it was
+looked at. Files are known by their family: the name with its numbers and random parts left out.
 """
 
 from __future__ import annotations
@@ -186,17 +186,17 @@ class Watcher:
         if path is None or not path.startswith("/"):
             return 0  # a pipe, a socket, a name that cannot be read: not a file of its own
         descriptor = syscalls.descriptor_of(call)
-        is_write = descriptor is not None
+        is_write, removes = descriptor is not None, call.name.startswith("unlink")
         real = path if is_write else os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        if not is_write and not self._allows(real):
+        if not is_write and not removes and not self._allows(real):
             self.refused.append(real)
             return errno.EROFS
         relative = self._relative(real)
         if relative is None:
             return 0
-        if not is_write:
+        if not is_write and not removes:
             self._before_write(real)
-        elif self._disk is not None and self._disk.is_full_for(call):
+        elif is_write and self._disk is not None and self._disk.is_full_for(call):
             return errno.ENOSPC
         if descriptor is not None and descriptor < _STREAMS:
             return 0  # what a shell sends there was looked at when it put a file in that place
@@ -231,6 +231,8 @@ class Watcher:
     def _point(self, call: syscalls.Call, path: str, truncates: bool) -> Point | None:
         if call.name.startswith(("rename", "link")):
             return Point.RENAME
+        if call.name.startswith("unlink"):
+            return Point.REMOVE if os.path.lexists(path) else None
         if syscalls.descriptor_of(call) is None:
             if truncates or not os.path.lexists(path):
                 self._empty.add(path)
@@ -266,6 +268,10 @@ def _target(call: syscalls.Call) -> tuple[str | None, bool]:
             return _path(call.pid, None, arguments[0]), True
         case "rename" | "link":
             return _path(call.pid, None, arguments[1]), False
+        case "unlink":
+            return _path(call.pid, None, arguments[0]), False
+        case "unlinkat":
+            return _path(call.pid, arguments[0], arguments[1]), False
         case "renameat" | "renameat2" | "linkat":
             return _path(call.pid, arguments[2], arguments[3]), False
     return None, False

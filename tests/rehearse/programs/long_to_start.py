@@ -1,4 +1,4 @@
-"""Right: its imports take far longer than its work, so that no restart can be quick; what was done is never done again."""
+"""Right: its imports take longer than its work, so that no restart is quick; what was done is never done again."""
 
 import os
 import signal
