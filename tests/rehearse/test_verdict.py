@@ -13,6 +13,7 @@ from holdfast.rehearse.verdict import (
     at_least,
     counted_failures,
     instead_of_the_signal,
+    is_close,
     is_suspicious,
     judge,
     reproduce,
@@ -264,3 +265,17 @@ def test_files_of_a_queue_are_not_work() -> None:
     assert codes(trial(filling, attempt(2, 10.0, opens=80)), queue) == []
     working = attempt(1, 6.0, 137, KILL, opens=60)
     assert codes(trial(working, attempt(2, 10.0, opens=80)), queue) == ["no-progress"]
+
+
+def test_a_slow_baseline_is_measured_again_where_nothing_can_be_counted() -> None:
+    """It took 10 s, an attempt that starts over 8.6 s, and an uninterrupted run beside that one 8.5 s."""
+    silent = BASELINE._replace(write_calls=1, steady_writes=False)
+    again = trial(attempt(1, 7.0, 137, KILL), attempt(2, 8.6, write_calls=1))
+    assert codes(again, silent) == []
+    assert is_close(silent, again)
+    now = at_least(silent, trial(attempt(1, 8.5, write_calls=1)))
+    assert codes(again, now) == ["no-progress"]
+    resumed = trial(attempt(1, 7.0, 137, KILL), attempt(2, 4.0, write_calls=1))
+    assert not is_close(silent, resumed)
+    assert not is_close(BASELINE, again), "what can be counted needs no clock"
+    assert at_least(BASELINE, trial(attempt(1, 8.5))).seconds == BASELINE.seconds

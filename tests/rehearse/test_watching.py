@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from zoo import PROGRAMS, PYTHON, RECORDS, RESULT
 from holdfast.errors import UsageError
 from holdfast.rehearse import confine, copies
 from holdfast.rehearse.attempt import Attempt, Surroundings
-from holdfast.rehearse.plan import AtEvent, Kill, Kind, Point, Profile
+from holdfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile
 from holdfast.rehearse.polling import Listener, watch_files
 from holdfast.rehearse.rehearsal import Options, rehearse
 from holdfast.rehearse.watching import GO_ON, Watcher, family
@@ -98,6 +99,26 @@ def test_what_is_renewed_is_counted(tmp_path: Path) -> None:
     attempt = begin(tmp_path, [sys.executable, "-c", WRITES])
     assert finish(attempt).code == 0
     assert attempt.watcher.renewals == 2  # the second and the third rename to one name
+
+
+def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a library starts its threads: SIGTERM would be lost then, and the handler is still to come."""
+    script = "import signal, sys, time; time.sleep(0.7); signal.signal(15, lambda *_: sys.exit(75)); time.sleep(60)"
+    looks = itertools.count()
+
+    def blocked_by_turns(pid: int, number: int) -> str:
+        found = disposition(pid, number)
+        return "blocked" if found == "default" and next(looks) % 2 else found
+
+    module = "holdfast.rehearse.attempt"
+    monkeypatch.setattr(f"{module}.disposition", blocked_by_turns)
+    monkeypatch.setattr(f"{module}.notices", lambda *given: blocked_by_turns(*given) in ("handler", "blocked"))
+    monkeypatch.setattr(f"{__name__}.PROFILE", PROFILE._replace(handler_seconds=0.7))
+    fact = finish(begin(tmp_path, [sys.executable, "-c", script], Kill(1, Kind.TERM, AtTime(0.1))))
+    assert next(looks) > 5
+    assert (fact.code, fact.overran) == (75, False)
 
 
 @pytest.mark.parametrize(

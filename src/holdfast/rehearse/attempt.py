@@ -18,7 +18,7 @@ from holdfast.rehearse.syscalls import build_filter, is_calling
 from holdfast.rehearse.wall_clock import WallClock, date_files
 from holdfast.rehearse.watching import GO_ON, HOLD, Event, Reaction, Watcher
 from holdfast.runtime.namespace import Keepers, Options, Started, notices, start
-from holdfast.runtime.process_tree import send_signal
+from holdfast.runtime.process_tree import disposition, send_signal
 
 _TICK_SECONDS = 0.02
 _TAIL_BYTES = 4000
@@ -157,7 +157,9 @@ class Attempt:
         profile = self._profile
         if kill.kind not in (Kind.TERM, Kind.OVERLAP) or profile is None or profile.handler_seconds is None:
             return True
-        if notices(self.program.pid, signal.SIGTERM):
+        # Every start of a thread blocks signals for a moment: only a block that lasts means that it waits for them.
+        found = disposition(self.program.pid, signal.SIGTERM)
+        if found == "handler" or (found == "blocked" and self.handler_seconds is not None):
             return True
         patience = _PATIENCE_SECONDS + 4 * profile.handler_seconds
         return self._due_since is not None and time.monotonic() - self._due_since > patience

@@ -31,6 +31,7 @@ from holdfast.rehearse.verdict import (
     at_least,
     counted_failures,
     instead_of_the_signal,
+    is_close,
     is_suspicious,
     judge,
 )
@@ -220,7 +221,7 @@ class _Rehearsal:
                 return judge(at_least(baseline.fact, control.result()), fact)
 
         if "no-progress" not in first:
-            first |= self._second_look(pool, facts, baseline, run_again)
+            first |= self._second_look(pool, facts, baseline, run_again, run_beside_a_control)
         ordered = [first[code] for code in CODES if code in first]
         if ordered:
             self._progress("looking for the smallest schedule that fails")
@@ -248,13 +249,16 @@ class _Rehearsal:
         return Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=name).run()
 
     def _second_look(
-        self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run
+        self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run, run_beside: Run
     ) -> dict[str, tuple[Reason, TrialFact]]:
-        """Trials in which small gains may hide that the first kill lost everything, with that kill alone."""
-        suspects = [fact for fact in facts if is_suspicious(baseline.fact, fact)][:_SECOND_LOOKS]
-        plans = [fact.plan.only(frozenset({fact.plan.kills[0].number})) for fact in suspects]
-        futures = [pool.submit(run_again, plan, f"alone-{plan.number}") for plan in plans]
-        for fact, future in zip(suspects, futures, strict=True):
+        """Trials in which small gains, or a slow baseline, may hide that the first kill lost everything, alone."""
+        doubts = [(fact, run_again) for fact in facts if is_suspicious(baseline.fact, fact)][:_SECOND_LOOKS]
+        doubts += [(fact, run_beside) for fact in facts if is_close(baseline.fact, fact)][:_SECOND_LOOKS]
+        futures = [
+            pool.submit(run, fact.plan.only(frozenset({fact.plan.kills[0].number})), f"alone-{number}")
+            for number, (fact, run) in enumerate(doubts)
+        ]
+        for (fact, _), future in zip(doubts, futures, strict=True):
             for reason in future.result():
                 if reason.code == "no-progress":
                     return {reason.code: (reason, fact)}

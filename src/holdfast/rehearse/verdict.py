@@ -29,6 +29,7 @@ _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5
 _SLOW_BASELINE = 2.0
+_CLOSE = 0.75
 _SUSPICIOUS_SHARE = 0.8
 _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
@@ -130,10 +131,13 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
 
 
 def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
-    """The baseline as it would be now: an uninterrupted run beside a suspicious one has met the same busy machine."""
+    """The baseline as it would be now: an uninterrupted run beside a suspicious one has met the same busy machine.
+
+    Where nothing can be counted its time alone is right, be it shorter: the first one may have been the slow one.
+    """
     run = control.attempts[-1]
     return baseline._replace(
-        seconds=max(baseline.seconds, run.seconds),
+        seconds=max(baseline.seconds, run.seconds) if _is_countable(baseline) else run.seconds,
         cpu_seconds=max(baseline.cpu_seconds, run.cpu_seconds),
         write_calls=max(baseline.write_calls, run.write_calls),
         opens=max(baseline.opens, run.opens),
@@ -156,6 +160,16 @@ def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
     if not trial.finished or len(later) < 2 or baseline.opens < _COUNTED_FROM or _done_share(baseline, first) < _HALF:
         return False
     return sum(attempt.opens for attempt in later) >= _SUSPICIOUS_SHARE * baseline.opens
+
+
+def is_close(baseline: BaselineFact, trial: TrialFact) -> bool:
+    """Whether a slow baseline may be all that hides lost work: only a run beside an uninterrupted one can tell."""
+    slow = baseline._replace(seconds=_CLOSE * baseline.seconds)
+    return trial.finished and not _is_countable(baseline) and bool(lost_everything(slow, trial))
+
+
+def _is_countable(baseline: BaselineFact) -> bool:
+    return _counted_share(baseline, AttemptFact(1, 0.0, 1.0, 1.0, 0)) is not None
 
 
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
