@@ -61,17 +61,14 @@ def _values(container: Container, pod: Pod, bundle: Bundle) -> Iterator[tuple[st
         yield name, text(value), path
 
 
+_SERVERS = frozenset(("Deployment", "StatefulSet", "ReplicaSet", "LeaderWorkerSet"))
+
+
 def checkpoint_targets(pod: Pod, bundle: Bundle) -> Iterator[Target]:
     """Absolute paths that the environment or a flag names as checkpoint or output directory."""
-    if pod.kind in (
-        "Deployment",
-        "StatefulSet",
-        "DaemonSet",
-        "ReplicaSet",
-        "LeaderWorkerSet",
-        "RayService",
-        "PodTemplate",
-    ):
+    if pod.kind in ("DaemonSet", "RayService", "PodTemplate"):
+        return
+    if pod.kind in _SERVERS and not (pod.trains or pod.rank_hint):
         return  # these serve; what looks like a checkpoint is a model they read
     for container in pod.containers:
         seen: set[str] = set()
