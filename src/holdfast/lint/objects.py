@@ -84,11 +84,14 @@ def unpack(file: str, document: Document) -> list[Item]:
     value = document.value
     if not isinstance(value, dict):
         return []
-    if text(value.get("kind")).endswith("List") and isinstance(value.get("items"), list) and "spec" not in value:
+    kind = text(value.get("kind"))
+    if kind.endswith("List") and isinstance(value.get("items"), list) and "spec" not in value:
+        # In a JobList the Jobs need not say what they are.
+        implied = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
         return [
-            Item(file, document, inner, ("items", index))
+            Item(file, document, inner if "kind" in inner else implied | inner, ("items", index))
             for index, inner in enumerate(value["items"])
-            if isinstance(inner, dict) and "kind" in inner
+            if isinstance(inner, dict) and ("kind" in inner or implied)
         ]
     return [Item(file, document, value)] if "kind" in value else []
 

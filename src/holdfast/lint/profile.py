@@ -188,10 +188,12 @@ def _capacity(pod: Pod) -> Capacity:
         return Capacity.SPOT
     if pod.selects(keys.PROVISIONING, "spot") or pod.selects(keys.PROVISIONING, "preemptible"):
         return Capacity.SPOT
+    if keys.every_term_is_spot(pod.spec):
+        return Capacity.SPOT
     if pod.compute_class in _SPOT_CLASSES or any(_is_custom_spot(found) for found in pod.demands):
         return Capacity.SPOT
     spotlike = any(toleration.is_spotlike for toleration in pod.tolerations)
-    if spotlike and not _picks_elsewhere(pod):
+    if spotlike and pod.kind != "DaemonSet" and not _picks_elsewhere(pod):  # a DaemonSet is for every node
         return Capacity.SPOT_INTENT
     return Capacity.UNKNOWN
 

@@ -27,6 +27,7 @@ NO_CHOICE = (
     "cloud.google.com/", "kubernetes.io/", "topology.kubernetes.io/", "topology.gke.io/", "beta.kubernetes.io/",
     "failure-domain.beta.kubernetes.io/",
 )  # fmt: skip
+_REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 _SPOT_WORDS = re.compile(r"spot|preempt", re.IGNORECASE)
 
 
@@ -49,7 +50,7 @@ def demands(spec: dict[str, Any], path: Path) -> list[Demand]:
 
 
 def _affinity(spec: dict[str, Any], path: Path) -> Iterator[Demand]:
-    where = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    where = _REQUIRED
     terms = items(dig(spec, *where))
     everywhere = _in_all_terms(terms)
     for term_index, term in enumerate(terms):
@@ -76,6 +77,22 @@ def _in_all_terms(terms: list[Any]) -> set[tuple[str, bool]]:
         pairs = [(text(entry.get("key")), entry.get("operator")) for entry in entries]
         spoken_of.append({(key, operator in _FORBID) for key, operator in pairs if operator in (*_REQUIRE, *_FORBID)})
     return set.intersection(*spoken_of) if spoken_of else set()
+
+
+def every_term_is_spot(spec: dict[str, Any]) -> bool:
+    """Whether required node affinity leaves only a choice among kinds of Spot nodes."""
+    terms = items(dig(spec, *_REQUIRED))
+    return len(terms) > 1 and all(
+        any(_names_spot(mapping(entry)) for entry in items(mapping(term).get("matchExpressions"))) for term in terms
+    )
+
+
+def _names_spot(expression: dict[str, Any]) -> bool:
+    key, values = expression.get("key"), items(expression.get("values"))
+    if expression.get("operator") == "Exists":
+        return key in (SPOT, PREEMPTIBLE)
+    wanted = {SPOT: {"true"}, PREEMPTIBLE: {"true"}, PROVISIONING: {"spot", "preemptible"}}.get(text(key), set())
+    return expression.get("operator") == "In" and bool(values) and all(value in wanted for value in values)
 
 
 def prefers(spec: dict[str, Any], *keys: str) -> bool:
