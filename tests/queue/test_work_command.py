@@ -247,7 +247,8 @@ def test_workers_killed_while_they_start_are_replaced(make_place, tmp_path, numb
     )
     module = tmp_path / "job.py"
     module.write_text(victim + module.read_text())
-    code, told, err = finish(start_work(tmp_path, task, place.queue, place.sink, "--workers", str(workers)))
+    process = start_work(tmp_path, task, place.queue, place.sink, "--workers", str(workers), HOLDFAST_GRACE_SECONDS="2")
+    code, told, err = finish(process)
     assert code == 0, err
     assert told["done"] == 20
     assert len(list(tmp_path.glob("death-*"))) == deaths

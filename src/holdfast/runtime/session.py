@@ -133,7 +133,10 @@ class Run:
         return self._completed + 1
 
     def steps(self) -> Iterator[int]:
-        """The steps still to do, from 0; at a notice the boundary saves and raises ``holdfast.Interrupted``."""
+        """The steps still to do, from 0; at a notice the boundary saves and raises ``holdfast.Interrupted``.
+
+        Called again in the same block, it begins with the step that was left: by an exception, ``break`` or ``zip``.
+        """
         step = self.restore()
         if self._interruption is not None:
             raise self._interruption  # the program swallowed it and came back: it stands all the same
