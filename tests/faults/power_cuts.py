@@ -68,6 +68,12 @@ def check(path: str, seed: int, lines: list[bytes], before: tuple[int, int] | No
     raise Lost(f"acknowledged {acked}, in flight {begun}, found {[item[0] for item in found]}")
 
 
+def run_apart(seed: int, count: int) -> dict[str, int]:
+    """``run`` where nobody else sees its mounts."""
+    report: dict[str, int] = powercut.in_private_mounts(run, seed, count)
+    return report
+
+
 def run(seed: int, count: int, deadline_seconds: float | None = None) -> dict[str, int]:
     """Cut the power ``count`` times; call inside private mounts."""
     rng = random.Random(seed)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from faults import overlaps, subject
+from faults import fresh, subject
 from faults.tiers import account, goal, seed_for
 from holdfast.checkpoint.head import HEAD_KEY
 from holdfast.errors import OutcomeUnknownError, StoreFullError, StoreUnavailableError, SupersededError
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.faults
 
 def test_a_stopped_attempt_wakes_up_superseded() -> None:
     seed = seed_for("G")
-    report = overlaps.run(seed, goal("G"))
+    report = fresh.call("faults.overlaps:run", seed, goal("G"))
     print(report)
-    assert report.superseded > report.stopped / 2
-    account("G", report.stopped, superseded=report.superseded, held_the_lock=report.held_the_lock)
+    assert report["superseded"] > report["stopped"] / 2
+    account("G", report["stopped"], superseded=report["superseded"], held_the_lock=report["held_the_lock"])
 
 
 def test_an_attempt_is_not_superseded_by_its_own_lost_answer() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults import power_cuts, powercut
+from faults import fresh, powercut
 from faults.tiers import account, goal, seed_for
 
 pytestmark = pytest.mark.faults
@@ -15,7 +15,7 @@ def test_nothing_acknowledged_is_lost_in_power_cuts() -> None:
     if reason:
         pytest.skip(reason)
     seed = seed_for("B")
-    report = powercut.in_private_mounts(power_cuts.run, seed, goal("B"))
+    report = fresh.call("faults.power_cuts:run_apart", seed, goal("B"))
     print(report)
     assert report["acknowledged"] > report["cuts"] / 2, "too few saves were acknowledged for this to mean anything"
     account("B", report["cuts"], acknowledged=report["acknowledged"])

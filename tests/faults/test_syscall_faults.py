@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults import syscall_faults
+from faults import fresh, syscall_faults
 from faults.tiers import account, goal, seed_for
 
 pytestmark = pytest.mark.faults
@@ -15,7 +15,7 @@ def test_no_failing_system_call_loses_anything() -> None:
     if reason:
         pytest.skip(reason)
     seed = seed_for("C")
-    report = syscall_faults.run(seed, goal("C"))
+    report = fresh.call("faults.syscall_faults:run", seed, goal("C"))
     print(report)
-    assert min(report.killed, report.failed, report.succeeded) > 0
-    account("C", report.injected, killed=report.killed, failed=report.failed, succeeded=report.succeeded)
+    assert min(report["killed"], report["failed"], report["succeeded"]) > 0
+    account("C", report["injected"], killed=report["killed"], failed=report["failed"], succeeded=report["succeeded"])
