@@ -7,6 +7,7 @@
         ├── UsageError                the caller's input is wrong                      (CLI exit 2)
         │   ├── SettingError          an environment variable or option
         │   ├── UrlError              a store, queue or sink URL
+        │   │   └── SinkAbsentError   a sink that nobody has written to yet
         │   ├── DocumentError         a YAML document: carries line and column
         │   └── MissingExtraError     an optional dependency is not installed
         ├── RunError                  a run cannot go on as asked
@@ -87,6 +88,10 @@ class SettingError(UsageError):
 
 class UrlError(UsageError):
     """A URL that no store, queue or sink understands."""
+
+
+class SinkAbsentError(UrlError):
+    """A sink that is not there: nothing was recorded in it yet, or the URL is misspelt."""
 
 
 class DocumentError(UsageError):

@@ -136,6 +136,23 @@ def test_the_commands_together(tmp_path):
     sink.close()
 
 
+@pytest.mark.parametrize("sink", ["sqlite://./none.db?table=r", "sqlite://./w.db?table=r", "file://./none"])
+def test_an_audit_before_any_worker_lists_every_item(tmp_path, sink, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_QUEUE", "sqlite://./w.db?queue=a")
+    monkeypatch.setenv("HOLDFAST_SINK", sink)
+    assert holdfast("enqueue", "-", stdin='{"id": "a"}\n{"id": "b"}\n', cwd=tmp_path).returncode == 0
+    before = sorted(path.name for path in tmp_path.iterdir())
+    audit = holdfast("audit", "--json", cwd=tmp_path)
+    assert audit.returncode == 1, audit.stderr
+    told = json.loads(audit.stdout)
+    assert (told["enqueued"], told["recorded"], told["missing"]) == (2, 0, ["a", "b"])
+    if sink.startswith("sqlite"):
+        assert "nothing is recorded: there is no " in audit.stderr
+        assert "`holdfast work` creates it" in audit.stderr
+    assert holdfast("queue", "status", cwd=tmp_path).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
 def test_a_contradiction_stops_enqueue_and_replace_is_explicit(tmp_path):
     queue_url = f"sqlite://{tmp_path}/w.db"
     holdfast("enqueue", "--queue", queue_url, stdin='{"id": "a", "v": 1}')

@@ -232,6 +232,42 @@ def test_a_worker_that_is_warned_alone_is_replaced(make_place, tmp_path):
     queue.close()
 
 
+@pytest.mark.parametrize(("number", "workers", "deaths"), [("SIGKILL", 1, 2), ("SIGTERM", 1, 1), ("SIGKILL", 3, 6)])
+def test_workers_killed_while_they_start_are_replaced(make_place, tmp_path, number, workers, deaths):
+    """More deaths than one worker would be forgiven, but all of them at two blows: the third three do the work."""
+    place = make_place("sqlite")
+    queue = open_queue(place.queue)
+    queue.enqueue(pairs(20))
+    task = write_task(tmp_path, "def work(batch): return [1] * len(batch)")
+    victim = (
+        f"import os, signal\nfor n in range({deaths}):\n"
+        "    try: os.close(os.open(f'death-{n}', os.O_CREAT | os.O_EXCL))\n"
+        "    except FileExistsError: continue\n"
+        f"    os.kill(os.getpid(), signal.{number})\n    signal.pause()\n"
+    )
+    module = tmp_path / "job.py"
+    module.write_text(victim + module.read_text())
+    process = start_work(tmp_path, task, place.queue, place.sink, "--workers", str(workers), HOLDFAST_GRACE_SECONDS="2")
+    code, told, err = finish(process)
+    assert code == 0, err
+    assert told["done"] == 20
+    assert len(list(tmp_path.glob("death-*"))) == deaths
+    assert queue.depth().done == 20
+    queue.close()
+
+
+def test_workers_that_never_live_long_enough_end_the_pool(make_place, tmp_path):
+    place = make_place("sqlite")
+    queue = open_queue(place.queue)
+    queue.enqueue(pairs(3))
+    task = write_task(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", decorator="")
+    code, _, err = finish(start_work(tmp_path, task, place.queue, place.sink))
+    assert code == 1
+    assert "5 workers in a row died with signal SIGKILL without finishing an item" in err
+    assert queue.depth().ready == 3
+    queue.close()
+
+
 def test_workers_leave_when_their_pool_is_killed(make_place, tmp_path):
     place = make_place("sqlite")
     queue = open_queue(place.queue)

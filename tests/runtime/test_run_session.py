@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -276,6 +276,18 @@ def test_bad_urls_are_one_sentence(bad: str) -> None:
 def test_negative_total_steps() -> None:
     with pytest.raises(UsageError, match="total_steps=-1 is negative"):
         holdfast.run(total_steps=-1)
+
+
+@pytest.mark.parametrize("total", [2.5, float("nan"), float("inf"), "7", [3]])
+def test_total_steps_that_are_no_number_of_steps(total: Any) -> None:
+    """NaN would end the run before its first step and call it finished."""
+    with pytest.raises(UsageError, match=r"total_steps=.* is not a whole number; give the number of steps"):
+        holdfast.run(total_steps=total)
+
+
+def test_total_steps_as_people_write_them() -> None:
+    with holdfast.run(total_steps=cast(int, 3e0)) as run:
+        assert list(run.steps()) == [0, 1, 2]
 
 
 def test_index_in_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

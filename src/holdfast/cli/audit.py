@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Iterator
 
 from holdfast.cli.main import FINDINGS, OK, add_output
 from holdfast.cli.progress import counting
-from holdfast.cli.queue import add_queue_option, printable
+from holdfast.cli.queue import add_queue_option, add_sink_option, printable
+from holdfast.errors import SinkAbsentError
 from holdfast.queue.open import open_queue
 from holdfast.runtime.audit import Audit, compare
 from holdfast.sink.open import open_sink
@@ -21,7 +24,7 @@ example:
 
 Exit 0 when every enqueued key is recorded or in the dead-letter, 1 with the list of the others."""
     add_queue_option(parser)
-    parser.add_argument("--sink", metavar="URL", required=True, help="where the results are")
+    add_sink_option(parser)
     parser.add_argument("--limit", type=int, default=10_000, metavar="N", help="list at most N keys (default: 10000)")
     add_output(parser)
 
@@ -30,11 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Compare both sides; clean is 0."""
     queue = open_queue(args.queue, sink=args.sink, create=False)
     try:
-        sink = open_sink(args.sink, create=False)
-        try:
-            audit = compare(counting(queue.entries(), "items compared"), sink.keys(), limit=args.limit)
-        finally:
-            sink.close()
+        audit = compare(counting(queue.entries(), "items compared"), _recorded(args.sink), limit=args.limit)
     finally:
         queue.close()
     if args.output == "json":
@@ -42,6 +41,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         _tell(audit)
     return OK if audit.clean else FINDINGS
+
+
+def _recorded(url: str) -> Iterator[str]:
+    """The keys in the sink; none, with a word about it, where no worker has written yet."""
+    try:
+        sink = open_sink(url, create=False)
+    except SinkAbsentError as error:
+        print(f"holdfast: nothing is recorded: {error}", file=sys.stderr)
+        return
+    try:
+        yield from sink.keys()
+    finally:
+        sink.close()
 
 
 def _tell(audit: Audit) -> None:

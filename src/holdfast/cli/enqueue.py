@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from holdfast.cli.main import add_output
-from holdfast.cli.queue import add_queue_option
+from holdfast.cli.queue import add_ledger_option, add_queue_option
 from holdfast.errors import UsageError
 from holdfast.queue.open import open_queue
 from holdfast.queue.sources import KeyOf, from_csv, from_directory, from_json_lines, from_listing, key_by_field
@@ -29,7 +29,7 @@ examples:
         "source", nargs="?", default="-", metavar="FILE|DIR|URL|-", help="JSON lines by default; - is stdin"
     )
     add_queue_option(parser)
-    parser.add_argument("--sink", metavar="URL", help="where results will go; pubsub:// keeps its ledger there")
+    add_ledger_option(parser)
     parser.add_argument("--key", metavar="FIELD", help="the field that holds the key (default: key, else id)")
     parser.add_argument("--task", metavar="MODULE:TASK", help="take keys from the task's own key function")
     parser.add_argument("--format", choices=("jsonl", "csv", "listing"), help="default: by the name of the source")

@@ -16,9 +16,27 @@ from holdfast.sink.open import open_sink
 
 def add_queue_option(parser: argparse.ArgumentParser) -> None:
     """``--queue URL``, which the environment may give."""
-    default = os.environ.get("HOLDFAST_QUEUE")
+    default = os.environ.get("HOLDFAST_QUEUE") or None
     parser.add_argument(
         "--queue", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_QUEUE"
+    )
+
+
+def add_sink_option(parser: argparse.ArgumentParser) -> None:
+    """``--sink URL``, which the environment may give."""
+    default = os.environ.get("HOLDFAST_SINK") or None
+    parser.add_argument(
+        "--sink", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_SINK"
+    )
+
+
+def add_ledger_option(parser: argparse.ArgumentParser) -> None:
+    """``--sink URL`` where only a queue without a memory of its own needs it."""
+    parser.add_argument(
+        "--sink",
+        metavar="URL",
+        default=os.environ.get("HOLDFAST_SINK") or None,
+        help="where results go; pubsub:// keeps its ledger there (default: HOLDFAST_SINK)",
     )
 
 
@@ -39,14 +57,14 @@ examples:
         "--only", action="append", metavar="KEY", help="retry this one; may be given often (default: every dead item)"
     )
     add_queue_option(parser)
-    parser.add_argument("--sink", metavar="URL", help="where results go; pubsub:// keeps its ledger there")
+    add_ledger_option(parser)
     add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do one of the three."""
     queue = open_queue(args.queue, sink=args.sink, create=False)
-    if args.sink is not None:
+    if args.sink is not None and args.queue.startswith("pubsub:"):
         queue.missing = open_sink(args.sink).missing
     try:
         return {"status": _status, "dead": _dead, "retry": _retry}[args.action](queue, args)

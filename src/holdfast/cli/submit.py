@@ -57,7 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--file", metavar="FILE", help="the workload, usually holdfast.yaml")
     parser.add_argument("--form", choices=tuple(form.value for form in Form), help="who restarts training")
     parser.add_argument(
-        "--dry-run", choices=("server", "client"), help="client: no cluster is asked; server: nothing is kept"
+        "--dry-run",
+        nargs="?",
+        const="client",
+        choices=("server", "client"),
+        help="client, also without a word: no cluster is asked; server: nothing is kept",
     )
     parser.add_argument("--replace", action="store_true", help="end the run that is there and start this one")
     parser.add_argument("--force-conflicts", action="store_true", help="take over fields that others manage")

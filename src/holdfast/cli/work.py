@@ -6,13 +6,12 @@ import argparse
 import json
 import logging
 import math
-import os
 import signal
 import sys
 import time
 
 from holdfast.cli.main import add_output
-from holdfast.cli.queue import add_queue_option
+from holdfast.cli.queue import add_queue_option, add_sink_option
 from holdfast.errors import HoldfastError, Interrupted, SettingError
 from holdfast.model.exits import FAILED, FINISHED
 from holdfast.queue.base import Policy
@@ -31,10 +30,7 @@ example:
 Leaves with 0 when the queue is drained, 75 when interrupted (start it again), 1 when it failed."""
     parser.add_argument("task", metavar="MODULE:TASK", help="a function marked with @holdfast.task")
     add_queue_option(parser)
-    default = os.environ.get("HOLDFAST_SINK")
-    parser.add_argument(
-        "--sink", metavar="URL", default=default, required=default is None, help="default: HOLDFAST_SINK"
-    )
+    add_sink_option(parser)
     parser.add_argument("--chunk", type=int, default=100, metavar="N", help="items per call of the task (default: 100)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument(

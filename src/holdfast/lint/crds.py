@@ -4,6 +4,7 @@ Read on 2026-11-15:
 
 - Kueue: ``apis/kueue/v1beta1`` and ``v1beta2`` of kubernetes-sigs/kueue (Go types and their kubebuilder marks);
 - JobSet: ``api/jobset/v1alpha2/jobset_types.go`` of kubernetes-sigs/jobset;
+- LeaderWorkerSet: ``api/leaderworkerset/v1/leaderworkerset_types.go`` of kubernetes-sigs/lws (read 2026-11-16);
 - ProvisioningRequest: ``cluster-autoscaler/apis/config/crd`` of kubernetes/autoscaler, v1 and v1beta1 being the same;
 - ComputeClass ``cloud.google.com/v1``, PodMonitoring, ClusterPodMonitoring and Rules ``monitoring.googleapis.com/v1``,
   PrometheusRule ``monitoring.coreos.com/v1``: the definitions as exported into datreeio/CRDs-catalog, plus the fields
@@ -252,13 +253,34 @@ _OTHERS: dict[str, dict[str, Any]] = {
     ),
 }  # fmt: skip
 
-TYPES: dict[str, dict[str, Any]] = {**_KUEUE, **_JOBSET, **_GKE, **_OTHERS}
+_LWS: dict[str, dict[str, Any]] = {
+    "lws.LeaderWorkerSet": _kind("#lws.Spec"),
+    "lws.Spec": _type(
+        "leaderWorkerTemplate",
+        replicas="integer", leaderWorkerTemplate="#lws.Template", rolloutStrategy="#lws.Rollout",
+        startupPolicy="=LeaderCreated|LeaderReady", networkConfig="#lws.Network",
+    ),
+    "lws.Template": _type(
+        "workerTemplate",
+        leaderTemplate="#core.v1.PodTemplateSpec", workerTemplate="#core.v1.PodTemplateSpec", size="integer",
+        restartPolicy="=Default|RecreateGroupOnPodRestart|RecreateGroupAfterStart|None",
+        subGroupPolicy="#lws.SubGroups", volumeClaimTemplates="[]#core.v1.PersistentVolumeClaim",
+        persistentVolumeClaimRetentionPolicy="object",
+    ),
+    "lws.Rollout": _type(type="=RollingUpdate", rollingUpdateConfiguration="#lws.RollingUpdate"),
+    "lws.RollingUpdate": _type(partition="integer", maxUnavailable="intstr", maxSurge="intstr"),
+    "lws.SubGroups": _type(subGroupPolicyType="=LeaderWorker|LeaderExcluded", subGroupSize="integer"),
+    "lws.Network": _type(subdomainPolicy="=Shared|UniquePerReplica"),
+}  # fmt: skip
+
+TYPES: dict[str, dict[str, Any]] = {**_KUEUE, **_JOBSET, **_LWS, **_GKE, **_OTHERS}
 
 KINDS: dict[str, str] = {
     "kueue.x-k8s.io/v1beta1/ClusterQueue": "kueue.ClusterQueue1",
     "kueue.x-k8s.io/v1beta2/ClusterQueue": "kueue.ClusterQueue2",
     "kueue.x-k8s.io/v1alpha1/Topology": "kueue.Topology",
     "jobset.x-k8s.io/v1alpha2/JobSet": "jobset.JobSet",
+    "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet": "lws.LeaderWorkerSet",
     "cloud.google.com/v1/ComputeClass": "gke.ComputeClass",
     "autoscaling.x-k8s.io/v1/ProvisioningRequest": "autoscaling.ProvisioningRequest",
     "autoscaling.x-k8s.io/v1beta1/ProvisioningRequest": "autoscaling.ProvisioningRequest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.documents.tree import Document, Path
@@ -80,17 +81,22 @@ class Item:
 
 
 def unpack(file: str, document: Document) -> list[Item]:
-    """The objects of a document: one, or those of a ``List``, or none."""
-    value = document.value
-    if not isinstance(value, dict):
-        return []
-    if text(value.get("kind")).endswith("List") and isinstance(value.get("items"), list) and "spec" not in value:
-        return [
-            Item(file, document, inner, ("items", index))
-            for index, inner in enumerate(value["items"])
-            if isinstance(inner, dict) and "kind" in inner
-        ]
-    return [Item(file, document, value)] if "kind" in value else []
+    """The objects of a document: one, or those of a ``List`` (and of lists in it), or none."""
+    return list(_objects(file, document, document.value, ()))
+
+
+def _objects(file: str, document: Document, value: Any, prefix: Path) -> Iterator[Item]:
+    if not isinstance(value, dict) or "kind" not in value:
+        return
+    kind = text(value["kind"])
+    if not (kind.endswith("List") and isinstance(value.get("items"), list) and "spec" not in value):
+        yield Item(file, document, value, prefix)
+        return
+    # In a JobList the Jobs need not say what they are.
+    implied = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+    for index, inner in enumerate(value["items"]):
+        named = inner if not isinstance(inner, dict) or "kind" in inner else implied | inner
+        yield from _objects(file, document, named, (*prefix, "items", index))
 
 
 def dig(value: Any, *path: str | int) -> Any:

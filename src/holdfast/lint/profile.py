@@ -104,14 +104,18 @@ class Pod:
     def wanted(self, key: str) -> tuple[Any, ...]:
         """The values a node label may have; empty when the pod does not care."""
         found = self.demand(key)
-        return found.values if found else ()
+        if found is None or "affinity" not in found.path:
+            return found.values if found else ()
+        same = [other.values for other in self.demands if other.key == key and not other.forbids]
+        return tuple(dict.fromkeys(value for values in same for value in values)) if all(same) else ()
 
     def selects(self, key: str, value: str = "true") -> Demand | None:
         """The requirement that this label has this value."""
         found = self.demand(key)
         if found is None:
             return None
-        return found if not found.values or any(_spelled(item) == value for item in found.values) else None
+        values = self.wanted(key)
+        return found if not values or any(_spelled(item) == value for item in values) else None
 
     def request(self, resource: str) -> float:
         """What all containers together request of a resource (limits count where no request is given)."""
@@ -144,6 +148,8 @@ class Pod:
             total = self.template.hosts if self.kind == "LeaderWorkerSet" else total_pods(self.item)
             return f"{self.kind} pods run together" if total is None or total > 1 else ""
         count = self.template.pods
+        if self.kind in ("TrainingRuntime", "ClusterTrainingRuntime"):
+            return f"{count} nodes of one training" if count is not None and count > 1 else ""
         if self.kind in ("Job", "CronJob") and job is not None and count is not None and count > 1:
             if self.rank_hint:
                 return f"{count} pods with {self.rank_hint}"
@@ -182,10 +188,12 @@ def _capacity(pod: Pod) -> Capacity:
         return Capacity.SPOT
     if pod.selects(keys.PROVISIONING, "spot") or pod.selects(keys.PROVISIONING, "preemptible"):
         return Capacity.SPOT
+    if keys.every_term_is_spot(pod.spec):
+        return Capacity.SPOT
     if pod.compute_class in _SPOT_CLASSES or any(_is_custom_spot(found) for found in pod.demands):
         return Capacity.SPOT
     spotlike = any(toleration.is_spotlike for toleration in pod.tolerations)
-    if spotlike and not _picks_elsewhere(pod):
+    if spotlike and pod.kind != "DaemonSet" and not _picks_elsewhere(pod):  # a DaemonSet is for every node
         return Capacity.SPOT_INTENT
     return Capacity.UNKNOWN
 

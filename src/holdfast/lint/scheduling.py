@@ -27,6 +27,7 @@ NO_CHOICE = (
     "cloud.google.com/", "kubernetes.io/", "topology.kubernetes.io/", "topology.gke.io/", "beta.kubernetes.io/",
     "failure-domain.beta.kubernetes.io/",
 )  # fmt: skip
+_REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 _SPOT_WORDS = re.compile(r"spot|preempt", re.IGNORECASE)
 
 
@@ -49,37 +50,49 @@ def demands(spec: dict[str, Any], path: Path) -> list[Demand]:
 
 
 def _affinity(spec: dict[str, Any], path: Path) -> Iterator[Demand]:
-    where = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    where = _REQUIRED
     terms = items(dig(spec, *where))
     everywhere = _in_all_terms(terms)
     for term_index, term in enumerate(terms):
         for index, expression in enumerate(items(mapping(term).get("matchExpressions"))):
             expression = mapping(expression)
             key, operator = text(expression.get("key")), expression.get("operator")
-            if len(terms) > 1 and key not in everywhere:
+            forbids = operator in _FORBID
+            if len(terms) > 1 and (key, forbids) not in everywhere:
                 continue  # terms are alternatives: only what all of them say is required
             here = (*path, *where, term_index, "matchExpressions", index)
             values = tuple(items(expression.get("values")))
-            if operator == "In":
-                yield Demand(key, values, here)
-            elif operator == "Exists":
-                yield Demand(key, (), here)
-            elif operator == "DoesNotExist":
-                yield Demand(key, (), here, forbids=True)
-            elif operator == "NotIn":
-                yield Demand(key, values, here, forbids=True)
+            if forbids or operator in _REQUIRE:
+                yield Demand(key, values if operator in ("In", "NotIn") else (), here, forbids)
 
 
-def _in_all_terms(terms: list[Any]) -> set[str]:
-    wanted = [
-        {
-            text(mapping(entry).get("key"))
-            for entry in items(mapping(term).get("matchExpressions"))
-            if mapping(entry).get("operator") in ("In", "Exists")
-        }
-        for term in terms
-    ]
-    return set.intersection(*wanted) if wanted else set()
+_REQUIRE, _FORBID = ("In", "Exists"), ("NotIn", "DoesNotExist")
+
+
+def _in_all_terms(terms: list[Any]) -> set[tuple[str, bool]]:
+    """Labels, and whether they are forbidden, that every term speaks of."""
+    spoken_of = []
+    for term in terms:
+        entries = [mapping(entry) for entry in items(mapping(term).get("matchExpressions"))]
+        pairs = [(text(entry.get("key")), entry.get("operator")) for entry in entries]
+        spoken_of.append({(key, operator in _FORBID) for key, operator in pairs if operator in (*_REQUIRE, *_FORBID)})
+    return set.intersection(*spoken_of) if spoken_of else set()
+
+
+def every_term_is_spot(spec: dict[str, Any]) -> bool:
+    """Whether required node affinity leaves only a choice among kinds of Spot nodes."""
+    terms = items(dig(spec, *_REQUIRED))
+    return len(terms) > 1 and all(
+        any(_names_spot(mapping(entry)) for entry in items(mapping(term).get("matchExpressions"))) for term in terms
+    )
+
+
+def _names_spot(expression: dict[str, Any]) -> bool:
+    key, values = expression.get("key"), items(expression.get("values"))
+    if expression.get("operator") == "Exists":
+        return key in (SPOT, PREEMPTIBLE)
+    wanted = {SPOT: {"true"}, PREEMPTIBLE: {"true"}, PROVISIONING: {"spot", "preemptible"}}.get(text(key), set())
+    return expression.get("operator") == "In" and bool(values) and all(value in wanted for value in values)
 
 
 def prefers(spec: dict[str, Any], *keys: str) -> bool:

@@ -103,6 +103,11 @@ def validate(value: dict[str, Any], api_version: str, kind: str, version: str) -
         yield from _walk(value, "#" + root[0], (), index, strict=True)
 
 
+def validate_template(value: dict[str, Any], path: Path, version: str) -> Iterator[Fault]:
+    """The same for a pod template inside an object that there is no schema for."""
+    yield from _walk(value, "#core.v1.PodTemplateSpec", path, _table()["versions"].index(version), strict=True)
+
+
 @lru_cache(maxsize=1)
 def _built_in_groups() -> frozenset[str]:
     return frozenset(key.rpartition("/")[0].rpartition("/")[0] for key in _table()["kinds"])

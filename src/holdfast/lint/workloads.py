@@ -76,7 +76,7 @@ def templates(item: Item) -> Iterator[Template]:
     elif kind == "JobSet":
         yield from _jobset(item, ("spec",))
     elif kind in ("TrainingRuntime", "ClusterTrainingRuntime"):
-        yield from _jobset(item, ("spec", "template", "spec"))
+        yield from _training_runtime(item)
     elif kind == "LeaderWorkerSet":
         yield from _leader_worker_set(item)
     elif kind in ("RayCluster", "RayJob", "RayService"):
@@ -115,6 +115,13 @@ def _jobset(item: Item, path: Path) -> Iterator[Template]:
     for index, inner in enumerate(items(dig(item.value, *path, "replicatedJobs"))):
         replicas = number(mapping(inner).get("replicas", 1))
         yield from _job(item, (*path, "replicatedJobs", index, "template", "spec"), replicas)
+
+
+def _training_runtime(item: Item) -> Iterator[Template]:
+    nodes = number(dig(item.value, "spec", "mlPolicy", "numNodes"), 1) or 1
+    for template in _jobset(item, ("spec", "template", "spec")):
+        name = dig(item.value, *template.path[:5], "name")
+        yield template._replace(pods=nodes, hosts=nodes) if name == "node" else template
 
 
 def _leader_worker_set(item: Item) -> Iterator[Template]:

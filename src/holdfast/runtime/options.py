@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import UsageError
 from holdfast.runtime.environment import Settings
 
 if TYPE_CHECKING:
@@ -30,3 +32,18 @@ class RunOptions:
     """Call the signal handlers that were there before, after the drain."""
     settings: Settings | None = None
     """The environment, already parsed; read from ``os.environ`` when absent."""
+
+
+def whole_steps(total: Any) -> int | None:
+    """A number of steps as it may be written: 100_000, 1e5, a NumPy integer, or None for no end."""
+    if total is None:
+        return None
+    try:
+        steps = int(total) if isinstance(total, float) and total.is_integer() else operator.index(total)
+    except TypeError:
+        raise UsageError(
+            f"total_steps={total!r} is not a whole number", help="give the number of steps, or None for no end"
+        ) from None
+    if steps < 0:
+        raise UsageError(f"total_steps={steps} is negative", help="give the number of steps, or None for no end")
+    return steps

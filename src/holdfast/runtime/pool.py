@@ -31,7 +31,7 @@ log = logging.getLogger("holdfast")
 
 _TICK_SECONDS = 0.1
 _LONGEST_BACKOFF_SECONDS = 10.0
-_CRASHES_WITHOUT_PROGRESS = 5
+_CRASHES_WITHOUT_PROGRESS = 5  # for each worker: all of them may be killed at one blow
 _LAST_SECONDS = 0.4
 
 
@@ -72,7 +72,8 @@ class Pool:
         self._over = threading.Event()
         self._queue: Queue | None = None
         self._ended = Tally()  # of processes that are gone
-        self._crashes = 0
+        self._crashes = 0  # in a row, while no worker settled an item
+        self._settled = 0  # items, at the last crash
         self._restarts: list[float] = []  # when to start a replacement
         self._codes: list[int] = []
         self.on_tick: Callable[[], None] = lambda: None
@@ -189,14 +190,14 @@ class Pool:
         interrupted = self._guard.settings.interrupted_code
         if self._guard.notice is not None:  # whatever else went wrong will show again in the next attempt
             self._codes.append(code)
-        elif child.fatal is not None or not child.started:
-            self.fatal = (
-                child.fatal or f"a worker left with {code} before it had started; look at what the task's module does"
-            )
-        elif code == FINISHED:
-            self._codes.append(code)
+        elif child.fatal is not None:
+            self.fatal = child.fatal
         elif code == interrupted:  # somebody warned this one alone; the pool goes on
             self._restarts.append(self._guard.clock.monotonic())
+        elif code >= 0 and not child.started:
+            self.fatal = f"a worker left with {code} before it had started; look at what the task's module does"
+        elif code == FINISHED:
+            self._codes.append(code)
         else:
             self._crashed(child, code)
 
@@ -209,11 +210,14 @@ class Pool:
                 self._open_queue().blame(child.handles, f"its worker died with {what} while it held this item")
             except HoldfastError as error:
                 log.warning("the dead worker's items wait for its lease to end: %s", error)
-        self._crashes = 1 if sum(child.progress.values()) else self._crashes + 1
-        if self._crashes >= _CRASHES_WITHOUT_PROGRESS:
+        settled = sum(self.tally().as_json().values())
+        self._crashes = 1 if settled > self._settled else self._crashes + 1
+        self._settled = settled
+        workers = self._options.workers
+        if self._crashes >= _CRASHES_WITHOUT_PROGRESS * workers:
             self.fatal = f"{self._crashes} workers in a row died with {what} without finishing an item"
             return
-        pause = min(_LONGEST_BACKOFF_SECONDS, 0.1 * 2.0**self._crashes)
+        pause = min(_LONGEST_BACKOFF_SECONDS, 0.1 * 2.0 ** -(-self._crashes // workers))
         self._restarts.append(self._guard.clock.monotonic() + pause)
 
     def _wind_up(self) -> None:

@@ -14,14 +14,14 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn
 
-from holdfast.errors import Interrupted, RunError, SupersededError, UsageError
+from holdfast.errors import Interrupted, RunError, SupersededError
 from holdfast.model.notice import Cause, Notice
 from holdfast.runtime.books import Books
 from holdfast.runtime.budget import GraceBudget
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.gang import Gang
 from holdfast.runtime.guard import Guard, active
-from holdfast.runtime.options import RunOptions
+from holdfast.runtime.options import RunOptions, whole_steps
 from holdfast.runtime.saver import Saver
 
 log = logging.getLogger("holdfast")
@@ -36,10 +36,7 @@ class Run:
     """One attempt of a run; use it as a context manager."""
 
     def __init__(self, url: str | None, total_steps: int | None, options: RunOptions) -> None:
-        if total_steps is not None and total_steps < 0:
-            raise UsageError(
-                f"total_steps={total_steps} is negative", help="give the number of steps, or None for no end"
-            )
+        total_steps = whole_steps(total_steps)
         self._options = options
         self._total = total_steps
         shared = active()
@@ -136,7 +133,10 @@ class Run:
         return self._completed + 1
 
     def steps(self) -> Iterator[int]:
-        """The steps still to do, from 0; at a notice the boundary saves and raises ``holdfast.Interrupted``."""
+        """The steps still to do, from 0; at a notice the boundary saves and raises ``holdfast.Interrupted``.
+
+        Called again in the same block, it begins with the step that was left: by an exception, ``break`` or ``zip``.
+        """
         step = self.restore()
         if self._interruption is not None:
             raise self._interruption  # the program swallowed it and came back: it stands all the same

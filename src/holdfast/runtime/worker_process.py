@@ -78,7 +78,7 @@ def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
     try:
         sink = _patiently(lambda: open_sink(options["sink"]), guard)
         worker = Worker(task, queue, sink, guard, WorkerOptions(**options["worker"]))
-        worker.on_leases = lambda handles: line.tell(handles=handles)
+        worker.on_leases = lambda handles: line.tell(handles=handles, progress=worker.tally.as_json())
         line.tell(started=True)
         over = threading.Event()
         threading.Thread(target=_tell_progress, args=(line, worker.tally, over), daemon=True).start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from holdfast.errors import SinkError, SinkUnavailableError, UrlError
+from holdfast.errors import SinkAbsentError, SinkError, SinkUnavailableError, UrlError
 from holdfast.sink.base import Payload, Receipt, Result
 from holdfast.sink.sqlite import check_table
 from holdfast.stores.postgres import Database, numbers
@@ -59,7 +59,9 @@ class PostgresSink:
         )
         columns = [row[0] for row in cursor.fetchall()]
         if not columns:
-            raise UrlError(f"there is no table {table!r} in {self.url}", help="check ?table=")
+            raise SinkAbsentError(
+                f"there is no table {table!r} in {self.url}", help="check ?table=; `holdfast work` creates it"
+            )
         if columns != _COLUMNS:
             raise UrlError(
                 f"the table {table!r} in {self.url} has the columns {', '.join(columns)}, not {', '.join(_COLUMNS)}",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 
 from holdfast.clock import Clock, SystemClock, to_rfc3339
-from holdfast.errors import SinkError, SinkUnavailableError, UrlError
+from holdfast.errors import SinkAbsentError, SinkError, SinkUnavailableError, UrlError
 from holdfast.sink.base import Payload, Receipt, Result
 from holdfast.stores import sqlite
 
@@ -38,6 +39,8 @@ class SqliteSink:
         self.url = f"sqlite://{path}?table={table}"
         self._clock = clock or SystemClock()
         self._lock = threading.RLock()
+        if not create and os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
+            raise SinkAbsentError(f"there is no file {path}", help="check the path; `holdfast work` creates it")
         with self._errors():
             self._connection = sqlite.connect(path, readonly=not create)
             self._ensure_table(create)
@@ -57,7 +60,10 @@ class SqliteSink:
                 "generation INTEGER NOT NULL, recorded_at TEXT NOT NULL) WITHOUT ROWID"
             )
         elif not columns:
-            raise UrlError(f"there is no table {self.table!r} in {self.url.split('?')[0]}", help="check ?table=")
+            raise SinkAbsentError(
+                f"there is no table {self.table!r} in {self.url.split('?')[0]}",
+                help="check ?table=; `holdfast work` creates it",
+            )
         elif columns != _COLUMNS:
             raise UrlError(
                 f"the table {self.table!r} in {self.url.split('?')[0]} has the columns {', '.join(columns)}, "

@@ -207,7 +207,7 @@ SINKS = [
     sink("http", "https://example.com/x", "the sink URL 'https://example.com/x' has no known scheme"),
     sink("table-name", "sqlite://{world}/work.db?table=a;b", "a;b"),
     sink("option", "sqlite://{world}/work.db?tab=x", "the option 'tab'"),
-    sink("missing-table", "sqlite://{world}/work.db?table=nothing", "nothing"),
+    sink("no-folder-table", "sqlite://{world}/no/results.db?table=r", "/no; create it"),
     sink("bracket", "gs://[", "gs://["),
     sink("queue-table", "sqlite://{world}/work.db?table=holdfast_item", "holdfast_item"),
     sink("missing-folder", "sqlite://{world}/no/x.db", "there is no directory"),

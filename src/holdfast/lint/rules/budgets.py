@@ -23,14 +23,33 @@ def _pod_labels(pod: Pod) -> dict[str, Any]:
         labels |= {"job-name": name, "batch.kubernetes.io/job-name": name}
     elif pod.kind == "JobSet":
         labels["jobset.sigs.k8s.io/jobset-name"] = name
+        labels["jobset.sigs.k8s.io/replicatedjob-name"] = dig(pod.item.value, *pod.path[:3], "name")
     elif pod.kind == "LeaderWorkerSet":
         labels["leaderworkerset.sigs.k8s.io/name"] = name
     elif pod.kind in ("RayCluster", "RayJob", "RayService") and pod.template.role != "submitter":
         labels |= {"ray.io/is-ray-node": "yes", "ray.io/node-type": "head" if pod.template.role == "head" else "worker"}
         labels["ray.io/cluster"] = name
+        head = pod.template.role == "head"
+        labels["ray.io/group"] = "headgroup" if head else dig(pod.item.value, *pod.path[:-1], "groupName")
     elif pod.kind in ("MPIJob", "PyTorchJob", "TFJob"):
         labels["training.kubeflow.org/job-name"] = name
+        labels["training.kubeflow.org/replica-type"] = str(pod.path[2]).lower()
     return labels
+
+
+# Labels that only the controllers know the values of.
+_CONTROLLERS = (
+    "jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "ray.io/", "training.kubeflow.org/", "batch.kubernetes.io/",
+    "statefulset.kubernetes.io/", "apps.kubernetes.io/", "controller-uid", "pod-template-hash",
+    "controller-revision-hash",
+)  # fmt: skip
+
+
+def _is_set_later(budget: Item, bundle: Bundle) -> bool:
+    """Whether the selector asks for a label that a controller will set to something that is not known here."""
+    wanted = mapping(dig(budget.spec, "selector", "matchLabels"))
+    known = {key for pod in bundle.pods for key in _pod_labels(pod)}
+    return any(str(key).startswith(_CONTROLLERS) and key not in known for key in wanted)
 
 
 def _covered(budget: Item, bundle: Bundle) -> list[Pod]:
@@ -151,6 +170,8 @@ def _replicas(pod: Pod, bundle: Bundle) -> int | None:
 def pdb_selects_nothing(item: Item, bundle: Bundle) -> Iterator[Hit]:
     """A budget whose selector matches none of the workloads beside it."""
     if any(_is_neighbour(pod, item) for pod in bundle.pods) and not _covered(item, bundle):
+        if _is_set_later(item, bundle):
+            return
         labels = mapping(dig(item.spec, "selector", "matchLabels"))
         names = ", ".join(f"{key}={value}" for key, value in labels.items()) or "this selector"
         yield Hit(("spec", "selector"), f"no pod template here carries {names}: the budget protects nothing", WARNING)

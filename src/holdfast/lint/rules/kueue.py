@@ -11,7 +11,7 @@ from holdfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
 from holdfast.lint.objects import Item, dig, items, mapping, text
 from holdfast.lint.profile import GPU, PROVREQ_PREFIX, QUEUE_LABEL, TPU, Pod
 from holdfast.lint.quantity import quantity
-from holdfast.lint.rule import BUNDLE, POD, rule
+from holdfast.lint.rule import BUNDLE, OBJECT, POD, rule
 from holdfast.lint.workloads import GANGS
 
 _LABELS_PODS = frozenset(("Pod", "Deployment", "StatefulSet", "LeaderWorkerSet", "PodTemplate"))
@@ -63,10 +63,23 @@ def kueue_metadata_misplaced(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         yield Hit(path, f"suspended and without the label {QUEUE_LABEL}: nobody will ever start it", ERROR)
 
 
+@rule("HF304", "kueue-metadata-misplaced", OBJECT, "TrainJob")
+def kueue_metadata_of_train_job(item: Item, bundle: Bundle) -> Iterator[Hit]:
+    """The same for a TrainJob, whose pods are described elsewhere."""
+    if QUEUE_LABEL in item.annotations:
+        message = f"{QUEUE_LABEL} is a label: as an annotation Kueue never sees it"
+        yield Hit(("metadata", "annotations", QUEUE_LABEL), message, ERROR)
+        return
+    held = QUEUE_LABEL in item.labels or bundle.named("LocalQueue", "default", item.namespace)
+    if item.spec.get("suspend") is True and not held:
+        message = f"suspended and without the label {QUEUE_LABEL}: nobody will ever start it"
+        yield Hit(("spec", "suspend"), message, ERROR)
+
+
 _SPEC: tuple[Path, ...] = (("spec", "suspend"),)
 _RUN_POLICY: tuple[Path, ...] = (("spec", "runPolicy", "suspend"), ("spec", "suspend"))
 _SUSPENDS: dict[str, tuple[Path, ...]] = {
-    "Job": _SPEC, "JobSet": _SPEC, "RayJob": _SPEC, "TrainJob": _SPEC, "RayCluster": _SPEC,
+    "Job": _SPEC, "JobSet": _SPEC, "RayJob": _SPEC, "RayCluster": _SPEC,
     "CronJob": (("spec", "jobTemplate", "spec", "suspend"),),
     "MPIJob": _RUN_POLICY, "PyTorchJob": _RUN_POLICY, "TFJob": _RUN_POLICY, "JAXJob": _RUN_POLICY,
 }  # fmt: skip

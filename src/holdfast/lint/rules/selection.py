@@ -243,7 +243,8 @@ def provisioning_model_conflict(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             yield Hit(model.path, f"{keys.PROVISIONING}: {model.values[0]} contradicts the {expected} selector", ERROR)
     if spot and pod.selects(keys.QUEUED):
         yield Hit(spot.path, "queued provisioning never hands out Spot nodes: keep one", ERROR)
-    reserved = pod.demand("cloud.google.com/reservation-name") or pod.selects(_RESERVATION_AFFINITY, "specific")
+    affinity = pod.demand(_RESERVATION_AFFINITY)
+    reserved = pod.demand("cloud.google.com/reservation-name") or (affinity and affinity.values != ("none",))
     wants_flex = flex or (model if model and model.values == ("flex-start",) else None)
     if wants_flex and reserved:
         yield Hit(wants_flex.path, "flex-start does not use reservations: drop one of the two", ERROR)

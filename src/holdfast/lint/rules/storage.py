@@ -30,6 +30,7 @@ _READS = re.compile(
     r"(?:^|_)(?:tokenizer|config|from|load|init|initial|pretrained|input|resume|restore)(?:_|$)",
     re.IGNORECASE,
 )
+_REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.]")
 
 
@@ -61,30 +62,34 @@ def _values(container: Container, pod: Pod, bundle: Bundle) -> Iterator[tuple[st
         yield name, text(value), path
 
 
+_SERVERS = frozenset(("Deployment", "StatefulSet", "ReplicaSet", "LeaderWorkerSet"))
+
+
 def checkpoint_targets(pod: Pod, bundle: Bundle) -> Iterator[Target]:
     """Absolute paths that the environment or a flag names as checkpoint or output directory."""
-    if pod.kind in (
-        "Deployment",
-        "StatefulSet",
-        "DaemonSet",
-        "ReplicaSet",
-        "LeaderWorkerSet",
-        "RayService",
-        "PodTemplate",
-    ):
+    if pod.kind in ("DaemonSet", "RayService", "PodTemplate"):
+        return
+    if pod.kind in _SERVERS and not (pod.trains or pod.rank_hint):
         return  # these serve; what looks like a checkpoint is a model they read
     for container in pod.containers:
         seen: set[str] = set()
         for name, value, path in _values(container, pod, bundle):
-            directory = value.removeprefix("file://")
+            directory = _expanded(value, container).removeprefix("file://")
             if directory.startswith("/") and _is_written(name):
                 seen.add(directory)
                 yield Target(directory, name, path, container)
         for field, words in (("command", container.command), ("args", container.args)):
-            for index, directory, name in _flags(words):
+            for index, directory, name in _flags([_expanded(word, container) for word in words]):
                 if directory not in seen:
                     seen.add(directory)
                     yield Target(directory, name, (*container.path, field, index), container)
+
+
+def _expanded(value: str, container: Container) -> str:
+    """``$(NAME)`` replaced as Kubernetes does it, where the value is known here."""
+    if "$(" not in value:
+        return value
+    return _REFERENCE.sub(lambda found: text(container.environment.get(found[1], ("",))[0]) or found[0], value)
 
 
 def _flags(words: list[str]) -> Iterator[tuple[int, str, str]]:

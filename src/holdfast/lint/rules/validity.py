@@ -13,7 +13,7 @@ from holdfast.lint.profile import Pod
 from holdfast.lint.quantity import quantity
 from holdfast.lint.rule import OBJECT, POD, rule
 from holdfast.lint.rules.retries import failure_rules
-from holdfast.lint.schema import Fault, kind_names, knows, validate
+from holdfast.lint.schema import Fault, kind_names, knows, validate, validate_template
 from holdfast.lint.workloads import Job
 
 # Values that the API server checks although the published schemas do not list them (Kubernetes 1.36, read 2026-08).
@@ -38,6 +38,17 @@ def invalid_object(item: Item, bundle: Bundle) -> Iterator[Hit]:
         if fault.kind == "missing" and is_patch:
             continue
         yield Hit(fault.path, fault.message, ERROR if fault.is_certain else ADVICE, _fix(fault, item))
+    if not knows(item.api_version, item.kind) and not is_patch:
+        yield from _invalid_templates(item, bundle)
+
+
+def _invalid_templates(item: Item, bundle: Bundle) -> Iterator[Hit]:
+    """What operators hand on to the API server as it is: Ray groups, replicas of a PyTorchJob."""
+    for pod in bundle.pods_of(item):
+        if pod.path:
+            for fault in validate_template(pod.template.value, pod.path, bundle.settings.kubernetes):
+                if fault.kind != "missing":  # the operator may fill it in
+                    yield Hit(fault.path, fault.message, ERROR, _fix(fault, item))
 
 
 def _is_patch(item: Item) -> bool:
