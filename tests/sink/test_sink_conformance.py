@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import ConflictError, OutcomeUnknownError, SinkError, UsageError
-from holdfast.sink.base import Result, encode_result
+from holdfast.sink.base import Result, encode_result, encode_results
 from holdfast.sink.objects import ObjectSink, object_name
 from holdfast.sink.open import open_sink
 from holdfast.stores.memory import MemoryStore
@@ -196,7 +196,16 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, a
 @given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner)))
 @settings(max_examples=300, deadline=None, database=None)
 def test_a_result_is_said_as_the_standard_library_says_it(value):
-    assert encode_result(value) == json.dumps(value, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    assert encode_result(value) == text
+    assert encode_results([value, value, [value]]) == [text, text, f"[{text}]"]
+
+
+@pytest.mark.parametrize("value", [b"x", float("nan"), object(), ValueError("no")])
+def test_a_chunk_with_something_else_than_json_is_looked_at_one_by_one(value):
+    assert encode_results([1, value, 2]) is None
+    assert encode_results([1, 2]) == ["1", "2"]
+    assert encode_results(["a"]) == ['"a"']
 
 
 def test_a_result_that_cannot_be_said_spoils_nothing_after_it():

@@ -6,6 +6,7 @@ Every item ends as a result or as a failure of its own, never of its neighbours.
 from __future__ import annotations
 
 import json
+import os
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,11 +14,13 @@ from typing import Any, NamedTuple
 from holdfast.errors import HoldfastError, Interrupted, SinkError, UsageError
 from holdfast.queue.base import Failure, Lease
 from holdfast.runtime.task import Failed, Task, WrongResultsError, results_of
-from holdfast.sink.base import Result, encode_result
+from holdfast.sink.base import Result, encode_result, encode_results
 
 _LONGEST_REASON = 8000
 _FAILED = (Failed, BaseException)
-_decode = json.JSONDecoder().raw_decode  # what ``json.loads`` comes down to, at half its price
+# Between two payloads that are read as one text: nobody can write it, so nobody's brackets reach across.
+_SEAM = os.urandom(16).hex()
+_BETWEEN = f',"{_SEAM}",'
 
 
 class Work(NamedTuple):
@@ -37,23 +40,27 @@ class Settled(NamedTuple):
 
 def decode(task: Task, leases: Sequence[Lease]) -> tuple[list[Work], list[Failure]]:
     """Items from payloads, each by itself; one that cannot be read, or is not what its key says, dies alone."""
+    items = _decode_all([lease.payload for lease in leases]) if task.key is None else None
+    if items is not None:
+        return list(map(Work, leases, items)), []
     work, failures = [], []
-    plain = task.key is None
     for lease in leases:
-        if plain:
-            try:
-                item, end = _decode(lease.payload)
-            except (ValueError, RecursionError):
-                end = -1
-            if end == len(lease.payload):
-                work.append(Work(lease, item))
-                continue
         problem, item = _decode_one(task, lease)
         if problem is None:
             work.append(Work(lease, item))
         else:
             failures.append(Failure(lease, problem, final=True))
     return work, failures
+
+
+def _decode_all(payloads: list[str]) -> list[Any] | None:
+    """All in one go, at half the price; None when one of them is not JSON, and each has to be looked at."""
+    try:
+        found = json.loads(f"[{_BETWEEN.join(payloads)}]")
+    except (ValueError, RecursionError):
+        return None
+    whole = len(found) == 2 * len(payloads) - 1 and all(seam == _SEAM for seam in found[1::2])
+    return found[::2] if whole else None
 
 
 def _decode_one(task: Task, lease: Lease) -> tuple[str | None, Any]:
@@ -107,6 +114,12 @@ def _call(task: Task, chunk: Sequence[Work], settled: Settled) -> None:
 
 def _settle(settled: Settled, chunk: Sequence[Work], given: Sequence[Any]) -> None:
     results, leases, failures = settled
+    texts = encode_results(given)
+    if texts is not None:
+        for (lease, _), text in zip(chunk, texts, strict=True):
+            results.append(Result(lease.key, text, lease.generation))
+            leases.append(lease)
+        return
     for (lease, _), value in zip(chunk, given, strict=True):
         if isinstance(value, _FAILED):
             failures.append(_failure(lease, value))

@@ -7,6 +7,7 @@ changes nothing. With ``replace`` the higher generation wins instead, and a lowe
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -37,6 +38,8 @@ def _unknown(value: Any) -> Any:
 
 
 _to_json_quickly = _encoder()
+_SEAM = os.urandom(16).hex()  # between results that are said in one breath: nobody knows it, so no result contains it
+_BETWEEN = f',"{_SEAM}",'
 
 
 class Result(NamedTuple):
@@ -79,6 +82,17 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Give back connections."""
+
+
+def encode_results(values: Sequence[Any]) -> list[str] | None:
+    """All of a chunk in one go, at a third of the price; None when each has to be looked at: bytes, failures, slips."""
+    woven: list[Any] = [_SEAM] * (2 * len(values) - 1)
+    woven[::2] = values
+    try:
+        texts = _to_json_quickly(woven)[1:-1].split(_BETWEEN)
+    except Exception:  # noqa: BLE001 - the value is the user's, and so is what it does when it is read
+        return None
+    return texts if len(texts) == len(values) else None
 
 
 def encode_result(value: Any) -> Payload:
