@@ -1,6 +1,7 @@
 # Everything a newcomer types starts here. `make test` needs Python >= 3.11 and make, nothing else.
 PYTHON ?= python3
-PYTEST_ARGS ?= -n auto --dist loadfile
+# One more than there are cores: many tests wait for a grace to end, a lease to run out, a server to come back.
+PYTEST_ARGS ?= -n $$(($$(nproc) + 1)) --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 

@@ -84,7 +84,7 @@ def test_sigterm_while_c_holds_the_interpreter_is_stamped_when_it_arrived() -> N
     ended = child.end()
     stamp, seen = (float(word) for word in ended.out.split("stamp")[1].split()[:2])
     assert ended.code == 75
-    assert -0.001 < stamp - sent < 0.005
+    assert -0.001 < stamp - sent < 0.1, "stamped when the call was over"
     assert seen - sent > 0.2, "the call was too short to prove anything"
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -22,10 +24,12 @@ def absent(what: str, error: Exception) -> None:
 def moto_server(bucket: str = "bucket") -> Iterator[str]:
     """The address of an S3 server that has this bucket."""
     try:
+        from moto.s3.responses import S3Response
         from moto.server import ThreadedMotoServer
     except ImportError as error:
         absent("moto", error)
         return
+    _compare_and_put_at_once(S3Response)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -37,6 +41,20 @@ def moto_server(bucket: str = "bucket") -> Iterator[str]:
         yield url
     finally:
         server.stop()
+
+
+def _compare_and_put_at_once(responses: Any) -> None:
+    """S3 compares ``If-Match`` and stores in one step; moto in two, and another thread's object in between is lost."""
+    put, lock = responses.put_object, threading.Lock()
+    if getattr(put, "at_once", False):
+        return
+
+    def put_object(self: Any) -> Any:
+        with lock:
+            return put(self)
+
+    put_object.at_once = True  # type: ignore[attr-defined]
+    responses.put_object = put_object
 
 
 @contextlib.contextmanager
