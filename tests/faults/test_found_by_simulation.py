@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from holdfast.checkpoint.effects import drive
 from holdfast.checkpoint.garbage import collect
 from holdfast.checkpoint.head import HEAD_KEY
 from holdfast.clock import ManualClock
-from holdfast.errors import OutcomeUnknownError, StoreUnavailableError
+from holdfast.errors import OutcomeUnknownError, QueueUnavailableError, StoreUnavailableError
 from holdfast.fs import Buffer
 from holdfast.queue.sqlite import SqliteQueue
 from holdfast.stores.base import Blob, Entry
@@ -175,6 +176,18 @@ def test_a_renewal_that_had_to_wait_does_not_shorten_the_lease(tmp_path: Path) -
     assert third.claim(1)
     for queue in (living, frozen, third):
         queue.close()
+
+
+def test_a_lock_on_the_whole_file_of_owners_is_told_and_waited_for(tmp_path: Path) -> None:
+    """A number that is held is passed over, but not for ever, with the database locked."""
+    queue = SqliteQueue(str(tmp_path / "q.db"))
+    queue.enqueue([("a", "1")])
+    with open(tmp_path / "q.db-owners", "r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        with pytest.raises(QueueUnavailableError, match=r"another program has locked .*q\.db-owners; end it"):
+            queue.claim(1)
+    assert [lease.key for lease in queue.claim(1)] == ["a"]
+    queue.close()
 
 
 def test_a_registration_rolled_back_does_not_bring_down_who_gets_its_number(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ class PostgresQueue:
         if not leases:
             return []
         kept = self._settle(sql.COMPLETE, leases)
-        return list(leases) if len(kept) == len(leases) else [x for x in leases if (x.id, x.generation) in kept]
+        return [lease for lease in leases if (lease.id, lease.generation) in kept]
 
     def release(self, leases: Sequence[Lease]) -> int:
         return len(self._settle(sql.RELEASE, leases)) if leases else 0

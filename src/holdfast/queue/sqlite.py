@@ -33,6 +33,7 @@ from holdfast.queue.liveness import ProofOfLife, boot_id
 from holdfast.stores import sqlite
 
 LEASE_SECONDS = 15.0
+_NUMBERS_TRIED = 100
 _SWEEP_SECONDS = 0.25
 _SLOW_SECONDS = 1.0  # a transaction that takes longer than this stood still
 _PAGE = 5000
@@ -271,15 +272,18 @@ class SqliteQueue:
         """A number of our own.
 
         One whose registration was just rolled back may hold its byte for an instant longer than SQLite keeps its number
-        from us: then the next number is ours.
+        from us: then the next number is ours. Who holds many of them holds the file, and is none of us.
         """
         new = "INSERT INTO holdfast_owner (queue, boot, expires) VALUES (?, ?, ?) RETURNING id"
-        while True:
+        for _ in range(_NUMBERS_TRIED):
             row = (self._queue, self._boot, self._now() + self.lease_seconds)
             owner = int(self.connection.execute(new, row).fetchone()[0])
             if self._proof.hold(owner):
                 return owner
             self.connection.execute("DELETE FROM holdfast_owner WHERE id=?", (owner,))
+        raise QueueUnavailableError(
+            f"another program has locked {self._proof.path}", help="end it, a backup perhaps; work goes on then"
+        )
 
     def _sweep(self, *, forced: bool) -> int:
         """Free the items of dead owners and those whose back-off is over; returns how many became ready or died."""
