@@ -64,12 +64,10 @@ def _no_fence() -> None:
             sqlite_schema, name, statement.replace("AND generation=? AND holder=?", "AND ? IS NOT NULL AND ? IS NOT 0")
         )
         statement = getattr(postgres_schema, name)
-        loose = "AND (item.generation=mine.generation OR true) AND (item.holder=%s OR true)"
-        setattr(
-            postgres_schema,
-            name,
-            statement.replace("AND item.generation=mine.generation AND item.holder=%s", loose),
-        )
+        strict = "AND item.generation=mine.generation AND item.holder=%s RETURNING item.id, item.generation"
+        loose = "AND %s IS NOT NULL RETURNING mine.id, mine.generation"
+        assert strict in statement
+        setattr(postgres_schema, name, statement.replace(strict, loose))
 
 
 def _lease_by_local_clock() -> None:

@@ -73,7 +73,11 @@ def run(seed: int, count: int, split: bool, mutant: str | None) -> dict[str, int
             enqueued: set[str] = set()
             done: set[str] = set()
             for _ in range(min(CUTS_PER_DISK, count - cuts)):
-                outcome = disk.run_and_cut(writer(cuts, split, mutant), after_seconds=chance.uniform(0.02, 0.12))
+                outcome = disk.run_and_cut(
+                    writer(cuts, split, mutant),
+                    after_lines=chance.choice((0, 1, 4, 16, 64)),  # none: while the files are being made
+                    after_seconds=chance.uniform(0, 0.04),
+                )
                 cuts += 1
                 for line in outcome.acknowledged:
                     kind, *keys = json.loads(line)

@@ -118,7 +118,7 @@ def test_an_owner_frozen_past_its_lease_cannot_acknowledge_or_overwrite(place, f
 @pytest.mark.faults
 def test_the_planted_missing_fence_is_found(place):
     told = freeze_and_overtake(place, 2, fused=True, mutant="no fence")
-    assert sum(row["kept"] for row in told) > 0
+    assert sum(row["kept"] for row in told) > 0, told
 
 
 @pytest.mark.faults
