@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 from zoo import PROGRAMS
 
+LONGER = ("env", "STEPS=40", sys.executable)
 SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")
 
 
@@ -80,6 +81,13 @@ def test_a_reason_can_be_seen_again(home: Path) -> None:
     assert [row["code"] for row in told["reasons"]] == ["resume-crash"]
     assert told["trials"] == 1
     assert {row["kill"] for row in told["attempts"]} - {None} == set(reason["kills"])
+
+
+def test_one_that_is_done_before_its_late_grace_is_over_is_asked_early(home: Path) -> None:
+    """It never hears SIGTERM; the one that comes late leaves it less to do than the grace lasts."""
+    once = ("--kinds", "term", "--kills", "1", "--trials", "1", "--grace", "0.8")
+    ended = run(home, *once, "--compare", "result.txt", "--output", "json", "--", *LONGER, "ignores_sigterm.py")
+    assert codes(ended) == {"grace-overrun"}
 
 
 def test_text_page_and_junit(home: Path) -> None:

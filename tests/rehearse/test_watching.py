@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,15 +106,15 @@ def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program
 ) -> None:
     """As while a library starts its threads: SIGTERM would be lost then, and the handler is still to come."""
     script = "import signal, sys, time; time.sleep(0.7); signal.signal(15, lambda *_: sys.exit(75)); time.sleep(60)"
-    looks = itertools.count()
+    looks, other_looks = itertools.count(), itertools.count()
 
-    def blocked_by_turns(pid: int, number: int) -> str:
+    def blocked_by_turns(pid: int, number: int, turns: Iterator[int] = looks) -> str:
         found = disposition(pid, number)
-        return "blocked" if found == "default" and next(looks) % 2 else found
+        return "blocked" if found == "default" and next(turns) % 2 else found
 
     module = "holdfast.rehearse.attempt"
     monkeypatch.setattr(f"{module}.disposition", blocked_by_turns)
-    monkeypatch.setattr(f"{module}.notices", lambda *given: blocked_by_turns(*given) in ("handler", "blocked"))
+    monkeypatch.setattr(f"{module}.notices", lambda *of: blocked_by_turns(*of, other_looks) in ("handler", "blocked"))
     monkeypatch.setattr(f"{__name__}.PROFILE", PROFILE._replace(handler_seconds=0.7))
     fact = finish(begin(tmp_path, [sys.executable, "-c", script], Kill(1, Kind.TERM, AtTime(0.1))))
     assert next(looks) > 5

@@ -34,11 +34,13 @@ from holdfast.rehearse.verdict import (
     is_close,
     is_suspicious,
     judge,
+    worked_on,
 )
 from holdfast.runtime.namespace import Keepers
 
 _SECOND_LOOKS = 4
 _EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
+_EARLY = 0.1  # of the baseline, for a program that may have been done by luck before its grace was over
 
 
 class Options(NamedTuple):
@@ -222,6 +224,8 @@ class _Rehearsal:
 
         if "no-progress" not in first:
             first |= self._second_look(pool, facts, baseline, run_again, run_beside_a_control)
+        if "grace-overrun" not in first:
+            first |= self._early_look(facts, baseline)
         ordered = [first[code] for code in CODES if code in first]
         if ordered:
             self._progress("looking for the smallest schedule that fails")
@@ -263,6 +267,15 @@ class _Rehearsal:
                 if reason.code == "no-progress":
                     return {reason.code: (reason, fact)}
         return {}
+
+    def _early_look(self, facts: Sequence[TrialFact], baseline: Baseline) -> dict[str, tuple[Reason, TrialFact]]:
+        """Whether a program that went on after SIGTERM overruns its grace when more is left to do."""
+        kill, fact = next(((kill, fact) for fact in facts if (kill := worked_on(fact))), (None, None))
+        if kill is None or fact is None or baseline.fact.seconds * (1 - _EARLY) <= self._options.grace_seconds:
+            return {}
+        early = fact.plan._replace(kills=(kill._replace(moment=AtTime(_EARLY)),))
+        again = self._once(early, baseline, "early")
+        return {x.code: (x, again) for x in judge(baseline.fact, again) if x.code == "grace-overrun"}
 
     def _divergence(self, reason: Reason, plans: Mapping[int, TrialPlan], baseline: Baseline) -> Reason:
         """Run both again with fingerprints: a program that leaves them tells the first step that differs."""

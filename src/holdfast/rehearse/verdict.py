@@ -151,6 +151,12 @@ def instead_of_the_signal(trial: TrialFact) -> list[Reason]:
     return [Reason(row.code, tuple(trial.delivered), trial.plan.number, f"{row.path} {row.detail}") for row in rows[:1]]
 
 
+def worked_on(trial: TrialFact) -> Kill | None:
+    """A SIGTERM after which the program went on to its end: with more left to do it might have overrun its grace."""
+    told = (item for item in trial.attempts if item.kind in (Kind.TERM, Kind.OVERLAP) and item.code == FINISHED)
+    return next((item.kill for item in told), None)
+
+
 def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
     """Whether the first kill may have lost everything, and small gains between later kills have hidden it.
 
