@@ -232,6 +232,16 @@ def test_where_files_recur_the_clock_matters_little() -> None:
     assert codes(trial(first, last)) == [], "writes alone may be those of every start"
 
 
+def test_every_attempt_pays_for_its_start() -> None:
+    slow = BASELINE._replace(first_write_seconds=6.0, steady_writes=False)  # four seconds of work behind a long start
+    first, again = attempt(1, 9.0, 137, KILL), {"write_calls": 100, "first_write_seconds": 6.0}
+    assert codes(trial(first, attempt(2, 8.0, **again)), slow) == [], "half of the work, with as many writes"
+    assert codes(trial(first, attempt(2, 9.5, **again)), slow) == ["no-progress"]
+    late = {**again, "first_write_seconds": 9.0}
+    early = BASELINE._replace(steady_writes=False)
+    assert codes(trial(first, attempt(2, 9.5, **late)), early) == ["no-progress"], "its folder was there already"
+
+
 def test_zero_in_a_later_attempt_may_have_another_cause() -> None:
     reason = Reason("exit-zero-unfinished", PLAN.kills[1:2], 4, "")
     (found,) = shrink(reason, PLAN, Runs("result-differs", 10))

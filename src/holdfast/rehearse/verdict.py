@@ -25,6 +25,7 @@ CODES = {
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _WALL_WHEN_COUNTED = 0.75  # of the clock, where the writes themselves say that everything was done again
 _WALL_WHEN_RECURRING = 0.6  # where files come again and again as it works; a busy machine halves and doubles times
+_LEAST_WORK = 0.25  # of the baseline: less of it after the start is too short to be measured
 _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
 _CPU_BOUND = 0.5
@@ -120,9 +121,10 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
         return ""
     wall = last.seconds / max(baseline.seconds, 1e-9)
     counted = _counted_share(baseline, last)
+    working = wall if counted is None else _working_share(baseline, last)
     recurring = any(count >= _RECURRING_FROM for count in baseline.families.values())
     least = _NEARLY_ALL if counted is None else _WALL_WHEN_RECURRING if recurring else _WALL_WHEN_COUNTED
-    if wall < least or (counted is not None and counted < _NEARLY_ALL):
+    if working < least or (counted is not None and counted < _NEARLY_ALL):
         return ""
     return (
         f"an attempt had done {longest:.0%} of the baseline's {baseline.seconds:.1f} s, "
@@ -138,6 +140,7 @@ def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
     run = control.attempts[-1]
     return baseline._replace(
         seconds=max(baseline.seconds, run.seconds) if _is_countable(baseline) else run.seconds,
+        first_write_seconds=max(baseline.first_write_seconds, run.first_write_seconds or 0.0),
         cpu_seconds=max(baseline.cpu_seconds, run.cpu_seconds),
         write_calls=max(baseline.write_calls, run.write_calls),
         opens=max(baseline.opens, run.opens),
@@ -189,6 +192,14 @@ def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     share = min(share, _SLOW_BASELINE * by_clock)
     # Two writers: what it did beside its replacement is not lost work, and the clock knows when that began.
     return min(share, by_clock) if attempt.kind in TWO_WRITERS else share
+
+
+def _working_share(baseline: BaselineFact, last: AttemptFact) -> float:
+    """The share of the clock without the start, where the start is not nearly all: every attempt pays for that."""
+    start = min(baseline.first_write_seconds, last.first_write_seconds or 0.0)
+    if baseline.seconds - start < _LEAST_WORK * baseline.seconds:
+        start = 0.0
+    return (last.seconds - start) / max(baseline.seconds - start, 1e-9)
 
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
