@@ -8,7 +8,6 @@ here is still to be done.
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import QueueError, QueueUnavailableError, UrlError
 from holdfast.queue.base import Depth, Rejected, plain_text
+from holdfast.queue.intake import same_json
 from holdfast.stores import sqlite
 from holdfast.stores.urls import shown, split
 
@@ -144,10 +144,10 @@ class SqlLedger:
             for key, payload in rows:
                 run(insert, (self._queue, key, payload))
                 stored, published = run(find, (self._queue, key)).fetchone()
-                if stored != payload and json.loads(stored) != json.loads(payload):
+                if not same_json(stored, payload):
                     raise UrlError(
                         f"the key {key!r} is in queue {self._queue!r} already, with another payload",
-                        help="give the new item its own key, or enqueue with --replace to compute it again",
+                        help="give the new item its own key; enqueue and work, both with --replace, compute it again",
                     )
                 if not published:
                     wanted[key] = payload
