@@ -48,6 +48,9 @@ class Ledger(Protocol):
     def page(self, after: str, limit: int = _PAGE) -> list[Row]:
         """The next rows in key order."""
 
+    def payload(self, key: str) -> str | None:
+        """What was enqueued under the key; None for a key that never was."""
+
     def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         """Dead keys back to life; returns what has to be published again."""
 
@@ -178,6 +181,12 @@ class SqlLedger:
             Row(key, payload, bool(p), failures, bool(d), reason or "")
             for key, payload, p, failures, d, reason in found
         ]
+
+    def payload(self, key: str) -> str | None:
+        query = "SELECT payload FROM holdfast_ledger WHERE queue=? AND key=?"
+        with self._books.transaction() as run:
+            row = run(query, (self._queue, key)).fetchone()
+        return None if row is None else row[0]
 
     def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         update = (

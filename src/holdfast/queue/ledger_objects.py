@@ -76,6 +76,10 @@ class ObjectLedger:
                     found.append(_row(row))
         return found
 
+    def payload(self, key: str) -> str | None:
+        row = self._read(self._name(key))[0]
+        return None if row is None else row["payload"]
+
     def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         if keys is None:
             keys = [row.key for row in self.page("", 1 << 30) if row.dead]
