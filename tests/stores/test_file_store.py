@@ -30,7 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.fs import SystemFS
 from holdfast.stores import file as file_module
-from holdfast.stores.base import ABSENT
+from holdfast.stores.base import ABSENT, TEMPORARY
 from holdfast.stores.file import FileStore
 from holdfast.stores.file_tree import LEFTOVER_SECONDS
 from holdfast.stores.open import open_store
@@ -54,6 +54,10 @@ class RecordingFS(SystemFS):
         self._note("write")
         super().write(fd, data, offset)
 
+    def set_mtime(self, fd: int, mtime_ns: int) -> None:
+        self._note("stamp")
+        super().set_mtime(fd, mtime_ns)
+
     def fsync(self, fd: int) -> None:
         self._note("fsync")
         super().fsync(fd)
@@ -69,6 +73,11 @@ class RecordingFS(SystemFS):
     def replace(self, source: str, target: str) -> None:
         self._note("replace")
         super().replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        if not os.path.basename(path).startswith(TEMPORARY):
+            self._note(f"unlink {os.path.basename(path)}")
+        super().unlink(path)
 
     def mkdir(self, path: str) -> None:
         self._note(f"mkdir {os.path.basename(path)}")
@@ -95,13 +104,52 @@ def test_content_is_durable_before_its_name_and_the_name_before_the_answer(tmp_p
         "mkdir d",
         "fsync_dir root",
         "write",
+        "stamp",
         "fsync",
         "link",
         "fsync_dir d",
     ]
     fs.calls.clear()
     store.put("d/part", b"y")
-    assert fs.calls == ["write", "fsync", "replace", "fsync_dir d"]
+    assert fs.calls == ["write", "stamp", "fsync", "replace", "fsync_dir d"]
+
+
+def test_whoever_deletes_makes_durable_first_what_he_has_read(tmp_path: Path) -> None:
+    """What was read says that the object is not needed any more; it may be a name that a power cut takes back."""
+    FileStore(str(tmp_path)).put("head/HEAD", b"x")
+    fs = RecordingFS()
+    store = FileStore(str(tmp_path), fs=fs)
+    for name in ("one", "two"):
+        store.put(f"d/{name}", b"x")
+    store.get("head/HEAD")
+    fs.calls.clear()
+    fs.fail["fsync_dir head"] = OSError(errno.EIO, "Input/output error")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError):
+            store.delete("d/one")
+    assert fs.calls == ["fsync_dir head"] * 2, "what could not be made durable is not forgotten, and nothing is deleted"
+    fs.fail.clear()
+    fs.calls.clear()
+    store.delete("d/one")
+    store.delete("d/two")
+    assert fs.calls == ["fsync_dir head", "unlink one", "fsync_dir d", "unlink two", "fsync_dir d"]
+
+
+def test_a_generation_given_under_the_lock_is_durable_like_any_other(tmp_path: Path) -> None:
+    fs = RecordingFS()
+    store = FileStore(str(tmp_path), fs=fs, clock=ManualClock(wall=1e9))
+    FileStore(str(tmp_path), clock=ManualClock(wall=2e9)).put("object", b"other")
+    real, fs.stat = fs.stat, lambda path: None  # type: ignore[method-assign,assignment]
+    lock = fs.lock
+
+    def locked(path: str, *, timeout_seconds: float) -> Any:
+        fs.stat = real  # type: ignore[method-assign]
+        return lock(path, timeout_seconds=timeout_seconds)
+
+    fs.lock = locked  # type: ignore[method-assign]
+    generation = store.put("object", b"mine")
+    assert fs.calls[-4:] == ["stamp", "fsync", "replace", f"fsync_dir {tmp_path.name}"]
+    assert int(generation) == 2_000_000_000_000_000_001
 
 
 @pytest.mark.timeout(30)
