@@ -112,6 +112,43 @@ def test_content_is_durable_before_its_name_and_the_name_before_the_answer(tmp_p
     fs.calls.clear()
     store.put("d/part", b"y")
     assert fs.calls == ["write", "stamp", "fsync", "replace", "fsync_dir d"]
+    assert temporaries(tmp_path) == [], "a second name would keep the space of what is deleted"
+
+
+def test_bytes_and_generation_are_of_the_same_object(tmp_path: Path) -> None:
+    """A reader that is overtaken between the two must not get a generation that lets it replace what it never saw."""
+
+    class Overtaken(SystemFS):
+        def open(self, path: str, *, direct: bool = False) -> int:
+            fd = super().open(path, direct=direct)
+            FileStore(str(tmp_path)).put("object", b"new")
+            return fd
+
+    old = FileStore(str(tmp_path)).put("object", b"old")
+    blob = FileStore(str(tmp_path), fs=Overtaken()).get("object")
+    assert (blob.data, blob.generation) == (b"old", old)
+
+
+def test_a_direct_write_that_is_refused_goes_through_the_page_cache(tmp_path: Path) -> None:
+    class Refusing(SystemFS):
+        direct: list[bool] = []
+
+        def create(self, path: str, *, direct: bool = False) -> int:
+            self.direct.append(direct)
+            return super().create(path)
+
+        def write(self, fd: int, data: Any, offset: int) -> None:
+            if self.direct[-1]:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            super().write(fd, data, offset)
+
+    data = memoryview(mmap.mmap(-1, file_module.DIRECT_FROM_BYTES))
+    data[:3] = b"abc"
+    fs = Refusing()
+    FileStore(str(tmp_path), fs=fs).put("object", data)
+    assert fs.direct == [True, False]
+    assert (tmp_path / "object").read_bytes() == bytes(data)
+    assert temporaries(tmp_path) == []
 
 
 def test_whoever_deletes_makes_durable_first_what_he_has_read(tmp_path: Path) -> None:

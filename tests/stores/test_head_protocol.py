@@ -19,6 +19,7 @@ from holdfast.errors import (
     AccessDeniedError,
     ConflictError,
     CorruptError,
+    FormatError,
     KeyMissingError,
     OutcomeUnknownError,
     StoreError,
@@ -84,6 +85,21 @@ def test_every_bit_flip_of_a_record_is_noticed() -> None:
         except (CorruptError, StoreError):
             continue
     assert accepted == 0
+
+
+@pytest.mark.parametrize("version", [None, 0, 2, "1"])
+def test_a_record_of_another_format_is_not_read(version: object) -> None:
+    with pytest.raises(FormatError):
+        decode(signed({**good_body(), "format": version}))
+
+
+def test_every_rank_of_a_checkpoint_has_a_folder_and_an_inventory_of_its_own() -> None:
+    whole = Committed(7, 2, "2026-11-15T20:00:00.000Z", 10, "sha-0", (("sha-1", 11), ("sha-2", 12)))
+    assert [(row.folder, row.inventory_sha256, row.size) for row in whole.ranks] == [
+        ("000000000007-000002", "sha-0", 10),
+        ("000000000007-000002/rank-00001", "sha-1", 11),
+        ("000000000007-000002/rank-00002", "sha-2", 12),
+    ]
 
 
 def held_after(protocol: Any, answers: list[Any]) -> Any:
