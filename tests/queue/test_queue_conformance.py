@@ -111,6 +111,8 @@ def test_an_item_given_back_and_claimed_again_is_completed_by_the_newer_lease_al
     first = queue.claim(1)
     queue.release(first)
     second = queue.claim(1)
+    assert queue.fail([Failure(first[0], "an old lease", final=True)]) == []
+    assert queue.release(first) == 0
     assert queue.complete(first + second) == second
     assert queue.depth().done == 1
 
@@ -206,6 +208,13 @@ def test_a_crashed_owner_is_blamed_for_every_item_it_held(opened):
     assert came == [("k00000", 1), ("k00001", 1), ("k00002", 0)]
     with pytest.raises(LeaseLostError):
         one.claim(1)
+    three = opened(policy=Policy(max_failures=2, backoff_seconds=0.0))
+    assert three.blame(two.handles([]), "died with SIGSEGV again") == 3
+    assert sorted((row.key, row.failures, row.reason) for row in three.dead()) == [
+        ("k00000", 2, "died with SIGSEGV again"),
+        ("k00001", 2, "died with SIGSEGV again"),
+    ]
+    assert [(lease.key, lease.failures) for lease in three.claim(3)] == [("k00002", 1)]
 
 
 def test_an_item_whose_owners_vanish_again_and_again_is_given_up(opened):

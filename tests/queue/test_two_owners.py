@@ -19,6 +19,7 @@ from faults.counts import record
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.errors import LeaseLostError
 from holdfast.queue import sqlite_schema
+from holdfast.queue.base import Failure
 from holdfast.queue.open import open_queue
 from holdfast.queue.sqlite import SqliteQueue
 from holdfast.sink.open import open_sink
@@ -224,6 +225,17 @@ def test_leases_of_another_boot_are_over(tmp_path):
     assert len(new.claim(1)) == 1
     new.close()
     old.close()
+
+
+def test_a_wall_clock_that_is_set_back_keeps_no_failed_item_waiting(tmp_path):
+    """A back-off is at most five minutes; an instant that lies days ahead was written by a clock that was wrong."""
+    clock = ManualClock()
+    queue = SqliteQueue(str(tmp_path / "q.db"), clock=clock)
+    queue.enqueue(pairs(1))
+    queue.fail([Failure(queue.claim(1)[0], "no")])
+    clock.jump_wall(-86400.0)
+    assert len(queue.claim(1)) == 1
+    queue.close()
 
 
 @pytest.mark.faults

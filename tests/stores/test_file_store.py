@@ -205,6 +205,28 @@ def test_a_directory_made_by_another_process_is_made_durable_too(tmp_path: Path)
     assert fs.calls[: len(above) + 2] == [*above, f"fsync_dir {tmp_path.name}", "fsync_dir root"]
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_new_directory_whose_name_may_not_last_is_not_used(tmp_path: Path, number: int) -> None:
+    """Neither at the first try nor, without another sync, at the second."""
+    fs = RecordingFS()
+    store = FileStore(f"{tmp_path}/root", fs=fs)
+    fs.fail[f"fsync_dir {tmp_path.name}"] = OSError(number, os.strerror(number))
+    with pytest.raises(StoreError):
+        store.put("part", b"x")
+    fs.fail.clear()
+    fs.calls.clear()
+    store.put("part", b"x")
+    assert fs.calls.index(f"fsync_dir {tmp_path.name}") < fs.calls.index("write")
+
+
+def test_the_last_object_leaves_the_root_behind(tmp_path: Path) -> None:
+    """It may be a mount, or somebody's own directory."""
+    store = FileStore(f"{tmp_path}/root")
+    store.put("a/b/part", b"x")
+    store.delete("a/b/part")
+    assert list((tmp_path / "root").iterdir()) == []
+
+
 @pytest.mark.parametrize("call", ["write", "fsync", "link", "replace"])
 def test_a_failure_before_the_name_leaves_nothing(tmp_path: Path, call: str) -> None:
     fs = RecordingFS()
