@@ -209,6 +209,23 @@ def test_a_full_disk_leaves_the_previous_checkpoint_and_no_growing_garbage(
     assert engine.free_buffers == 2
 
 
+def test_a_failed_save_takes_back_what_it_wrote_and_not_what_it_refers_to(make_engine: Make, tmp_path: Path) -> None:
+    """Unchanged parts belong to the checkpoint before it: without them there would be none at all."""
+    import errno
+
+    disk = FailingFS(1 << 40, errno.ENOSPC)
+    engine = make_engine(FileStore(str(tmp_path), fs=disk), part_bytes=1 << 16)
+    state = {"same": np.arange(60_000.0), "other": np.zeros(60_000)}
+    first = save(engine, 1, state)
+    disk.room = 200_000
+    with pytest.raises(StoreFullError):
+        engine.persist(engine.snapshot(2, {**state, "other": np.ones(60_000)}), 1)
+    assert list(engine.verify(first)), "something was read"
+    restored = engine.restore(first)
+    assert (restored["same"] == state["same"]).all()
+    assert not restored["other"].any()
+
+
 def test_lost_permission_is_one_sentence(make_engine: Make, tmp_path: Path) -> None:
     import errno
 
