@@ -145,6 +145,20 @@ def test_unchanged_parts_are_referenced(make_engine: Make, tmp_path: Path) -> No
     assert np.array_equal(back["base"]["3"], state["base"]["3"])
 
 
+@pytest.mark.parametrize("changed", [0, 4096 * 7 + 5, 65_535])
+def test_a_part_of_many_chunks_is_unchanged_only_as_a_whole(
+    changed: int, make_engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.checkpoint.engine.CHUNK_BYTES", 4096)
+    engine = make_engine(MemoryStore())
+    state = np.zeros(3 * 65_536, np.uint8)
+    first = save(engine, 1, {"a": state})
+    state[65_536 + changed] = 1
+    second = save(engine, 2, {"a": state})
+    assert not engine.restore(first)["a"].any()
+    assert (engine.restore(second)["a"] == state).all()
+
+
 def test_a_save_that_was_never_committed_is_never_referenced(make_engine: Make) -> None:
     engine = make_engine(MemoryStore())
     engine.persist(engine.snapshot(1, {"a": np.ones(9000)}), 1)

@@ -213,6 +213,53 @@ def test_postgres_never_asks_a_worker_for_the_time():
     assert "expires < clock_timestamp()" in postgres_schema.EXPIRED
 
 
+def test_nobody_declares_an_owner_dead_that_is_claiming(make_place):
+    """Its lease is over, and it holds more with every claim: whoever took its row away now would leave what is being
+    claimed with an owner that nobody knows, for ever."""
+    place = make_place("postgres")
+    owner, rival = open_queue(place.queue), open_queue(place.queue)
+    owner.enqueue(pairs(2))
+    owner.lease_seconds = 0.01
+    owner.release(owner.claim(1))
+    with owner.batch():
+        time.sleep(0.05)
+        assert len(owner.claim(2)) == 2
+        assert rival.claim(2) == []
+    until(lambda: rival.claim(2), 20)
+    assert rival.depth().leased == 2
+    owner.close()
+    rival.close()
+
+
+def test_a_transaction_that_stood_still_does_not_end_its_own_owner(make_place):
+    place = make_place("postgres")
+    owner = open_queue(place.queue)
+    owner.enqueue(pairs(2))
+    owner.lease_seconds = 0.01
+    first = owner.claim(1)
+    with owner.batch():
+        time.sleep(0.05)
+        second = owner.claim(1)
+        assert len(owner.complete(first + second)) == 2
+    owner.lease_seconds = 60.0
+    assert owner.claim(1) == []
+    owner.close()
+
+
+def test_what_a_dead_process_held_is_free_at_once(tmp_path):
+    """Its lease has minutes to go, but the kernel has dropped its lock."""
+    path = str(tmp_path / "q.db")
+    rival = SqliteQueue(path, lease_seconds=600.0)
+    rival.enqueue(pairs(2))
+    pid = os.fork()
+    if pid == 0:
+        SqliteQueue(path, lease_seconds=600.0).claim(2)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert len(rival.claim(2)) == 2
+    rival.close()
+
+
 @pytest.mark.faults
 def test_leases_of_another_boot_are_over(tmp_path):
     """After a reboot the monotonic clock starts again: an instant of the old boot may lie far in the future."""

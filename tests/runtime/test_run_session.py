@@ -95,6 +95,16 @@ def test_a_larger_total_that_is_interrupted_is_not_finished(url: str) -> None:
     assert attempt(url, 9) == [5, 6, 7, 8]
 
 
+def test_a_larger_total_that_fails_at_once_is_not_finished(url: str) -> None:
+    """Nothing was committed since: the record must not go on saying that all is done."""
+    attempt(url, 3)
+    with pytest.raises(ZeroDivisionError), holdfast.run(url, 5) as run:
+        for _ in run.steps():
+            raise ZeroDivisionError
+    assert not head(url).finished
+    assert attempt(url, 5) == [3, 4]
+
+
 def test_break_counts_as_finished(url: str) -> None:
     with holdfast.run(url, total_steps=100) as run:
         for step in run.steps():
@@ -212,6 +222,7 @@ def counted(url: str, *, stop_at: int, save_at: int | None = None) -> list[int]:
             done.append(step)
             if step == save_at:
                 run.save(now=True)
+                assert not run._books.state.in_flight, "it is listed: the next save may refer to it, and prune around it"
             if step == stop_at:
                 run.interrupt("enough")
     return done

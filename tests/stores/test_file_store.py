@@ -129,6 +129,22 @@ def test_bytes_and_generation_are_of_the_same_object(tmp_path: Path) -> None:
     assert (blob.data, blob.generation) == (b"old", old)
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
+def test_what_cannot_be_read_is_not_missing(tmp_path: Path, number: int) -> None:
+    """A missing part is damage, and the checkpoint before it is used: an outage must never look like that."""
+
+    class Failing(SystemFS):
+        def open(self, path: str, *, direct: bool = False) -> int:
+            raise OSError(number, os.strerror(number))
+
+    FileStore(str(tmp_path)).put("object", b"x")
+    store = FileStore(str(tmp_path), fs=Failing())
+    with pytest.raises(StoreUnavailableError):
+        store.get("object")
+    with pytest.raises(StoreUnavailableError):
+        store.read_into("object", memoryview(bytearray(1)))
+
+
 def test_a_direct_write_that_is_refused_goes_through_the_page_cache(tmp_path: Path) -> None:
     class Refusing(SystemFS):
         direct: list[bool] = []
@@ -187,6 +203,33 @@ def test_a_generation_given_under_the_lock_is_durable_like_any_other(tmp_path: P
     generation = store.put("object", b"mine")
     assert fs.calls[-4:] == ["stamp", "fsync", "replace", f"fsync_dir {tmp_path.name}"]
     assert int(generation) == 2_000_000_000_000_000_001
+
+
+def test_every_sync_reaches_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the others record is what we ask of the disk; this is whether the disk hears of it."""
+    synced: list[str] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd)))
+    FileStore(f"{tmp_path}/root").put("d/object", b"x")
+    *above, content, folder = synced
+    assert above == [str(parent) for parent in reversed((tmp_path / "root" / "d").parents)]
+    assert os.path.dirname(content) == folder == f"{tmp_path}/root/d"
+    assert os.path.basename(content).startswith(TEMPORARY)
+
+
+def test_reads_and_writes_that_stop_short_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, read = os.pwrite, os.preadv
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:7], at))
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at, *flags: read(fd, [views[0][:5]], at, *flags))
+    store = FileStore(str(tmp_path))
+    data = bytes(range(100))
+    store.put("object", data)
+    assert (tmp_path / "object").read_bytes() == data
+    assert store.get("object").data == data
+    assert store.get("object", offset=3, length=20).data == data[3:23]
+    buffer = bytearray(200)
+    assert store.read_into("object", memoryview(buffer), offset=50) == 50
+    assert buffer[:50] == data[50:]
 
 
 @pytest.mark.timeout(30)
