@@ -335,6 +335,17 @@ def test_entries_are_sorted_by_code_point_and_tell_the_state(opened):
     assert dict(found)[lease[0].key] == "done"
 
 
+@pytest.mark.parametrize("count", [5, 6, 7])
+def test_what_is_read_in_pages_is_read_once(opened, monkeypatch, count):
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"holdfast.queue.{module}._PAGE", 3)
+    queue = opened()
+    queue.enqueue(items(count))
+    assert [key for key, _ in queue.entries()] == [key for key, _ in items(count)]
+    queue.fail([Failure(lease, "bad", final=True) for lease in queue.claim(count)])
+    assert [row.key for row in queue.dead()] == [key for key, _ in items(count)]
+
+
 def test_two_queues_in_one_place_do_not_see_each_other(opened, place):
     queue = opened()
     other = open_queue(place.queue + "x")

@@ -232,6 +232,20 @@ def test_reads_and_writes_that_stop_short_are_continued(tmp_path: Path, monkeypa
     assert buffer[:50] == data[50:]
 
 
+def test_a_lock_is_for_one_and_a_new_file_is_new(tmp_path: Path) -> None:
+    """Two writers under one lock would both find their generation; one temporary file for two would be half of each."""
+    fs = SystemFS()
+    with fs.lock(str(tmp_path), timeout_seconds=1.0):
+        with pytest.raises(TimeoutError), SystemFS().lock(str(tmp_path), timeout_seconds=0.02):
+            pass
+    with SystemFS().lock(str(tmp_path), timeout_seconds=1.0):
+        pass
+    (tmp_path / "file").write_bytes(b"somebody's")
+    with pytest.raises(FileExistsError):
+        fs.create(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_bytes() == b"somebody's"
+
+
 @pytest.mark.timeout(30)
 def test_one_slash_too_many_is_the_same_place(tmp_path: Path) -> None:
     store = FileStore("/" + str(tmp_path / "run"))
