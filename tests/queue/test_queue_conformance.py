@@ -335,6 +335,16 @@ def test_entries_are_sorted_by_code_point_and_tell_the_state(opened):
     assert dict(found)[lease[0].key] == "done"
 
 
+def test_a_long_input_is_taken_in_batches_and_every_item_once(opened, monkeypatch):
+    monkeypatch.setattr("holdfast.queue.intake._BATCH", 3)
+    queue = opened()
+    count = queue.enqueue(items(8))
+    assert (count.added, count.known) == (8, 0)
+    assert queue.depth().ready == 8
+    count = queue.enqueue(items(10))
+    assert (count.added, count.known) == (2, 8)
+
+
 @pytest.mark.parametrize("count", [5, 6, 7])
 def test_what_is_read_in_pages_is_read_once(opened, monkeypatch, count):
     for module in ("sqlite", "postgres"):

@@ -19,7 +19,7 @@ from faults.counts import record
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.errors import LeaseLostError
 from holdfast.queue import sqlite_schema
-from holdfast.queue.base import Failure
+from holdfast.queue.base import Failure, Policy
 from holdfast.queue.open import open_queue
 from holdfast.queue.sqlite import SqliteQueue
 from holdfast.sink.open import open_sink
@@ -247,16 +247,40 @@ def test_a_transaction_that_stood_still_does_not_end_its_own_owner(make_place):
 
 
 def test_what_a_dead_process_held_is_free_at_once(tmp_path):
-    """Its lease has minutes to go, but the kernel has dropped its lock."""
+    """Its lease has minutes to go, but the kernel has dropped its lock, though a child of it lives on."""
     path = str(tmp_path / "q.db")
     rival = SqliteQueue(path, lease_seconds=600.0)
-    rival.enqueue(pairs(2))
+    rival.enqueue(pairs(5))
+    stays, ends = os.pipe()
     pid = os.fork()
     if pid == 0:
-        SqliteQueue(path, lease_seconds=600.0).claim(2)
+        owner = SqliteQueue(path, lease_seconds=600.0)
+        owner.claim(3)
+        if os.fork() == 0:
+            os.close(ends)
+            os.read(stays, 1)
         os._exit(0)
     os.waitpid(pid, 0)
-    assert len(rival.claim(2)) == 2
+    assert len(rival.claim(4)) == 4, "two that lay there, two of the dead one's, and not one more than was asked for"
+    assert len(rival.claim(4)) == 1
+    os.close(ends)
+    os.close(stays)
+    rival.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_claim_waits_for_no_transaction_that_stands_still(make_place):
+    """Somebody has woken a failed item and has not come to its commit yet."""
+    place = make_place("postgres")
+    still, rival = (open_queue(place.queue, policy=Policy(backoff_seconds=0.0)) for _ in range(2))
+    still.enqueue(pairs(2))
+    failed, _ = still.claim(2)
+    still.fail([Failure(failed, "no")])
+    with still.batch():
+        still.tail()
+        assert rival.claim(2) == []
+    assert len(rival.claim(2)) == 1
+    still.close()
     rival.close()
 
 

@@ -246,6 +246,31 @@ def test_a_lock_is_for_one_and_a_new_file_is_new(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"somebody's"
 
 
+def test_what_cannot_be_looked_at_is_not_absent(tmp_path: Path) -> None:
+    fs = SystemFS()
+    assert fs.stat(str(tmp_path / "nobody")) is None
+    with pytest.raises(OSError, match="too long"):
+        fs.stat(str(tmp_path / ("x" * 300)))
+
+
+def test_a_file_system_that_makes_the_name_before_it_refuses_direct_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            os.close(real(path, flags & ~os.O_DIRECT, mode))
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    fs = SystemFS()
+    fs.close(fs.create(str(tmp_path / "new"), direct=True))
+    with pytest.raises(FileExistsError):
+        fs.create(str(tmp_path / "new"))
+
+
 @pytest.mark.timeout(30)
 def test_one_slash_too_many_is_the_same_place(tmp_path: Path) -> None:
     store = FileStore("/" + str(tmp_path / "run"))
