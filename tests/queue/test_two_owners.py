@@ -268,6 +268,22 @@ def test_what_a_dead_process_held_is_free_at_once(tmp_path):
     rival.close()
 
 
+def test_nobody_goes_home_while_an_owner_may_have_vanished(make_place):
+    """What it holds comes back when its lease is over, and somebody has to be there then."""
+    place = make_place("postgres")
+    owner, rival = open_queue(place.queue), open_queue(place.queue)
+    owner.enqueue(pairs(1))
+    leases = owner.claim(1)
+    assert rival.claim(1) == []
+    assert rival.tail().doubtful
+    assert not rival.tail().drained
+    assert owner.renew(owner.handles(leases)) == []
+    assert rival.tail().drained, "it has shown since that it lives"
+    owner.close()
+    assert rival.tail().claimable
+    rival.close()
+
+
 @pytest.mark.timeout(60)
 def test_a_claim_waits_for_no_transaction_that_stands_still(make_place):
     """Somebody has woken a failed item and has not come to its commit yet."""
