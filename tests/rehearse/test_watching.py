@@ -64,6 +64,20 @@ def finish(attempt: Attempt) -> object:
     return attempt.close()
 
 
+LOCKS = """
+for name in ("lock", "lock", "state", "state"):
+    with open(name, "w") as file:
+        file.write("" if name == "lock" else "something")
+"""
+
+
+def test_who_empties_an_empty_file_overwrites_nothing(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, [sys.executable, "-c", LOCKS])
+    assert finish(attempt).code == 0
+    assert attempt.watcher.replaced.keys() == {"lock", "state"}
+    assert attempt.watcher.overwrote.keys() == {"state"}
+
+
 def test_every_point_is_counted(tmp_path: Path) -> None:
     attempt = begin(tmp_path, [sys.executable, "-c", WRITES])
     assert finish(attempt).code == 0

@@ -22,6 +22,7 @@ from holdfast.rehearse.divergence import read_steps
 from holdfast.rehearse.facts import NOT_COUNTED, AttemptFact, TrialFact
 from holdfast.rehearse.plan import Kill, Kind, Profile, TrialPlan
 from holdfast.rehearse.wall_clock import WallClock
+from holdfast.rehearse.watching import has_content
 from holdfast.runtime.namespace import Keepers
 
 _FINGERPRINTS = "fingerprints.jsonl"
@@ -179,7 +180,7 @@ class Trial:
         self._evidence(old, new)
         if old.attempt.is_frozen:
             path = old.attempt.held_path
-            wrote = path in new.watcher.replaced if path else new.watcher.last_event is not None
+            wrote = self._holds_something(path, new) if path else new.watcher.last_event is not None
             waited = time.monotonic() - old.since
             if wrote or new.program.poll() is not None or waited > max(2.0, self._profile.seconds):
                 old.since = time.monotonic()
@@ -189,6 +190,10 @@ class Trial:
             self._bury(old, wait=False)
         else:
             old.attempt.enforce_grace(old.since)
+
+    def _holds_something(self, path: str, new: Attempt) -> bool:
+        """Whether the replacement has not only emptied the file, but has something in it to lose."""
+        return path in new.watcher.replaced and has_content(os.path.join(self.folder, "work", path))
 
     def _bury(self, old: _OldOne, *, wait: bool) -> None:
         """The old one ends by itself or at the end of its grace."""
@@ -209,7 +214,7 @@ class Trial:
             old.newer = {**old.newer, **new.watcher.replaced}
         if old.attempt.watcher.last_event_at > old.since:
             self._wrote_after = True
-        for path, at in dict(old.attempt.watcher.replaced).items():
+        for path, at in dict(old.attempt.watcher.overwrote).items():
             if path in old.own and path in old.newer and at > old.newer[path]:
                 self._overwrote.append(path)
 
