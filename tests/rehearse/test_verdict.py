@@ -17,6 +17,7 @@ from holdfast.rehearse.verdict import (
     is_suspicious,
     judge,
     reproduce,
+    worked_on,
 )
 
 BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
@@ -45,6 +46,13 @@ def test_resuming_is_surviving() -> None:
 
 def test_starting_over_is_no_progress() -> None:
     assert codes(trial(attempt(1, 7.0, 137, KILL), attempt(2, 10.0))) == ["no-progress"]
+
+
+def test_who_does_all_its_work_after_the_signal_is_asked_again_whatever_it_says() -> None:
+    assert worked_on(BASELINE, trial(attempt(1, 9.8, 0, TERM, ran_seconds=7.0))) == TERM
+    assert worked_on(BASELINE, trial(attempt(1, 9.8, 75, TERM, ran_seconds=7.0), attempt(2, 0.5))) == TERM
+    assert worked_on(BASELINE, trial(attempt(1, 7.2, 75, TERM, ran_seconds=7.0), attempt(2, 3.0))) is None
+    assert worked_on(BASELINE, trial(attempt(1, 9.8, 137, KILL), attempt(2, 0.5))) is None
 
 
 def test_starting_over_after_little_work_is_fine() -> None:

@@ -270,7 +270,7 @@ class _Rehearsal:
 
     def _early_look(self, facts: Sequence[TrialFact], baseline: Baseline) -> dict[str, tuple[Reason, TrialFact]]:
         """Whether a program that went on after SIGTERM overruns its grace when more is left to do."""
-        kill, fact = next(((kill, fact) for fact in facts if (kill := worked_on(fact))), (None, None))
+        kill, fact = next(((kill, fact) for fact in facts if (kill := worked_on(baseline.fact, fact))), (None, None))
         if kill is None or fact is None or baseline.fact.seconds * (1 - _EARLY) <= self._options.grace_seconds:
             return {}
         early = fact.plan._replace(kills=(kill._replace(moment=AtTime(_EARLY)),))
