@@ -100,7 +100,7 @@ class Watcher:
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
         self.overwrote: dict[str, float] = {}
-        """The same, where there was something to lose: who empties an empty file, such as a lock, takes nothing away."""
+        """The same, where there was something to lose: who empties an empty file, such as a lock, takes nothing."""
         self.renewals = 0
         """How often a path was replaced that had been replaced before: what keeps its state does so again and again."""
         self.refused: list[str] = []
