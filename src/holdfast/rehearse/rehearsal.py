@@ -139,6 +139,7 @@ class _Rehearsal:
             disk_limit_bytes=options.disk_limit_bytes,
             stop=stop,
             keepers=keepers,
+            hung=threading.Event(),
         )
 
     def run(self) -> Result:
@@ -226,6 +227,7 @@ class _Rehearsal:
             first |= self._second_look(pool, facts, baseline, run_again, run_beside_a_control)
         if "grace-overrun" not in first:
             first |= self._early_look(facts, baseline)
+        self._setting.hung.clear()  # what is told has to show again in full
         ordered = [first[code] for code in CODES if code in first]
         if ordered:
             self._progress("looking for the smallest schedule that fails")

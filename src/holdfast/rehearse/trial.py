@@ -28,6 +28,9 @@ from holdfast.runtime.namespace import Keepers
 _FINGERPRINTS = "fingerprints.jsonl"
 _SAME_FAILURES = 3  # in a row, with nothing written in between: the next one would be the same
 _CLOCK_SET_SHARE = 0.3  # of the baseline: when a clock that is off is set right
+_LONGEST_BASELINE_SECONDS = 3600.0 * 24
+_PATIENCE = 30.0, 5.0  # seconds, and times the baseline, until an attempt counts as one that never ends
+_PATIENCE_AGAIN = 10.0, 3.0  # the same for those after it
 _UNASKED_RESTARTS = 5  # in a row that say "resume me" although nobody interrupted them
 
 
@@ -54,6 +57,8 @@ class Setting(NamedTuple):
     disk_limit_bytes: int | None
     stop: threading.Event
     keepers: Keepers
+    hung: threading.Event
+    """Set once an attempt did not end within its time: another one that hangs too tells nothing new."""
     fingerprints: bool = False
     """Whether programs that use holdfast leave a digest of every step."""
 
@@ -126,6 +131,7 @@ class Trial:
             if fact.overran:  # it will not hear the next one either, and every time costs a whole grace
                 kills = [kill._replace(kind=Kind.KILL) if kill.kind is Kind.TERM else kill for kill in kills]
             if fact.timed_out:
+                self._setting.hung.set()
                 return _Ending(gave_up=f"attempt {number} did not end within {fact.seconds:.0f} s")
             if fact.code == FINISHED:
                 unfinished = self._missing() if fact.interrupted and fact.noticed else []
@@ -270,7 +276,10 @@ def surroundings(
     if setting.fingerprints:
         environment["HOLDFAST_FINGERPRINTS"] = os.path.join(folder, _FINGERPRINTS)
     own = os.path.realpath(folder)
-    limit = 3600.0 * 24 if profile is None else 30.0 + 5.0 * profile.seconds
+    limit = _LONGEST_BASELINE_SECONDS
+    if profile is not None:
+        patience = _PATIENCE_AGAIN if setting.hung.is_set() else _PATIENCE
+        limit = patience[0] + patience[1] * profile.seconds
     return Surroundings(
         command=confine.for_trial(setting.command, label),
         folder=folder,
