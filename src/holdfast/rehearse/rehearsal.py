@@ -118,6 +118,7 @@ class _Rehearsal:
         self._options = options
         self._progress = progress
         self._token = secrets.token_hex(3)
+        self._slowness = 1.0  # of the machine, beside what it was when the baseline ran
         self._parallel = options.parallel or os.cpu_count() or 1
         shared = confine.check_ephemeral(options.ephemeral)
         if shared:  # one node at a time has this directory
@@ -218,10 +219,7 @@ class _Rehearsal:
             return judge(baseline.fact, self._once(plan, baseline, label))
 
         def run_beside_a_control(plan: TrialPlan, label: str) -> list[Reason]:
-            with ThreadPoolExecutor(1) as beside:
-                control = beside.submit(self._once, plan._replace(kills=()), baseline, f"{label}-control")
-                fact = self._once(plan, baseline, label)
-                return judge(at_least(baseline.fact, control.result()), fact)
+            return self._beside_a_control(plan, baseline, label)
 
         if "no-progress" not in first:
             first |= self._second_look(pool, facts, baseline, run_again, run_beside_a_control)
@@ -253,6 +251,18 @@ class _Rehearsal:
     def _once(self, plan: TrialPlan, baseline: Baseline, label: str) -> TrialFact:
         name = f"{self._token}-{label}"
         return Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=name).run()
+
+    def _beside_a_control(self, plan: TrialPlan, baseline: Baseline, label: str) -> list[Reason]:
+        """A trial, judged by an uninterrupted run at the same time; the next one's moments go by that one's pace."""
+        with ThreadPoolExecutor(1) as beside:
+            control = beside.submit(self._once, plan._replace(kills=()), baseline, f"{label}-control")
+            fact = self._once(plan.stretched(self._slowness), baseline, label)
+            now = at_least(baseline.fact, control.result())
+        self._slowness = max(1.0, now.seconds / baseline.fact.seconds)
+        planned = {kill.number: kill for kill in plan.kills}
+        return [
+            reason._replace(kills=tuple(planned[kill.number] for kill in reason.kills)) for reason in judge(now, fact)
+        ]
 
     def _second_look(
         self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run, run_beside: Run

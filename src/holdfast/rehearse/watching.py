@@ -238,7 +238,7 @@ class Watcher:
         return None if any(part in _NOT_ITS_WORK for part in relative.split("/")) else relative
 
     def _point(self, call: syscalls.Call, path: str, truncates: bool) -> Point | None:
-        if call.name.startswith(("rename", "link")):
+        if call.name.startswith(("rename", "link", "symlink")):
             return Point.RENAME
         if call.name.startswith("unlink"):
             return Point.REMOVE if os.path.lexists(path) else None
@@ -275,8 +275,10 @@ def _target(call: syscalls.Call) -> tuple[str | None, bool]:
             return _path(call.pid, arguments[0], arguments[1]), bool(flags & os.O_TRUNC)
         case "creat" | "truncate":
             return _path(call.pid, None, arguments[0]), True
-        case "rename" | "link":
+        case "rename" | "link" | "symlink":
             return _path(call.pid, None, arguments[1]), False
+        case "symlinkat":
+            return _path(call.pid, arguments[1], arguments[2]), False
         case "unlink":
             return _path(call.pid, None, arguments[0]), False
         case "unlinkat":
