@@ -136,6 +136,8 @@ class Trial:
             if fact.code == FINISHED:
                 unfinished = self._missing() if fact.interrupted and fact.noticed else []
                 return _Ending(finished=not unfinished, unfinished=unfinished)
+            if self._old is not None and not fact.interrupted:
+                self._bury(self._old, wait=True)  # it found the other one still at work; a Job backs off for longer
             unasked = 0 if fact.interrupted or fact.code not in NOT_COUNTED else unasked + 1
             if unasked >= _UNASKED_RESTARTS:
                 return _Ending(gave_up=f"left with {fact.code} {unasked} times in a row although nobody interrupted it")
