@@ -26,12 +26,13 @@ from holdfast.checkpoint.ledger import RunLedger
 from holdfast.checkpoint.protocol import read_head
 from holdfast.clock import Clock
 from holdfast.errors import CorruptError, HoldfastError, RunError, SupersededError
+from holdfast.fs import sync_filesystem
 from holdfast.mirror.bring_back import Copy, bring_back, is_same, read_copy
 from holdfast.mirror.copying import Copier, Freeze
 from holdfast.mirror.cut import Cut, Journal
 from holdfast.mirror.local import UNFINISHED, Local, clear_leftovers, judge, set_aside, write_mark
-from holdfast.mirror.scan import FOLDER, Listing
-from holdfast.mirror.watch import Watch
+from holdfast.mirror.scan import FOLDER, Listing, nobody_writes
+from holdfast.mirror.watch import CLOSED, Event, Watch
 from holdfast.stores.base import Store
 from holdfast.stores.probe import check_store
 
@@ -135,6 +136,7 @@ class Mirror:
         write_mark(self.root, self.url, UNFINISHED)
         copy = bring_back(self._store, head, self.root, replace=local is Local.STALE)
         if copy is not None:
+            sync_filesystem(self.root)  # before the mark says that what lies here may be trusted after a power cut
             files = sum(bool(row.parts) for row in copy.rows)
             log.info(
                 "%s: copy %d of attempt %d is back (%d files, %.1f MB)",
@@ -242,6 +244,9 @@ class Mirror:
         started = self._clock.monotonic()
         found = self._copier.look()
         self._watch.follow({"", *(path for path, seen in found.listing.items() if seen.kind == FOLDER)})
+        journal, listing = self._copier.journal, found.listing
+        finished = (path for path in journal.untold(listing) if nobody_writes(self.root, path, listing[path]))
+        journal.note(Event(CLOSED, path) for path in finished)
         for path, why in found.left_out.items():
             if path not in self._told:
                 self._told.add(path)
