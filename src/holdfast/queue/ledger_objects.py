@@ -69,11 +69,12 @@ class ObjectLedger:
     def page(self, after: str, limit: int = 5000) -> list[Row]:
         found: list[Row] = []
         start = self._name(after) if after else ""
-        for entry in self._store.keys(self._prefix):
-            if entry.key > start and len(found) < limit:
-                row = self._read(entry.key)[0]
-                if row is not None:
-                    found.append(_row(row))
+        for entry in self._store.keys(self._prefix):  # in key order: what follows the page is on the next one
+            if len(found) >= limit:
+                break
+            row = self._read(entry.key)[0] if entry.key > start else None
+            if row is not None:
+                found.append(_row(row))
         return found
 
     def payload(self, key: str) -> str | None:
