@@ -55,7 +55,7 @@ for _ in range(options["rounds"]):
 
 
 NO_FENCE = (
-    ("queue/sqlite_schema.py", "AND generation=? AND holder=?\"\nCOMPLETE", "AND ? AND ? IS NOT 0\"\nCOMPLETE"),
+    ("queue/sqlite_schema.py", 'AND generation=? AND holder=?"\nCOMPLETE', 'AND ? AND ? IS NOT 0"\nCOMPLETE'),
     (
         "queue/postgres_schema.py",
         "AND item.generation=mine.generation AND item.holder=%s RETURNING item.id, item.generation",

@@ -222,7 +222,9 @@ def counted(url: str, *, stop_at: int, save_at: int | None = None) -> list[int]:
             done.append(step)
             if step == save_at:
                 run.save(now=True)
-                assert not run._books.state.in_flight, "it is listed: the next save may refer to it, and prune around it"
+                assert not run._books.state.in_flight, (
+                    "it is listed: the next save may refer to it, and prune around it"
+                )
             if step == stop_at:
                 run.interrupt("enough")
     return done
