@@ -123,6 +123,7 @@ def test_in_flight_newer_and_foreign_objects_stay(make_engine: Make) -> None:
         "checkpoints/000000000001-000001/part-09999.bin",  # in flight, says the caller
         "checkpoints/000000000009-000001/rank-00001/part-00000.bin",  # after the newest commit: perhaps in flight
         "checkpoints/000000000002-000007/part-00000.bin",  # of a newer attempt
+        "checkpoints/000000000000-000007/part-00000.bin",  # of one that fell back to an older checkpoint
         "checkpoints/notes.txt",
         "checkpoints/000000000001-000001/part-00000.bin.bak",
         "elsewhere/part-00000.bin",

@@ -279,6 +279,11 @@ def test_nobody_goes_home_while_an_owner_may_have_vanished(make_place):
     assert not rival.tail().drained
     assert owner.renew(owner.handles(leases)) == []
     assert rival.tail().drained, "it has shown since that it lives"
+    owner.enqueue([("more", "1"), ("most", "1")])
+    assert len(rival.complete(rival.claim(1))) == 1
+    owner.claim(1)
+    owner.renew(owner.handles(leases))
+    assert rival.tail().doubtful, "not since it was last out of work"
     owner.close()
     assert rival.tail().claimable
     rival.close()

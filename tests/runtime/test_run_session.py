@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -103,6 +104,18 @@ def test_a_larger_total_that_fails_at_once_is_not_finished(url: str) -> None:
             raise ZeroDivisionError
     assert not head(url).finished
     assert attempt(url, 5) == [3, 4]
+
+
+def test_a_step_that_was_left_is_done_again_in_the_same_block(url: str) -> None:
+    done = []
+    with holdfast.run(url, 4) as run:
+        for attempts in range(2):
+            with contextlib.suppress(ZeroDivisionError):
+                for step in run.steps():
+                    if step == 2 and attempts == 0:
+                        raise ZeroDivisionError
+                    done.append(step)
+    assert done == [0, 1, 2, 3]
 
 
 def test_break_counts_as_finished(url: str) -> None:

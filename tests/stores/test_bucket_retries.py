@@ -1,0 +1,123 @@
+"""What a bucket sends again and what it never does, over a client that answers as it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.clock import ManualClock
+from holdfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreUnavailableError
+from holdfast.stores import bucket
+from holdfast.stores.base import ABSENT, Blob, Entry
+from holdfast.stores.bucket import TRIES, BucketStore
+from holdfast.stores.client import Seen
+
+LOST = OutcomeUnknownError("the answer was lost")
+DOWN = StoreUnavailableError("503")
+
+
+class Told:
+    """One object; every send takes the next word: an error, or what is done before an error."""
+
+    def __init__(self, *words: Any) -> None:
+        self.words = list(words)
+        self.data: bytes | None = None
+        self.looks: list[Exception] = []
+        self.pages: list[list[Entry]] = []
+        self.sent = 0
+
+    def send(self, name: str, data: Any, if_generation: str | None) -> str:
+        self.sent += 1
+        word = self.words.pop(0) if self.words else None
+        if isinstance(word, bytes):
+            self.data, word = word, LOST
+        if word is not None:
+            raise word
+        if if_generation == ABSENT and self.data is not None:
+            raise ConflictError("412")
+        self.data = bytes(data)
+        return "7"
+
+    def look(self, name: str) -> Seen:
+        if self.looks:
+            raise self.looks.pop(0)
+        if self.data is None:
+            raise KeyMissingError("404")
+        return Seen("7", len(self.data))
+
+    def fetch(self, name: str, offset: int, length: int | None) -> Blob:
+        assert self.data is not None
+        return Blob(self.data[offset : None if length is None else offset + length], "7")
+
+    def page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
+        number = int(token or 0)
+        return self.pages[number], str(number + 1) if number + 1 < len(self.pages) else ""
+
+    def close(self) -> None: ...
+
+
+def store_over(client: Told) -> BucketStore:
+    return BucketStore("gs", "bucket", "run", client=client, clock=ManualClock())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", [LOST, DOWN])
+def test_a_commit_is_sent_once_whatever_became_of_it(word: Exception) -> None:
+    client = Told(word)
+    with pytest.raises(type(word)):
+        store_over(client).put("HEAD.json", b"x", if_generation="6")
+    assert client.sent == 1
+
+
+def test_a_lost_create_that_happened_is_ours() -> None:
+    client = Told(b"mine")
+    assert store_over(client).put("part", b"mine", if_generation=ABSENT) == "7"
+    assert client.sent == 1
+
+
+def test_a_lost_create_that_did_not_happen_is_sent_again() -> None:
+    client = Told(LOST, DOWN)
+    assert store_over(client).put("part", b"mine", if_generation=ABSENT) == "7"
+    assert (client.sent, client.data) == (3, b"mine")
+
+
+@pytest.mark.parametrize("theirs", [b"min", b"mine and more", b"Mine-and-long", b"mine-and-lonG"])
+def test_what_somebody_else_created_meanwhile_is_not_ours(theirs: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every byte of it: where the cloud gives no digest the first ones say nothing about the last."""
+    monkeypatch.setattr(bucket, "COMPARE_BYTES", 4)
+    with pytest.raises(ConflictError):
+        store_over(Told(theirs)).put("part", b"mine-and-long", if_generation=ABSENT)
+
+
+def test_a_conflict_without_a_lost_answer_is_one() -> None:
+    client = Told()
+    client.data = b"mine"
+    with pytest.raises(ConflictError):
+        store_over(client).put("part", b"mine", if_generation=ABSENT)
+
+
+def test_a_lost_answer_is_not_forgotten_over_an_outage() -> None:
+    """ "Nothing was written" would be a lie: the first request may arrive yet."""
+    with pytest.raises(OutcomeUnknownError):
+        store_over(Told(LOST, *[DOWN] * TRIES)).put("part", b"mine", if_generation=ABSENT)
+    with pytest.raises(StoreUnavailableError):
+        store_over(Told(*[DOWN] * TRIES)).put("part", b"mine", if_generation=ABSENT)
+
+
+def test_a_lost_create_that_cannot_be_looked_at_stays_unknown() -> None:
+    client = Told(LOST)
+    client.looks = [DOWN] * TRIES
+    with pytest.raises(OutcomeUnknownError):
+        store_over(client).put("part", b"mine", if_generation=ABSENT)
+    assert client.sent == 1
+
+
+def test_a_listing_has_all_its_pages_and_nobody_elses() -> None:
+    client = Told()
+    client.pages = [
+        [Entry("run/a", 1), Entry("run/b/", 0)],
+        [],
+        [Entry("run/c", 3), Entry("run/d//e", 1), Entry("running/x", 1), Entry("run/.tmp-1", 1)],
+        [Entry("run/z", 4)],
+    ]
+    assert list(store_over(client).keys("")) == [Entry("a", 1), Entry("c", 3), Entry("z", 4)]
