@@ -14,7 +14,10 @@ from typing import Any, cast
 import pytest
 
 import holdfast
-from holdfast.checkpoint.head import Head, decode
+from holdfast.checkpoint.cadence import EverySteps
+from holdfast.checkpoint.head import AttemptRow, Head, decode
+from holdfast.checkpoint.ledger import RunLedger
+from holdfast.clock import SystemClock
 from holdfast.errors import (
     AccessDeniedError,
     NoProgressError,
@@ -279,6 +282,58 @@ def test_pruning_that_fails_fails_no_save(url: str, monkeypatch: pytest.MonkeyPa
     with pytest.raises(holdfast.Interrupted):
         counted(url, save_at=3, stop_at=4)
     assert [item.step for item in head(url).checkpoints] == [4, 3]
+
+
+def test_an_attempt_that_was_overtaken_leaves_its_loop(url: str) -> None:
+    """At the next look, and not at the end of all its work."""
+    place = FileStore(url.removeprefix("file://"))
+    with pytest.raises(holdfast.Interrupted) as left, holdfast.run(url, 10_000, cadence=EverySteps(3)) as run:
+        for step in run.steps():
+            if step == 2:
+                RunLedger(place, url, clock=SystemClock()).claim(AttemptRow(0, "2026-11-16T10:00:00.000Z"))
+                run.save()
+            if step > 2:
+                run._saver.wait()
+            assert step < 8
+    assert left.value.cause == "superseded"
+    assert head(url).attempt == 2
+
+
+def test_a_notice_that_comes_while_a_save_is_handed_over_is_seen_at_the_next_step(url: str) -> None:
+    with pytest.raises(holdfast.Interrupted), holdfast.run(url, 10_000, cadence=EverySteps(10**6)) as run:
+        look = run._books.next_look
+
+        def interrupted(step: int) -> tuple[float, float]:
+            run.interrupt("just now")
+            return look(step)
+
+        for step in run.steps():
+            if step == 1:
+                run._books.next_look = interrupted  # type: ignore[method-assign]
+                run.save()
+            assert step < 4
+    assert head(url).next_step == 3
+
+
+def test_a_save_that_is_asked_for_during_another_is_not_forgotten(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, put = threading.Event(), FileStore.put
+
+    def slow(self: FileStore, key: str, *rest: Any, **options: Any) -> str:
+        first.wait(20)
+        return put(self, key, *rest, **options)
+
+    committed = []
+    with holdfast.run(url, 8, cadence=EverySteps(10**6)) as run:
+        monkeypatch.setattr(FileStore, "put", slow)
+        for step in run.steps():
+            if step in (1, 2):
+                run.save()
+            if step == 3:
+                first.set()
+            if step >= 3:
+                run._saver.wait()
+                committed.append(run._books.next_step)
+    assert committed[-1] > 2, "only the end would have saved it"
 
 
 def test_loops_we_do_not_own(url: str) -> None:

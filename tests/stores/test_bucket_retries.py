@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreUnavailableError
+from holdfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreError, StoreUnavailableError
 from holdfast.stores import bucket
 from holdfast.stores.base import ABSENT, Blob, Entry
 from holdfast.stores.bucket import TRIES, BucketStore
 from holdfast.stores.client import Seen
+from holdfast.stores.gcs import GcsClient
+from holdfast.stores.wire import Answer
 
 LOST = OutcomeUnknownError("the answer was lost")
 DOWN = StoreUnavailableError("503")
@@ -32,6 +34,8 @@ class Told:
         word = self.words.pop(0) if self.words else None
         if isinstance(word, bytes):
             self.data, word = word, LOST
+        elif isinstance(word, str):  # what was sent before, by us or by somebody else, arrives now
+            self.data, word = word.encode(), ConflictError("412")
         if word is not None:
             raise word
         if if_generation == ABSENT and self.data is not None:
@@ -89,6 +93,17 @@ def test_what_somebody_else_created_meanwhile_is_not_ours(theirs: bytes, monkeyp
         store_over(Told(theirs)).put("part", b"mine-and-long", if_generation=ABSENT)
 
 
+@pytest.mark.parametrize("late", ["mine", "else"])
+def test_a_conflict_after_a_lost_answer_is_looked_at(late: str) -> None:
+    """Nothing was there after the first request; at the second something is: it may be the first."""
+    client = Told(LOST, late)
+    if late == "mine":
+        assert store_over(client).put("part", b"mine", if_generation=ABSENT) == "7"
+    else:
+        with pytest.raises(ConflictError):
+            store_over(client).put("part", b"mine", if_generation=ABSENT)
+
+
 def test_a_conflict_without_a_lost_answer_is_one() -> None:
     client = Told()
     client.data = b"mine"
@@ -121,3 +136,25 @@ def test_a_listing_has_all_its_pages_and_nobody_elses() -> None:
         [Entry("run/z", 4)],
     ]
     assert list(store_over(client).keys("")) == [Entry("a", 1), Entry("c", 3), Entry("z", 4)]
+
+
+def gcs_answering(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> GcsClient:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:9")
+    client = GcsClient("bucket")
+    monkeypatch.setattr(client._wire, "request", lambda *_, **__: answer)
+    return client
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"generation": null}', b'{"generation": "x"}', b"[]", b"", b"<html>"])
+def test_a_write_whose_answer_names_no_generation_may_have_happened(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OutcomeUnknownError):
+        gcs_answering(Answer(200, {}, body), monkeypatch).send("HEAD.json", b"x", "6")
+
+
+def test_a_server_that_sends_the_beginning_for_the_middle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = gcs_answering(Answer(200, {}, b"", 4), monkeypatch)
+    assert client.fetch_into("part", memoryview(bytearray(4)), 0) == 4
+    with pytest.raises(StoreError, match="ranges"):
+        client.fetch_into("part", memoryview(bytearray(4)), 4)
