@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from saving import WHEN, head_of
+from saving import WHEN, head_of, save
 
 from holdfast.checkpoint.effects import Delete, Effect, drive, perform
 from holdfast.checkpoint.engine import Engine
@@ -161,6 +161,25 @@ def test_the_command_line_leaves_a_live_attempt_alone(make_engine: Make) -> None
     store.put(HEAD_KEY, encode(replace(run.held.head, attempts=(over,))))
     assert any("000000000003-000001" in key for key in drive(collect(None), store, ManualClock()).keys)
     run.check(make_engine)
+
+
+def test_what_the_other_ranks_of_a_checkpoint_need_stays(make_engine: Make) -> None:
+    store = MemoryStore()
+    first, second = make_engine(store), make_engine(store, rank=1)
+    rows = []
+    for step in (1, 2, 3):
+        mine = save(first, step, {"a": np.full(9000, step)})
+        other = second.persist(second.snapshot(step, {"b": np.full(9000, step)}), 1)
+        rows.insert(0, replace(mine, others=((str(other.inventory_sha256), other.size),)))
+    store.put(HEAD_KEY, encode(head_of(*rows[:2])))
+    for attempt in (None, 1):
+        gone = drive(collect(attempt), store, ManualClock()).keys
+        assert all("/000000000001-000001/" in key for key in gone)
+    assert {entry.key.split("/")[1] for entry in store.keys("checkpoints/")} == {row.name for row in rows[:2]}
+    for row in rows[:2]:
+        mine, theirs = row.ranks
+        assert (first.restore(mine)["a"] == row.step).all()
+        assert (second.restore(theirs)["b"] == row.step).all()
 
 
 @pytest.mark.parametrize("how", ["damaged", "missing"])

@@ -13,7 +13,7 @@ from holdfast.stores.base import ABSENT, Blob, Entry
 from holdfast.stores.bucket import TRIES, BucketStore
 from holdfast.stores.client import Seen
 from holdfast.stores.gcs import GcsClient
-from holdfast.stores.wire import Answer
+from holdfast.stores.wire import SLICE_BYTES, Answer, AnswerLostError, NotSentError, Wire
 
 LOST = OutcomeUnknownError("the answer was lost")
 DOWN = StoreUnavailableError("503")
@@ -158,3 +158,55 @@ def test_a_server_that_sends_the_beginning_for_the_middle_is_refused(monkeypatch
     assert client.fetch_into("part", memoryview(bytearray(4)), 0) == 4
     with pytest.raises(StoreError, match="ranges"):
         client.fetch_into("part", memoryview(bytearray(4)), 4)
+
+
+class Cut:
+    """A connection that breaks at the n-th slice of a body."""
+
+    sock = object()
+
+    def __init__(self, slices: int, error: OSError) -> None:
+        self.slices, self.error, self.closed = slices, error, False
+
+    def send(self, data: Any) -> None:
+        if not self.slices:
+            raise self.error
+        self.slices -= 1
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+@pytest.mark.parametrize(
+    ("size", "slices", "error", "meaning"),
+    [
+        (3, 0, BrokenPipeError(), AnswerLostError),  # all of it was on its way
+        (SLICE_BYTES, 0, TimeoutError(), AnswerLostError),
+        (SLICE_BYTES * 3, 2, ConnectionResetError(), AnswerLostError),
+        (SLICE_BYTES * 3, 1, TimeoutError(), NotSentError),
+        (SLICE_BYTES * 3, 1, BrokenPipeError(), None),  # it may say why: the answer is read
+    ],
+)
+def test_only_a_body_that_was_certainly_cut_short_cannot_have_been_applied(
+    size: int, slices: int, error: OSError, meaning: type[Exception] | None
+) -> None:
+    connection: Any = Cut(slices, error)
+    if meaning is None:
+        assert Wire._send(connection, "POST", "/", {}, bytes(size)) is error
+        return
+    with pytest.raises(meaning):
+        Wire._send(connection, "POST", "/", {}, bytes(size))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_connection_with_half_an_answer_in_it_is_not_used_again(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, connection = Wire("http://127.0.0.1:9"), Cut(9, OSError())
+    kept: list[Any] = []
+    monkeypatch.setattr(wire._connections, "take", lambda: connection)
+    monkeypatch.setattr(wire._connections, "give_back", kept.append)
+    monkeypatch.setattr(Wire, "_receive", staticmethod(lambda *_: Answer(206, {}, b"", 4, whole=whole)))
+    wire.request("GET", "/part", into=memoryview(bytearray(4)))
+    assert (bool(kept), connection.closed) == (whole, not whole)
