@@ -220,6 +220,20 @@ def test_a_program_that_ends_before_the_signal() -> None:
     assert result["problems"] == []
 
 
+@pytest.mark.parametrize("script", ["sleep 60 &", "nohup sleep 60 > /dev/null 2>&1 & sleep 0.1"])
+@pytest.mark.parametrize("namespace", [(), ("--no-namespace",)], ids=["namespace", "plain"])
+def test_an_entrypoint_that_leaves_the_program_in_the_background(script: str, namespace: tuple[str, ...]) -> None:
+    """The pod ends with PID 1, within milliseconds: nobody could look at the processes fast enough."""
+    code, result = doctor(*namespace, "--", "sh", "-c", script)
+    if not result["traced"]:
+        pytest.skip("not traced here")
+    assert code == 1
+    assert result["ended_before_signal"] is True
+    assert result["problems"] == ["orphans"]
+    assert result["job_verdict"] == "complete"
+    assert "background" in result["advice"]
+
+
 def test_after_waits_for_slow_starters() -> None:
     program = "import time; time.sleep(1.5)\n" + HANDLER.format(code=75, sleep=60)
     assert doctor("--", PYTHON, "-c", program, grace=1)[1]["problems"] != []

@@ -53,6 +53,13 @@ def test_a_command_of_a_manifest_whose_files_are_not_here(tmp_path: Path) -> Non
     assert result["job_verdict"] == "resumes"
 
 
+def test_a_program_in_the_background_by_the_text_alone() -> None:
+    result = judge(["sh", "-c", "mkdir -p logs; nohup python train.py > logs/out &"])
+    assert result["problems"] == ["orphans"]
+    assert result["job_verdict"] == "complete"
+    assert judge(["sh", "-c", "python train.py & wait"])["problems"] == ["signal-not-delivered", "grace-overrun"]
+
+
 @pytest.mark.parametrize("init", [["tini", "--"], ["/sbin/catatonit", "--"]], ids=["tini", "catatonit"])
 def test_an_init_in_front_ends_the_shell_but_not_the_program(init: list[str]) -> None:
     result = judge([*init, "sh", "-c", "python train.py; echo done"])

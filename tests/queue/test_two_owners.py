@@ -376,3 +376,26 @@ def test_the_schema_names_owner_and_generation_wherever_an_item_is_settled():
     for statement in (sqlite_schema.COMPLETE, sqlite_schema.RELEASE, sqlite_schema.FAIL):
         assert "generation=?" in statement
         assert "holder=?" in statement
+
+
+def test_owners_meet_again_when_somebody_removes_their_lock_file(tmp_path):
+    """Those who opened it before and those who opened it after would take each other for dead, again and again."""
+    path = str(tmp_path / "q.db")
+    first = SqliteQueue(path)
+    first.enqueue(pairs(6))
+    old = first.claim(2)
+    os.remove(path + "-owners")
+    second = SqliteQueue(path)
+    taken = second.claim(2)
+    first._next_sweep = second._next_sweep = 0.0
+    with pytest.raises(LeaseLostError):  # once: nobody could know that it lives
+        first.claim(1)
+    kept = first.claim(1)
+    for _ in range(3):
+        first.tail()
+        second.tail()
+    assert first.complete(old) == []
+    assert len(first.complete(kept)) == 1
+    assert len(second.complete(taken)) == 2
+    first.close()
+    second.close()

@@ -91,3 +91,15 @@ def test_earlier_and_only() -> None:
     assert sooner.kills[0].moment.fraction == pytest.approx(plan.kills[0].moment.fraction / 2)
     assert [kill.number for kill in plan.only(frozenset({2})).kills] == [2]
     assert "term at" in str(plan.kills[0])
+
+
+def test_a_slower_machine_moves_what_goes_by_the_clock_alone() -> None:
+    plan = make()[0]
+    slow = plan.stretched(2.0)
+    for before, after in zip(plan.kills, slow.kills, strict=True):
+        assert (before.number, before.kind) == (after.number, after.kind)
+        if isinstance(before.moment, AtTime):
+            assert after.moment == AtTime(2.0 * before.moment.fraction)
+        else:
+            assert after.moment == before.moment
+    assert any(isinstance(kill.moment, AtTime) for kill in plan.kills)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
-from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, TrialPlan
+from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, Profile, TrialPlan
 from holdfast.rehearse.shrink import shrink
+from holdfast.rehearse.trial import Setting, surroundings
 from holdfast.rehearse.verdict import (
     Reason,
     at_least,
@@ -17,6 +20,7 @@ from holdfast.rehearse.verdict import (
     is_suspicious,
     judge,
     reproduce,
+    worked_on,
 )
 
 BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
@@ -45,6 +49,24 @@ def test_resuming_is_surviving() -> None:
 
 def test_starting_over_is_no_progress() -> None:
     assert codes(trial(attempt(1, 7.0, 137, KILL), attempt(2, 10.0))) == ["no-progress"]
+
+
+def test_who_does_all_its_work_after_the_signal_is_asked_again_whatever_it_says() -> None:
+    assert worked_on(BASELINE, trial(attempt(1, 9.8, 0, TERM, ran_seconds=7.0))) == TERM
+    assert worked_on(BASELINE, trial(attempt(1, 9.8, 75, TERM, ran_seconds=7.0), attempt(2, 0.5))) == TERM
+    assert worked_on(BASELINE, trial(attempt(1, 7.2, 75, TERM, ran_seconds=7.0), attempt(2, 3.0))) is None
+    assert worked_on(BASELINE, trial(attempt(1, 9.8, 137, KILL), attempt(2, 0.5))) is None
+
+
+def test_after_one_that_never_ended_the_others_get_less_time() -> None:
+    nothing = dict.fromkeys(Setting._fields, None)
+    setting = Setting(**{**nothing, "command": ["true"], "environment": {}, "base": "/b", "hung": threading.Event()})  # type: ignore[arg-type]
+    setting = setting._replace(grace_seconds=5.0, clock_jump_seconds=0.0)
+    profile = Profile(seconds=2.0, first_write_seconds=0.1, handler_seconds=None, events={})
+    assert surroundings(setting, "trial", profile, 1, disk=None).limit_seconds == 40.0
+    setting.hung.set()
+    assert surroundings(setting, "trial", profile, 1, disk=None).limit_seconds == 16.0
+    assert surroundings(setting, "trial", None, 1, disk=None).limit_seconds > 3600.0, "a baseline may take its time"
 
 
 def test_starting_over_after_little_work_is_fine() -> None:

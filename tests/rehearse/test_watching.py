@@ -64,6 +64,28 @@ def finish(attempt: Attempt) -> object:
     return attempt.close()
 
 
+LOCKS = """
+for name in ("lock", "lock", "state", "state"):
+    with open(name, "w") as file:
+        file.write("" if name == "lock" else "something")
+"""
+
+
+def test_who_empties_an_empty_file_overwrites_nothing(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, [sys.executable, "-c", LOCKS])
+    assert finish(attempt).code == 0
+    assert attempt.watcher.replaced.keys() == {"lock", "state"}
+    assert attempt.watcher.overwrote.keys() == {"state"}
+
+
+def test_a_link_that_is_removed_and_made_anew_is_met_in_between(tmp_path: Path) -> None:
+    text = "import os; os.symlink('a', 'latest'); os.unlink('latest'); os.symlink('b', 'latest')"
+    kill = Kill(1, Kind.KILL, AtEvent("latest", Point.RENAME, 2))
+    attempt = begin(tmp_path, [sys.executable, "-c", text], kill)
+    assert finish(attempt).code == 128 + signal.SIGKILL
+    assert not os.path.lexists(tmp_path / "work" / "latest")
+
+
 def test_every_point_is_counted(tmp_path: Path) -> None:
     attempt = begin(tmp_path, [sys.executable, "-c", WRITES])
     assert finish(attempt).code == 0

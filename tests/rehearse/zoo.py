@@ -72,6 +72,7 @@ ZOO = (
     python("appends_twice", "duplicate-records", comparison=RECORDS),
     python("loses_records", "missing-records", comparison=RECORDS),
     python("no_fencing", "stale-writer", kinds=(Kind.OVERLAP, Kind.FREEZE)),
+    python("one_at_a_time", kinds=(Kind.OVERLAP, Kind.FREEZE), **RARE),
     python("ignores_sigterm", "grace-overrun", **SHORT_GRACE)._replace(command=(*LONG, PYTHON, "ignores_sigterm.py")),
     python("deadlocks_in_handler", "grace-overrun", **SHORT_GRACE)._replace(
         command=(*LONG, PYTHON, "deadlocks_in_handler.py")

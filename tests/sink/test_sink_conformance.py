@@ -254,6 +254,20 @@ def test_results_are_plain_json_or_bytes():
     assert encode_result(bytearray(b"\x00")) == b"\x00"
 
 
+def test_numbers_and_arrays_of_numpy_become_json():
+    import numpy as np
+
+    values = [np.float32(1.5), {"best": np.int64(3)}, np.arange(4).reshape(2, 2), [np.array(True)], np.bool_(0)]
+    texts = ["1.5", '{"best":3}', "[[0,1],[2,3]]", "[true]", "false"]
+    assert encode_results(values) == texts
+    assert [encode_result(value) for value in values] == texts
+    assert encode_result(memoryview(b"ab")) == b"ab"
+    assert encode_results([memoryview(b"ab")]) is None
+    for bad in (np.float64("nan"), np.array([1j]), np.datetime64("2026-01-01"), {"raw": memoryview(b"ab")}):
+        with pytest.raises(SinkError, match="JSON cannot say"):
+            encode_result(bad)
+
+
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 
 

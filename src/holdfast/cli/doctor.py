@@ -96,7 +96,7 @@ def _run_and_read(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
     from holdfast.doctor.entrypoint import judge
 
     judged, seen = judge(words), _examine(words, args)
-    if seen["ended_before_signal"]:
+    if seen["ended_before_signal"] and not seen["problems"]:
         told = f"{words[0]} ended by itself with {seen['exit_code']} before the signal"
         print(f"holdfast: {told}: judged by its text alone", file=sys.stderr)
         return seen | judged | {"ended_before_signal": True}

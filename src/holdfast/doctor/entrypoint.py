@@ -20,11 +20,16 @@ LARGEST_BYTES = 10 << 20
 def judge(words: list[str]) -> dict[str, Any]:
     """What the form of a command will do to SIGTERM; what the program itself does nobody can read here."""
     found: set[str] = set()
+    leaves = False
     said = f"{words[0]} is PID 1 itself and gets the signal: whether it handles it only a run can tell"
     script = inline_script(words)
     if script is not None:
         step = swallowed_program(script)
-        if step is not None and is_behind_init(words):
+        leaves = script.text.rstrip().endswith("&")
+        if leaves:
+            found.add(ORPHANS)
+            said = f"{script.shell} puts its last command into the background and leaves with 0: the pod ends with it"
+        elif step is not None and is_behind_init(words):
             found |= {NOT_DELIVERED, ORPHANS}
             said = (
                 f"{words[0]} passes SIGTERM to {script.shell} alone, which ends at once: `{step.text[:80]}` never "
@@ -47,7 +52,7 @@ def judge(words: list[str]) -> dict[str, Any]:
         "exit_code": None,
         "ended_by": "sigkill" if OVERRUN in found else "exit",
         "seconds": None,
-        "job_verdict": "complete" if EXIT_ZERO in found else "resumes",
+        "job_verdict": "complete" if EXIT_ZERO in found or leaves else "resumes",
         "problems": codes,
         "cures": {code: CURES[code] for code in codes},
         "by_text": said,

@@ -17,6 +17,7 @@ from holdfast.runtime.process_tree import disposition, state_of
 HANDLER_SECONDS = 1.0
 SETTLE_SECONDS = 0.25
 STEP_SECONDS = 0.002
+LOOK_SECONDS = 0.02
 BURIAL_SECONDS = 10.0
 
 
@@ -65,9 +66,12 @@ def observe(
 ) -> Observation:
     """Run the command once; nothing of it is left when this returns, however it returns."""
     stdout = sys.stderr.fileno() if sys.stderr is not None else None
-    started = start(command, cwd=os.getcwd(), env=os.environ, stdout=stdout, options=Options(namespace=namespace))
+    options = Options(namespace=namespace, held=True)
+    started = start(command, cwd=os.getcwd(), env=os.environ, stdout=stdout, options=options)
     watch = _Watch(list(command), started)
     try:
+        watch.tracer.await_end(started.pid)
+        started.release()
         return watch.run(grace_seconds, after_seconds)
     finally:
         watch.end()
@@ -81,6 +85,7 @@ class _Watch:
         self.seen.why_no_namespace = started.why_not
         self.tracer = Tracer(self._signalled, self._born, self._ended)
         self.sent_at: float | None = None
+        self.is_leaving = False
 
     def run(self, grace_seconds: float, after_seconds: float | None) -> Observation:
         seen, started = self.seen, self.started
@@ -89,11 +94,15 @@ class _Watch:
         if started.start_error is not None:
             reason = os.strerror(started.start_error)
             raise UsageError(f"cannot start {seen.command[0]!r}: {reason}", help="check its name, its mode and PATH")
+        if code is None:
+            seen.why_not_traced = self.tracer.attach(seen.first)
+            seen.traced = seen.why_not_traced is None
+        while code is None and self.is_leaving:
+            self.tracer.step()
+            code = self.started.wait(STEP_SECONDS)
         if code is not None:
             seen.ended_before, seen.exit_code, seen.seconds = True, _code(code), 0.0
             return seen
-        seen.why_not_traced = self.tracer.attach(seen.first)
-        seen.traced = seen.why_not_traced is None
         self._look(at_signal=True)
         seen.sent_after_seconds = round(time.monotonic() - began, 3)
         self.sent_at = time.monotonic()
@@ -118,11 +127,15 @@ class _Watch:
     def _wait_for_handler(self, began: float, after_seconds: float | None) -> int | None:
         """Until a process shows a handler, or the time is over; the exit code when the program ended before."""
         limit = HANDLER_SECONDS if after_seconds is None else after_seconds
-        quiet_since, used = began, -1
+        quiet_since, used, looked = began, -1, began
         while time.monotonic() - began < limit:
-            code = self.started.wait(0.02)
+            self.tracer.step()
+            code = self.started.wait(STEP_SECONDS)
             if code is not None:
                 return code
+            if time.monotonic() - looked < LOOK_SECONDS:
+                continue
+            looked = time.monotonic()
             tree = self.started.tree()
             # Interpreters (node) have handlers of their own before the program installs its: wait until it is up.
             if used != (used := sum(_ticks(pid) for pid in tree)):
@@ -139,10 +152,9 @@ class _Watch:
         code: int | None = None
         looked = 0.0
         while code is None:
-            if seen.traced:
-                self.tracer.step()
+            self.tracer.step()
             now = time.monotonic()
-            if now - looked > 0.02:
+            if now - looked > LOOK_SECONDS:
                 looked = now
                 self._look(at_signal=False)
             if seen.ended_by == "exit" and now - self.sent_at >= grace_seconds:
@@ -214,6 +226,10 @@ class _Watch:
             process.children_seconds.append(self._since())
 
     def _ended(self, pid: int, status: int) -> None:
+        if self.sent_at is None and pid == self.seen.first:  # by itself; what it leaves behind is still there
+            self.is_leaving = True
+            self._look(at_signal=False)
+            self.seen.left_running = [other for other in self.seen.processes if other != pid]
         process = self.seen.processes.get(pid)
         if process is None or self.sent_at is None:
             return

@@ -9,14 +9,17 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Callable
 
 from holdfast.runtime.process_tree import below
 
-_CONT, _GET_EVENT, _SEIZE, _LISTEN, _DETACH = 7, 0x4201, 0x4206, 0x4208, 17
-_OPTIONS = 0x2 | 0x4 | 0x8 | 0x40  # fork, vfork, clone, exit
+_CONT, _SET_OPTIONS, _GET_EVENT, _SEIZE, _INTERRUPT, _LISTEN = 7, 0x4200, 0x4201, 0x4206, 0x4207, 0x4208
+_END = 0x40  # stop at the exit, while everything below is still there
+_OPTIONS = 0x2 | 0x4 | 0x8 | _END  # fork, vfork, clone
 _FORK, _VFORK, _CLONE, _EXIT, _STOP = 1, 2, 3, 6, 128
 _WALL = 0x40000000
+_STOP_SECONDS, _PAUSE_SECONDS = 2.0, 0.0005
 _STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 OnSignal = Callable[[int, int], None]
@@ -31,14 +34,28 @@ class Tracer:
         self._on_birth = on_birth
         self._on_end = on_end
         self._threads: dict[int, int] = {}
+        self._awaited = 0  # a process of which only the end is followed so far
+        self._follows_all = False
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.ptrace.restype = ctypes.c_long
 
     def _ptrace(self, request: int, thread: int, address: int = 0, data: object = 0) -> int:
         return int(self._libc.ptrace(ctypes.c_long(request), ctypes.c_int(thread), ctypes.c_void_p(address), data))
 
+    def await_end(self, first: int) -> None:
+        """Stop for the end of one process alone, from its first instruction on; ``attach`` follows the rest later."""
+        if self._ptrace(_SEIZE, first, 0, ctypes.c_void_p(_END)) == 0:
+            self._threads[first] = self._awaited = first
+
     def attach(self, first: int) -> str | None:
         """Follow a process and everything below it; why not, where the kernel refuses."""
+        self._follows_all = True
+        if self._awaited in self._threads:
+            self._ptrace(_INTERRUPT, first)  # more is followed of one that has stopped; it goes on at once
+            until = time.monotonic() + _STOP_SECONDS
+            while self._awaited in self._threads and time.monotonic() < until:
+                self.step()
+                time.sleep(_PAUSE_SECONDS)
         while True:
             fresh = [
                 (thread, pid)
@@ -74,6 +91,9 @@ class Tracer:
 
     def _stopped(self, thread: int, pid: int, number: int, event: int) -> None:
         request, give = _CONT, 0
+        if thread == self._awaited and self._follows_all:
+            self._ptrace(_SET_OPTIONS, thread, 0, ctypes.c_void_p(_OPTIONS))
+            self._awaited = 0
         if event in (_FORK, _VFORK, _CLONE):
             child = self._event(thread)
             if child:

@@ -45,11 +45,18 @@ STARTING_ADVICE = (
 )
 """For a program that was not ready yet."""
 
+BACKGROUND_ADVICE = (
+    "PID 1 has left while what it had started in the background was running, and the pod ends with it: start the "
+    "program with `exec` instead of &, nohup or setsid, or `wait` for it with a trap that forwards SIGTERM"
+)
+"""For an entrypoint that puts the program into the background, as on a machine of one's own."""
+
 
 def problems(seen: Observation) -> list[str]:
     """The codes that apply."""
+    left = any(not _is_helper(seen.processes[pid]) for pid in seen.left_running)
     if seen.ended_before:
-        return []
+        return [ORPHANS] if left else []
     found = set()
     first = seen.processes.get(seen.first)
     everybody = list(seen.processes.values())
@@ -64,7 +71,7 @@ def problems(seen: Observation) -> list[str]:
         found.add(OVERRUN)
     elif seen.exit_code == FINISHED:
         found.add(EXIT_ZERO)
-    if any(not _is_helper(seen.processes[pid]) for pid in seen.left_running):
+    if left:
         found.add(ORPHANS)
     return [code for code in CODES if code in found]
 
@@ -141,7 +148,7 @@ def report(seen: Observation) -> dict[str, Any]:
 
 def _advice(seen: Observation, codes: list[str]) -> str | None:
     if seen.ended_before:
-        return None
+        return BACKGROUND_ADVICE if ORPHANS in codes else None
     first = seen.processes.get(seen.first)
     if NOT_DELIVERED in codes and not seen.delivered and first is not None and first.action == "handler":
         return STARTING_ADVICE

@@ -42,7 +42,8 @@ def _seen(result: dict[str, Any]) -> list[str]:
     if not result["traced"]:
         lines.append(f"not traced ({result['why_not_traced']}): who else received the signal is not known for certain")
     if result["ended_before_signal"]:
-        lines.append(f"it ended by itself with {result['exit_code']} before the signal; --after sends it sooner")
+        sooner = "" if result["problems"] else "; --after sends it sooner"
+        lines.append(f"it ended by itself with {result['exit_code']} before the signal{sooner}")
         return lines
     lines.append(f"SIGTERM to PID 1, {result['sent_after_seconds']:.1f} s after the start")
     for row in result["processes"]:

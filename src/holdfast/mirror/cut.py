@@ -86,6 +86,15 @@ class Journal:
                 self._created[event.path] = self._number
             self._events[event.path] = (event.kind, self._number)
 
+    def untold(self, listing: Listing) -> list[str]:
+        """New versions of files of which no event has come: a folder was made or renamed, and they were in it first."""
+        return [
+            path
+            for path, seen in listing.items()
+            if seen.kind == FILE and seen != self.base.get(path) and path not in self._events
+            if (track := self._tracks.get(path)) is None or (track.closed != seen and not track.told)
+        ]
+
     def mourn(self, wall_ns: int, now: float) -> None:
         """A signal ended a process at this instant: its closing of files says nothing about their being finished."""
         self._deaths.append((wall_ns, now))

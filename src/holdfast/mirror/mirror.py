@@ -31,8 +31,8 @@ from holdfast.mirror.bring_back import Copy, bring_back, is_same, read_copy
 from holdfast.mirror.copying import Copier, Freeze
 from holdfast.mirror.cut import Cut, Journal
 from holdfast.mirror.local import UNFINISHED, Local, clear_leftovers, judge, set_aside, write_mark
-from holdfast.mirror.scan import FOLDER, Listing
-from holdfast.mirror.watch import Watch
+from holdfast.mirror.scan import FOLDER, Listing, nobody_writes
+from holdfast.mirror.watch import CLOSED, Event, Watch
 from holdfast.stores.base import Store
 from holdfast.stores.probe import check_store
 
@@ -244,6 +244,9 @@ class Mirror:
         started = self._clock.monotonic()
         found = self._copier.look()
         self._watch.follow({"", *(path for path, seen in found.listing.items() if seen.kind == FOLDER)})
+        journal, listing = self._copier.journal, found.listing
+        finished = (path for path in journal.untold(listing) if nobody_writes(self.root, path, listing[path]))
+        journal.note(Event(CLOSED, path) for path in finished)
         for path, why in found.left_out.items():
             if path not in self._told:
                 self._told.add(path)

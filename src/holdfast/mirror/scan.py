@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import stat
 from typing import NamedTuple
 
@@ -93,6 +95,27 @@ def look_again(root: str, path: str) -> Seen | None:
     except OSError:
         return None
     return seen_file(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def nobody_writes(root: str, path: str, seen: Seen) -> bool:
+    """Whether this version of a file is open for writing nowhere: the kernel gives a lease for reading only then.
+
+    False where it gives none at all (a network file system, somebody else's file).
+    """
+    try:
+        descriptor = os.open(os.path.join(root, path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        # Who opens it for writing at this very instant waits for us; the signal that tells us so would be our end.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return seen_file(os.fstat(descriptor)) == seen
+    except (OSError, AttributeError):
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _link(root: str, path: str, left_out: dict[str, str]) -> Seen | None:

@@ -90,6 +90,15 @@ class TrialPlan(NamedTuple):
         """The same with earlier moments, for a program that was done before they came."""
         return self._replace(kills=tuple(kill._replace(moment=_earlier(kill.moment, factor)) for kill in self.kills))
 
+    def stretched(self, factor: float) -> TrialPlan:
+        """The same for a machine that has become slower by this much since the baseline ran."""
+        moments = [
+            AtTime(kill.moment.fraction * factor) if isinstance(kill.moment, AtTime) else kill.moment
+            for kill in self.kills
+        ]
+        kills = (kill._replace(moment=moment) for kill, moment in zip(self.kills, moments, strict=True))
+        return self._replace(kills=tuple(kills))
+
     def only(self, numbers: frozenset[int]) -> TrialPlan:
         """The same with these kills alone."""
         return self._replace(kills=tuple(kill for kill in self.kills if kill.number in numbers))

@@ -53,6 +53,11 @@ class Poller:
         self._thread.start()
 
     @property
+    def overwrote(self) -> dict[str, float]:
+        """After the fact nobody knows whether there was something to lose."""
+        return self.replaced
+
+    @property
     def opens(self) -> int:
         """How many changes of files were seen."""
         return sum(list(self.counts.values()))

@@ -118,6 +118,7 @@ class _Rehearsal:
         self._options = options
         self._progress = progress
         self._token = secrets.token_hex(3)
+        self._slowness = 1.0  # of the machine, beside what it was when the baseline ran
         self._parallel = options.parallel or os.cpu_count() or 1
         shared = confine.check_ephemeral(options.ephemeral)
         if shared:  # one node at a time has this directory
@@ -139,6 +140,7 @@ class _Rehearsal:
             disk_limit_bytes=options.disk_limit_bytes,
             stop=stop,
             keepers=keepers,
+            hung=threading.Event(),
         )
 
     def run(self) -> Result:
@@ -217,15 +219,13 @@ class _Rehearsal:
             return judge(baseline.fact, self._once(plan, baseline, label))
 
         def run_beside_a_control(plan: TrialPlan, label: str) -> list[Reason]:
-            with ThreadPoolExecutor(1) as beside:
-                control = beside.submit(self._once, plan._replace(kills=()), baseline, f"{label}-control")
-                fact = self._once(plan, baseline, label)
-                return judge(at_least(baseline.fact, control.result()), fact)
+            return self._beside_a_control(plan, baseline, label)
 
         if "no-progress" not in first:
             first |= self._second_look(pool, facts, baseline, run_again, run_beside_a_control)
         if "grace-overrun" not in first:
             first |= self._early_look(facts, baseline)
+        self._setting.hung.clear()  # what is told has to show again in full
         ordered = [first[code] for code in CODES if code in first]
         if ordered:
             self._progress("looking for the smallest schedule that fails")
@@ -252,6 +252,18 @@ class _Rehearsal:
         name = f"{self._token}-{label}"
         return Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=name).run()
 
+    def _beside_a_control(self, plan: TrialPlan, baseline: Baseline, label: str) -> list[Reason]:
+        """A trial, judged by an uninterrupted run at the same time; the next one's moments go by that one's pace."""
+        with ThreadPoolExecutor(1) as beside:
+            control = beside.submit(self._once, plan._replace(kills=()), baseline, f"{label}-control")
+            fact = self._once(plan.stretched(self._slowness), baseline, label)
+            now = at_least(baseline.fact, control.result())
+        self._slowness = max(1.0, now.seconds / baseline.fact.seconds)
+        planned = {kill.number: kill for kill in plan.kills}
+        return [
+            reason._replace(kills=tuple(planned[kill.number] for kill in reason.kills)) for reason in judge(now, fact)
+        ]
+
     def _second_look(
         self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run, run_beside: Run
     ) -> dict[str, tuple[Reason, TrialFact]]:
@@ -270,7 +282,7 @@ class _Rehearsal:
 
     def _early_look(self, facts: Sequence[TrialFact], baseline: Baseline) -> dict[str, tuple[Reason, TrialFact]]:
         """Whether a program that went on after SIGTERM overruns its grace when more is left to do."""
-        kill, fact = next(((kill, fact) for fact in facts if (kill := worked_on(fact))), (None, None))
+        kill, fact = next(((kill, fact) for fact in facts if (kill := worked_on(baseline.fact, fact))), (None, None))
         if kill is None or fact is None or baseline.fact.seconds * (1 - _EARLY) <= self._options.grace_seconds:
             return {}
         early = fact.plan._replace(kills=(kill._replace(moment=AtTime(_EARLY)),))

@@ -16,8 +16,12 @@ _NAMES = {
     "x86_64": {
         "creat": 85, "openat2": 437, "truncate": 76,
         "rename": 82, "renameat": 264, "renameat2": 316, "link": 86, "linkat": 265, "unlink": 87, "unlinkat": 263,
+        "symlink": 88, "symlinkat": 266,
     },
-    "aarch64": {"openat2": 437, "truncate": 45, "renameat": 38, "renameat2": 276, "linkat": 37, "unlinkat": 35},
+    "aarch64": {
+        "openat2": 437, "truncate": 45,
+        "renameat": 38, "renameat2": 276, "linkat": 37, "unlinkat": 35, "symlinkat": 36,
+    },
 }  # fmt: skip
 # With the argument that names the descriptor written to.
 _WRITES = {

@@ -22,11 +22,15 @@ from holdfast.rehearse.divergence import read_steps
 from holdfast.rehearse.facts import NOT_COUNTED, AttemptFact, TrialFact
 from holdfast.rehearse.plan import Kill, Kind, Profile, TrialPlan
 from holdfast.rehearse.wall_clock import WallClock
+from holdfast.rehearse.watching import has_content
 from holdfast.runtime.namespace import Keepers
 
 _FINGERPRINTS = "fingerprints.jsonl"
 _SAME_FAILURES = 3  # in a row, with nothing written in between: the next one would be the same
 _CLOCK_SET_SHARE = 0.3  # of the baseline: when a clock that is off is set right
+_LONGEST_BASELINE_SECONDS = 3600.0 * 24
+_PATIENCE = 30.0, 5.0  # seconds, and times the baseline, until an attempt counts as one that never ends
+_PATIENCE_AGAIN = 10.0, 3.0  # the same for those after it
 _UNASKED_RESTARTS = 5  # in a row that say "resume me" although nobody interrupted them
 
 
@@ -53,6 +57,8 @@ class Setting(NamedTuple):
     disk_limit_bytes: int | None
     stop: threading.Event
     keepers: Keepers
+    hung: threading.Event
+    """Set once an attempt did not end within its time: another one that hangs too tells nothing new."""
     fingerprints: bool = False
     """Whether programs that use holdfast leave a digest of every step."""
 
@@ -125,10 +131,13 @@ class Trial:
             if fact.overran:  # it will not hear the next one either, and every time costs a whole grace
                 kills = [kill._replace(kind=Kind.KILL) if kill.kind is Kind.TERM else kill for kill in kills]
             if fact.timed_out:
+                self._setting.hung.set()
                 return _Ending(gave_up=f"attempt {number} did not end within {fact.seconds:.0f} s")
             if fact.code == FINISHED:
                 unfinished = self._missing() if fact.interrupted and fact.noticed else []
                 return _Ending(finished=not unfinished, unfinished=unfinished)
+            if self._old is not None and not fact.interrupted:
+                self._bury(self._old, wait=True)  # it found the other one still at work; a Job backs off for longer
             unasked = 0 if fact.interrupted or fact.code not in NOT_COUNTED else unasked + 1
             if unasked >= _UNASKED_RESTARTS:
                 return _Ending(gave_up=f"left with {fact.code} {unasked} times in a row although nobody interrupted it")
@@ -179,7 +188,7 @@ class Trial:
         self._evidence(old, new)
         if old.attempt.is_frozen:
             path = old.attempt.held_path
-            wrote = path in new.watcher.replaced if path else new.watcher.last_event is not None
+            wrote = self._holds_something(path, new) if path else new.watcher.last_event is not None
             waited = time.monotonic() - old.since
             if wrote or new.program.poll() is not None or waited > max(2.0, self._profile.seconds):
                 old.since = time.monotonic()
@@ -189,6 +198,10 @@ class Trial:
             self._bury(old, wait=False)
         else:
             old.attempt.enforce_grace(old.since)
+
+    def _holds_something(self, path: str, new: Attempt) -> bool:
+        """Whether the replacement has not only emptied the file, but has something in it to lose."""
+        return path in new.watcher.replaced and has_content(os.path.join(self.folder, "work", path))
 
     def _bury(self, old: _OldOne, *, wait: bool) -> None:
         """The old one ends by itself or at the end of its grace."""
@@ -209,7 +222,7 @@ class Trial:
             old.newer = {**old.newer, **new.watcher.replaced}
         if old.attempt.watcher.last_event_at > old.since:
             self._wrote_after = True
-        for path, at in dict(old.attempt.watcher.replaced).items():
+        for path, at in dict(old.attempt.watcher.overwrote).items():
             if path in old.own and path in old.newer and at > old.newer[path]:
                 self._overwrote.append(path)
 
@@ -265,7 +278,10 @@ def surroundings(
     if setting.fingerprints:
         environment["HOLDFAST_FINGERPRINTS"] = os.path.join(folder, _FINGERPRINTS)
     own = os.path.realpath(folder)
-    limit = 3600.0 * 24 if profile is None else 30.0 + 5.0 * profile.seconds
+    limit = _LONGEST_BASELINE_SECONDS
+    if profile is not None:
+        patience = _PATIENCE_AGAIN if setting.hung.is_set() else _PATIENCE
+        limit = patience[0] + patience[1] * profile.seconds
     return Surroundings(
         command=confine.for_trial(setting.command, label),
         folder=folder,

@@ -154,10 +154,14 @@ def instead_of_the_signal(trial: TrialFact) -> list[Reason]:
     return [Reason(row.code, tuple(trial.delivered), trial.plan.number, f"{row.path} {row.detail}") for row in rows[:1]]
 
 
-def worked_on(trial: TrialFact) -> Kill | None:
-    """A SIGTERM after which the program went on to its end: with more left to do it might have overrun its grace."""
-    told = (item for item in trial.attempts if item.kind in (Kind.TERM, Kind.OVERLAP) and item.code == FINISHED)
-    return next((item.kill for item in told), None)
+def worked_on(baseline: BaselineFact, trial: TrialFact) -> Kill | None:
+    """A SIGTERM after which the program went on to its end: with more left to do it might have overrun its grace.
+
+    Whatever it says then: one whose first thread leaves with 75 and waits for the others has done all of the work.
+    """
+    told = (item for item in trial.attempts if item.kind in (Kind.TERM, Kind.OVERLAP) and not item.overran)
+    done = (item for item in told if item.code == FINISHED or item.seconds >= _NEARLY_ALL * baseline.seconds)
+    return next((item.kill for item in done), None)
 
 
 def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:

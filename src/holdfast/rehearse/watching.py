@@ -99,6 +99,8 @@ class Watcher:
         self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
+        self.overwrote: dict[str, float] = {}
+        """The same, where there was something to lose: who empties an empty file, such as a lock, takes nothing."""
         self.renewals = 0
         """How often a path was replaced that had been replaced before: what keeps its state does so again and again."""
         self.refused: list[str] = []
@@ -117,7 +119,7 @@ class Watcher:
         for identity, event, replaces in held:
             self.last_event_at = time.monotonic()
             if replaces:
-                self.replaced[event.path] = self.last_event_at
+                self._note_replaced(event)
             self._answer(identity)
 
     def close(self) -> None:
@@ -219,8 +221,15 @@ class Watcher:
             return None
         if truncates or point is Point.RENAME:
             self.renewals += relative in self.replaced
-            self.replaced[relative] = time.monotonic()
+            self._note_replaced(event)
         return 0
+
+    def _note_replaced(self, event: Event) -> None:
+        """Before the call is let go: what it takes away is still there."""
+        now = time.monotonic()
+        if event.point is Point.RENAME or has_content(os.path.join(self._root, event.path)):
+            self.overwrote[event.path] = now
+        self.replaced[event.path] = now
 
     def _relative(self, path: str) -> str | None:
         if not path.startswith(self._root + "/"):
@@ -229,7 +238,7 @@ class Watcher:
         return None if any(part in _NOT_ITS_WORK for part in relative.split("/")) else relative
 
     def _point(self, call: syscalls.Call, path: str, truncates: bool) -> Point | None:
-        if call.name.startswith(("rename", "link")):
+        if call.name.startswith(("rename", "link", "symlink")):
             return Point.RENAME
         if call.name.startswith("unlink"):
             return Point.REMOVE if os.path.lexists(path) else None
@@ -266,8 +275,10 @@ def _target(call: syscalls.Call) -> tuple[str | None, bool]:
             return _path(call.pid, arguments[0], arguments[1]), bool(flags & os.O_TRUNC)
         case "creat" | "truncate":
             return _path(call.pid, None, arguments[0]), True
-        case "rename" | "link":
+        case "rename" | "link" | "symlink":
             return _path(call.pid, None, arguments[1]), False
+        case "symlinkat":
+            return _path(call.pid, arguments[1], arguments[2]), False
         case "unlink":
             return _path(call.pid, None, arguments[0]), False
         case "unlinkat":
@@ -275,6 +286,14 @@ def _target(call: syscalls.Call) -> tuple[str | None, bool]:
         case "renameat" | "renameat2" | "linkat":
             return _path(call.pid, arguments[2], arguments[3]), False
     return None, False
+
+
+def has_content(path: str) -> bool:
+    """Whether there is anything in a file that could be lost."""
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False
 
 
 def _path(pid: int, directory: int | None, address: int) -> str | None:

@@ -68,6 +68,8 @@ def main() -> int:
         _say(channel, refused="a /proc of its own cannot be mounted")
         return 0
     _say(channel, started=pid)
+    if asked.get("held"):
+        _read_line(channel)
     os.close(go_write)  # the program starts after its number is on the way
     return _keep(channel, pid, namespace=asked["namespace"])
 

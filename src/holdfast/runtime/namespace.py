@@ -35,6 +35,8 @@ class Options(NamedTuple):
     hostname: str = ""
     monotonic_jump_seconds: int = 0
     seccomp_filter: bytes = b""
+    held: bool = False
+    """It has a number, but its first instruction waits for ``Started.release``."""
 
 
 class Started:
@@ -61,6 +63,13 @@ class Started:
     def namespace(self) -> bool:
         """Whether the program is PID 1 of a namespace; ``why_not`` says what was missing."""
         return self.why_not is None
+
+    def release(self) -> None:
+        """Let a program that is held begin."""
+        try:
+            self._channel.sendall(b"\n")
+        except OSError:
+            pass  # its keeper is gone, and so is the program
 
     def signal(self, number: int) -> bool:
         """Signal the first process, as the kubelet does; false where PID 1 would never notice it."""
@@ -217,6 +226,7 @@ def start(
             "hostname": wish.hostname,
             "monotonic_jump": wish.monotonic_jump_seconds,
             "filter": wish.seccomp_filter.hex(),
+            "held": wish.held,
         }
         if keepers is None:
             started = _launch(asked, cwd, env, streams, why_not)
