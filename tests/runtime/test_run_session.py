@@ -299,6 +299,34 @@ def test_an_attempt_that_was_overtaken_leaves_its_loop(url: str) -> None:
     assert head(url).attempt == 2
 
 
+def test_a_save_that_fails_because_the_run_was_taken_over_is_no_failure(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer attempt may have pruned what this one was writing: that must not look like a broken disk."""
+    monkeypatch.setattr("holdfast.checkpoint.persist.FIRST_PAUSE_SECONDS", 0.001)
+    place, put = FileStore(url.removeprefix("file://")), FileStore.put
+
+    def vanishing(self: FileStore, key: str, *rest: Any, **options: Any) -> str:
+        if key.startswith("checkpoints/"):
+            raise StoreUnavailableError("its directory keeps disappearing")
+        return put(self, key, *rest, **options)
+
+    with (
+        pytest.raises(holdfast.Interrupted) as left,
+        holdfast.run(url, 10_000, cadence=EverySteps(3)) as run,
+    ):
+        run.track(state=(dict, lambda saved: None))
+        for step in run.steps():
+            if step == 2:
+                RunLedger(place, url, clock=SystemClock()).claim(AttemptRow(0, "2026-11-16T10:00:00.000Z"))
+                monkeypatch.setattr(FileStore, "put", vanishing)
+                run.save()
+            if step > 2:
+                run._saver.wait()
+            assert step < 8
+    assert left.value.cause == "superseded"
+
+
 def test_a_notice_that_comes_while_a_save_is_handed_over_is_seen_at_the_next_step(url: str) -> None:
     with pytest.raises(holdfast.Interrupted), holdfast.run(url, 10_000, cadence=EverySteps(10**6)) as run:
         look = run._books.next_look
