@@ -291,6 +291,21 @@ def test_nobody_goes_home_while_an_owner_may_have_vanished(make_place):
 
 
 @pytest.mark.timeout(60)
+def test_a_heartbeat_waits_for_nobody(make_place):
+    """One owner of the pool is being declared dead, and whoever does it stands still: the others need their beat."""
+    place = make_place("postgres")
+    one, two, judge, beat = (open_queue(place.queue) for _ in range(4))
+    one.enqueue(pairs(2))
+    handles = [*one.handles(one.claim(1)), *two.handles(two.claim(1))]
+    with judge.batch():
+        judge.blame(handles[:1], "died")
+        assert beat.renew(handles) == []
+    assert beat.renew(handles) == handles[:1]
+    for queue in (one, two, judge, beat):
+        queue.close()
+
+
+@pytest.mark.timeout(60)
 def test_a_claim_waits_for_no_transaction_that_stands_still(make_place):
     """Somebody has woken a failed item and has not come to its commit yet."""
     place = make_place("postgres")

@@ -274,6 +274,35 @@ def test_only_so_many_checkpoints_are_kept_and_none_of_them_is_harmed(url: str) 
         counted(url, stop_at=10)
 
 
+def test_the_cadence_counts_from_the_last_save(url: str) -> None:
+    with holdfast.run(url, 20, cadence=EverySteps(5)) as run:
+        for _ in run.steps():
+            run._saver.wait()
+    assert run._books.saves in (4, 5), "every fifth step, and the end"
+
+
+def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of unknown outcome may list parts that the head we know does not."""
+    from holdfast.runtime import books
+
+    spared: list[frozenset[str]] = []
+
+    def spy(attempt: int | None, in_flight: Any = frozenset(), **options: Any) -> Any:
+        spared.append(frozenset(in_flight))
+        return collect(attempt, in_flight, **options)
+
+    collect = books.collect
+    monkeypatch.setattr(books, "collect", spy)
+    monkeypatch.setattr("holdfast.checkpoint.engine.Engine.in_flight", frozenset({"checkpoints/unsure"}))
+    with pytest.raises(holdfast.Interrupted), holdfast.run(url, 9) as run:
+        run.track(state=(dict, lambda saved: None))
+        for step in run.steps():
+            if step == 3:
+                run.save(now=True)
+                run.interrupt("enough")
+    assert set(spared) == {frozenset({"checkpoints/unsure"})}
+
+
 def test_pruning_that_fails_fails_no_save(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_listing(self: FileStore, prefix: str = "") -> Any:
         raise StoreUnavailableError("the listing is down")
