@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from saving import WHEN, head_of
+from saving import WHEN, head_of, save
 
 from holdfast.checkpoint.effects import Delete, Effect, drive, perform
 from holdfast.checkpoint.engine import Engine
@@ -123,6 +123,7 @@ def test_in_flight_newer_and_foreign_objects_stay(make_engine: Make) -> None:
         "checkpoints/000000000001-000001/part-09999.bin",  # in flight, says the caller
         "checkpoints/000000000009-000001/rank-00001/part-00000.bin",  # after the newest commit: perhaps in flight
         "checkpoints/000000000002-000007/part-00000.bin",  # of a newer attempt
+        "checkpoints/000000000000-000007/part-00000.bin",  # of one that fell back to an older checkpoint
         "checkpoints/notes.txt",
         "checkpoints/000000000001-000001/part-00000.bin.bak",
         "elsewhere/part-00000.bin",
@@ -152,6 +153,7 @@ def test_the_command_line_leaves_a_live_attempt_alone(make_engine: Make) -> None
     for step in (1, 2):
         run.save(step)
     run.engine.persist(run.engine.snapshot(3, {"x": 1}), 1)
+    run.engine.persist(run.engine.snapshot(2, {"x": 2}), 1)  # the newest step once more, on its way to another commit
     gone = drive(collect(None), store, ManualClock()).keys
     assert gone
     assert all("000000000001-000001" in key for key in gone)
@@ -159,6 +161,25 @@ def test_the_command_line_leaves_a_live_attempt_alone(make_engine: Make) -> None
     store.put(HEAD_KEY, encode(replace(run.held.head, attempts=(over,))))
     assert any("000000000003-000001" in key for key in drive(collect(None), store, ManualClock()).keys)
     run.check(make_engine)
+
+
+def test_what_the_other_ranks_of_a_checkpoint_need_stays(make_engine: Make) -> None:
+    store = MemoryStore()
+    first, second = make_engine(store), make_engine(store, rank=1)
+    rows = []
+    for step in (1, 2, 3):
+        mine = save(first, step, {"a": np.full(9000, step)})
+        other = second.persist(second.snapshot(step, {"b": np.full(9000, step)}), 1)
+        rows.insert(0, replace(mine, others=((str(other.inventory_sha256), other.size),)))
+    store.put(HEAD_KEY, encode(head_of(*rows[:2])))
+    for attempt in (None, 1):
+        gone = drive(collect(attempt), store, ManualClock()).keys
+        assert all("/000000000001-000001/" in key for key in gone)
+    assert {entry.key.split("/")[1] for entry in store.keys("checkpoints/")} == {row.name for row in rows[:2]}
+    for row in rows[:2]:
+        mine, theirs = row.ranks
+        assert (first.restore(mine)["a"] == row.step).all()
+        assert (second.restore(theirs)["b"] == row.step).all()
 
 
 @pytest.mark.parametrize("how", ["damaged", "missing"])

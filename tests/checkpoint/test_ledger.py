@@ -170,7 +170,7 @@ def test_threads_take_turns() -> None:
         try:
             for step in range(10):
                 ledger.commit(saved(100 * number + step))
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]

@@ -498,7 +498,7 @@ def test_what_was_brought_back_is_durable_before_it_is_marked_as_ours(
     assert calls == [0, "sync", 2]
     calls.clear()
     monkeypatch.setattr(mirror_module, "sync_filesystem", lambda path: os.stat(path + "/nowhere"))
-    with pytest.raises(OSError):  # noqa: PT011 - whatever the disk says
+    with pytest.raises(OSError):
         opened(tmp_path / "again", store)
     assert calls == [0], "what may not last carries no mark"
 

@@ -183,6 +183,11 @@ def test_everything_in_a_batch_happens_or_nothing(opened):
     assert queue.depth().done == 0
     assert queue.depth().leased == 2
     assert len(queue.complete(leases)) == 2
+    fresh = opened()
+    with pytest.raises(Stop), fresh.batch():
+        fresh.claim(1)
+        raise Stop
+    assert len(fresh.claim(1)) == 1, "its first claim was taken back, and its registration with it"
 
 
 def test_hold_gives_back_what_was_claimed_without_knowing(opened):
@@ -253,6 +258,9 @@ def test_an_owner_whose_lease_is_over_changes_nothing(opened):
     with pytest.raises(LeaseLostError):
         stale.claim(1)
     assert rival.complete(taken) == taken
+    stale.lease_seconds = 60.0
+    stale.enqueue(items(1, start=2))
+    assert len(stale.complete(stale.claim(1))) == 1, "told once, it starts afresh"
 
 
 def test_whoever_renews_keeps_what_it_holds_and_who_does_not_is_told(opened):

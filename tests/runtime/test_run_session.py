@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -13,7 +14,10 @@ from typing import Any, cast
 import pytest
 
 import holdfast
-from holdfast.checkpoint.head import Head, decode
+from holdfast.checkpoint.cadence import EverySteps
+from holdfast.checkpoint.head import AttemptRow, Head, decode
+from holdfast.checkpoint.ledger import RunLedger
+from holdfast.clock import SystemClock
 from holdfast.errors import (
     AccessDeniedError,
     NoProgressError,
@@ -103,6 +107,18 @@ def test_a_larger_total_that_fails_at_once_is_not_finished(url: str) -> None:
             raise ZeroDivisionError
     assert not head(url).finished
     assert attempt(url, 5) == [3, 4]
+
+
+def test_a_step_that_was_left_is_done_again_in_the_same_block(url: str) -> None:
+    done = []
+    with holdfast.run(url, 4) as run:
+        for attempts in range(2):
+            with contextlib.suppress(ZeroDivisionError):
+                for step in run.steps():
+                    if step == 2 and attempts == 0:
+                        raise ZeroDivisionError
+                    done.append(step)
+    assert done == [0, 1, 2, 3]
 
 
 def test_break_counts_as_finished(url: str) -> None:
@@ -222,7 +238,9 @@ def counted(url: str, *, stop_at: int, save_at: int | None = None) -> list[int]:
             done.append(step)
             if step == save_at:
                 run.save(now=True)
-                assert not run._books.state.in_flight, "it is listed: the next save may refer to it, and prune around it"
+                assert not run._books.state.in_flight, (
+                    "it is listed: the next save may refer to it, and prune around it"
+                )
             if step == stop_at:
                 run.interrupt("enough")
     return done
@@ -256,6 +274,35 @@ def test_only_so_many_checkpoints_are_kept_and_none_of_them_is_harmed(url: str) 
         counted(url, stop_at=10)
 
 
+def test_the_cadence_counts_from_the_last_save(url: str) -> None:
+    with holdfast.run(url, 20, cadence=EverySteps(5)) as run:
+        for _ in run.steps():
+            run._saver.wait()
+    assert run._books.saves in (4, 5), "every fifth step, and the end"
+
+
+def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of unknown outcome may list parts that the head we know does not."""
+    from holdfast.runtime import books
+
+    spared: list[frozenset[str]] = []
+
+    def spy(attempt: int | None, in_flight: Any = frozenset(), **options: Any) -> Any:
+        spared.append(frozenset(in_flight))
+        return collect(attempt, in_flight, **options)
+
+    collect = books.collect
+    monkeypatch.setattr(books, "collect", spy)
+    monkeypatch.setattr("holdfast.checkpoint.engine.Engine.in_flight", frozenset({"checkpoints/unsure"}))
+    with pytest.raises(holdfast.Interrupted), holdfast.run(url, 9) as run:
+        run.track(state=(dict, lambda saved: None))
+        for step in run.steps():
+            if step == 3:
+                run.save(now=True)
+                run.interrupt("enough")
+    assert set(spared) == {frozenset({"checkpoints/unsure"})}
+
+
 def test_pruning_that_fails_fails_no_save(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_listing(self: FileStore, prefix: str = "") -> Any:
         raise StoreUnavailableError("the listing is down")
@@ -264,6 +311,86 @@ def test_pruning_that_fails_fails_no_save(url: str, monkeypatch: pytest.MonkeyPa
     with pytest.raises(holdfast.Interrupted):
         counted(url, save_at=3, stop_at=4)
     assert [item.step for item in head(url).checkpoints] == [4, 3]
+
+
+def test_an_attempt_that_was_overtaken_leaves_its_loop(url: str) -> None:
+    """At the next look, and not at the end of all its work."""
+    place = FileStore(url.removeprefix("file://"))
+    with pytest.raises(holdfast.Interrupted) as left, holdfast.run(url, 10_000, cadence=EverySteps(3)) as run:
+        for step in run.steps():
+            if step == 2:
+                RunLedger(place, url, clock=SystemClock()).claim(AttemptRow(0, "2026-11-16T10:00:00.000Z"))
+                run.save()
+            if step > 2:
+                run._saver.wait()
+            assert step < 8
+    assert left.value.cause == "superseded"
+    assert head(url).attempt == 2
+
+
+def test_a_save_that_fails_because_the_run_was_taken_over_is_no_failure(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer attempt may have pruned what this one was writing: that must not look like a broken disk."""
+    monkeypatch.setattr("holdfast.checkpoint.persist.FIRST_PAUSE_SECONDS", 0.001)
+    place, put = FileStore(url.removeprefix("file://")), FileStore.put
+
+    def vanishing(self: FileStore, key: str, *rest: Any, **options: Any) -> str:
+        if key.startswith("checkpoints/"):
+            raise StoreUnavailableError("its directory keeps disappearing")
+        return put(self, key, *rest, **options)
+
+    with (
+        pytest.raises(holdfast.Interrupted) as left,
+        holdfast.run(url, 10_000, cadence=EverySteps(3)) as run,
+    ):
+        run.track(state=(dict, lambda saved: None))
+        for step in run.steps():
+            if step == 2:
+                RunLedger(place, url, clock=SystemClock()).claim(AttemptRow(0, "2026-11-16T10:00:00.000Z"))
+                monkeypatch.setattr(FileStore, "put", vanishing)
+                run.save()
+            if step > 2:
+                run._saver.wait()
+            assert step < 8
+    assert left.value.cause == "superseded"
+
+
+def test_a_notice_that_comes_while_a_save_is_handed_over_is_seen_at_the_next_step(url: str) -> None:
+    with pytest.raises(holdfast.Interrupted), holdfast.run(url, 10_000, cadence=EverySteps(10**6)) as run:
+        look = run._books.next_look
+
+        def interrupted(step: int) -> tuple[float, float]:
+            run.interrupt("just now")
+            return look(step)
+
+        for step in run.steps():
+            if step == 1:
+                run._books.next_look = interrupted  # type: ignore[method-assign]
+                run.save()
+            assert step < 4
+    assert head(url).next_step == 3
+
+
+def test_a_save_that_is_asked_for_during_another_is_not_forgotten(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, put = threading.Event(), FileStore.put
+
+    def slow(self: FileStore, key: str, *rest: Any, **options: Any) -> str:
+        first.wait(20)
+        return put(self, key, *rest, **options)
+
+    committed = []
+    with holdfast.run(url, 8, cadence=EverySteps(10**6)) as run:
+        monkeypatch.setattr(FileStore, "put", slow)
+        for step in run.steps():
+            if step in (1, 2):
+                run.save()
+            if step == 3:
+                first.set()
+            if step >= 3:
+                run._saver.wait()
+                committed.append(run._books.next_step)
+    assert committed[-1] > 2, "only the end would have saved it"
 
 
 def test_loops_we_do_not_own(url: str) -> None:

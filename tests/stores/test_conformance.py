@@ -94,6 +94,15 @@ def test_sizes_and_kinds_of_buffers(store: Store, size: int, request: pytest.Fix
     assert buffer == content
 
 
+def test_a_listing_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "holdfast.stores.s3" in sys.modules:
+        monkeypatch.setattr("holdfast.stores.s3.PAGE_ROWS", 3)
+    keys = [f"d/{number}" for number in range(9)]
+    for key in keys:
+        store.put(key, b"x")
+    assert [entry.key for entry in store.keys("d/")] == keys
+
+
 def test_ranges(store: Store) -> None:
     content = bytes(range(256)) * 40
     store.put("object", content)

@@ -235,9 +235,12 @@ def test_reads_and_writes_that_stop_short_are_continued(tmp_path: Path, monkeypa
 def test_a_lock_is_for_one_and_a_new_file_is_new(tmp_path: Path) -> None:
     """Two writers under one lock would both find their generation; one temporary file for two would be half of each."""
     fs = SystemFS()
-    with fs.lock(str(tmp_path), timeout_seconds=1.0):
-        with pytest.raises(TimeoutError), SystemFS().lock(str(tmp_path), timeout_seconds=0.02):
-            pass
+    with (
+        fs.lock(str(tmp_path), timeout_seconds=1.0),
+        pytest.raises(TimeoutError),
+        SystemFS().lock(str(tmp_path), timeout_seconds=0.02),
+    ):
+        pytest.fail("both hold it")
     with SystemFS().lock(str(tmp_path), timeout_seconds=1.0):
         pass
     (tmp_path / "file").write_bytes(b"somebody's")
