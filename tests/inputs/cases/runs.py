@@ -271,9 +271,7 @@ WORKERS = [
     work("syntax-error", "bad_tasks:broken", "bad_tasks", code=1),
     work("not-a-task", "tasks:x", "tasks:x", code=1, source="x = 7\n"),
     work("import-raises", "tasks:x", "tasks", code=1, source="raise RuntimeError('at import')\n"),
-    work(
-        "import-exits", "tasks:x", "tasks cannot be imported: SystemExit: 3", code=1, source="raise SystemExit(3)\n"
-    ),
+    work("import-exits", "tasks:x", "tasks cannot be imported: SystemExit: 3", code=1, source="raise SystemExit(3)\n"),
 ]
 
 CASES = RECORDS + PROGRAMS + REHEARSALS + WORKERS
