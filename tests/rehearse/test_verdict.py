@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
-from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, Profile, TrialPlan
-from holdfast.rehearse.shrink import shrink
+from holdfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
+from holdfast.rehearse.shrink import settle, shrink
 from holdfast.rehearse.trial import Setting, surroundings
 from holdfast.rehearse.verdict import (
     Reason,
@@ -230,6 +230,19 @@ def test_a_reason_by_the_clock_has_to_show_again() -> None:
     never = Runs("no-progress", 99)
     assert shrink(alone, PLAN, never) == []
     assert never.asked == [[10]] * 3, "one slow moment is not enough to forget it"
+
+
+def test_of_several_trials_the_one_that_can_be_repeated_is_asked_first_and_another_after_it() -> None:
+    by_time = (Reason("no-progress", PLAN.kills, 4, ""), PLAN)
+    kills = (Kill(1, Kind.KILL, AtEvent("ck", Point.RENAME, 3)), Kill(2, Kind.KILL, AtEvent("ck", Point.RENAME, 1)))
+    aimed = (Reason("no-progress", kills, 1, ""), TrialPlan(1, kills))
+    runs = Runs("no-progress", 2)
+    (found,) = settle([by_time, aimed], runs)
+    assert found.numbers == "2"
+    assert runs.asked == [[1], [2]]
+    (found,) = settle([by_time, aimed], Runs("no-progress", 10))
+    assert found.numbers == "10"
+    assert settle([by_time, aimed], Runs("no-progress", 99)) == []
 
 
 def test_a_busy_machine_is_told_from_lost_work_by_a_run_beside_it() -> None:
