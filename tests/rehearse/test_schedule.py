@@ -113,3 +113,11 @@ def test_resuming_is_interrupted_before_and_after_its_first_change_of_a_file(see
 
     assert touches(PROFILE) == {0, 1}
     assert touches(PROFILE._replace(events={})) == {0}, "one that touches no file would never be met"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_zombie_is_stopped_in_the_middle_of_its_records(seed: int) -> None:
+    records = {("o.jsonl", Point.OPEN): 1, ("o.jsonl", Point.FIRST_WRITE): 1, ("o.jsonl", Point.LATER_WRITE): 29}
+    plans = make(seed=seed, profile=PROFILE._replace(events=records), kinds=(Kind.OVERLAP, Kind.FREEZE))
+    first = [plan.kills[0] for plan in plans]
+    assert any(k.kind is Kind.FREEZE and k.moment[:2] == ("o.jsonl", Point.LATER_WRITE) for k in first)

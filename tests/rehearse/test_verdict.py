@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
 from holdfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
 from holdfast.rehearse.shrink import settle, shrink
-from holdfast.rehearse.trial import Setting, surroundings
+from holdfast.rehearse.trial import Setting, Trial, _OldOne, surroundings
 from holdfast.rehearse.verdict import (
     Reason,
     at_least,
@@ -187,6 +188,21 @@ def test_a_crash_over_what_two_have_written_is_the_old_ones_doing() -> None:
     assert codes(crash._replace(wrote_after_replaced=True)) == ["stale-writer"]
     alone = trial(attempt(1, 7.0, 137, KILL), attempt(2, 0.1, 1), finished=False, gave_up="left with 1: torn")
     assert codes(alone._replace(wrote_after_replaced=True)) == ["resume-crash"]
+
+
+def test_what_the_old_one_replaces_counts_although_its_replacement_writes_it_again() -> None:
+    """A lease is renewed all the time: by the next look the replacement has written it once more."""
+    watched = SimpleNamespace(replaced={"lease": 1.0}, overwrote={"lease": 1.0}, last_event_at=0.0)
+    old = _OldOne(SimpleNamespace(watcher=watched, held_path="lease"))  # type: ignore[arg-type]
+    new = SimpleNamespace(watcher=SimpleNamespace(replaced={"lease": 5.0}))
+    judged = Trial.__new__(Trial)
+    judged._overwrote, judged._wrote_after = [], False
+    judged._evidence(old, new)  # type: ignore[arg-type]
+    assert judged._overwrote == []
+    watched.overwrote["lease"] = 6.0
+    new.watcher.replaced["lease"] = 7.0
+    judged._evidence(old, new)  # type: ignore[arg-type]
+    assert judged._overwrote == ["lease"]
 
 
 def test_how_to_see_it_again() -> None:

@@ -26,7 +26,8 @@ from holdfast.rehearse.plan import (
 
 # The most telling first: a torn file, a name not given, a file half written, an append, the moment before, a claim
 _DANGER = (Point.FIRST_WRITE, Point.RENAME, Point.LATER_WRITE, Point.WRITE, Point.CHANGE, Point.OPEN, Point.REMOVE)
-_REPLACING = (Point.RENAME, Point.OPEN, Point.WRITE, Point.CHANGE, Point.FIRST_WRITE)  # what a zombie does harm by
+# What a zombie does harm by; a file of records that this attempt has begun grows by later writes alone
+_REPLACING = (Point.RENAME, Point.OPEN, Point.WRITE, Point.CHANGE, Point.FIRST_WRITE, Point.LATER_WRITE)
 _LATE = (0.62, 0.86)  # past half of the baseline, so that starting over shows
 _LATE_COUNT = (0.55, 0.92)  # the same for events, of which the first half may come early
 _LATER_SHARE = (0.02, 0.12)  # of the baseline, for kills after the first
