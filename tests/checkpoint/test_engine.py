@@ -145,6 +145,20 @@ def test_unchanged_parts_are_referenced(make_engine: Make, tmp_path: Path) -> No
     assert np.array_equal(back["base"]["3"], state["base"]["3"])
 
 
+@pytest.mark.parametrize("changed", [0, 4096 * 7 + 5, 65_535])
+def test_a_part_of_many_chunks_is_unchanged_only_as_a_whole(
+    changed: int, make_engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.checkpoint.engine.CHUNK_BYTES", 4096)
+    engine = make_engine(MemoryStore())
+    state = np.zeros(3 * 65_536, np.uint8)
+    first = save(engine, 1, {"a": state})
+    state[65_536 + changed] = 1
+    second = save(engine, 2, {"a": state})
+    assert not engine.restore(first)["a"].any()
+    assert (engine.restore(second)["a"] == state).all()
+
+
 def test_a_save_that_was_never_committed_is_never_referenced(make_engine: Make) -> None:
     engine = make_engine(MemoryStore())
     engine.persist(engine.snapshot(1, {"a": np.ones(9000)}), 1)
@@ -207,6 +221,23 @@ def test_a_full_disk_leaves_the_previous_checkpoint_and_no_growing_garbage(
     persisted = engine.persist(snapshot, 1)  # the snapshot is still there: space came back
     assert engine.restore(Committed(2, 1, "", persisted.size, persisted.inventory_sha256))["a"].all()
     assert engine.free_buffers == 2
+
+
+def test_a_failed_save_takes_back_what_it_wrote_and_not_what_it_refers_to(make_engine: Make, tmp_path: Path) -> None:
+    """Unchanged parts belong to the checkpoint before it: without them there would be none at all."""
+    import errno
+
+    disk = FailingFS(1 << 40, errno.ENOSPC)
+    engine = make_engine(FileStore(str(tmp_path), fs=disk), part_bytes=1 << 16)
+    state = {"same": np.arange(60_000.0), "other": np.zeros(60_000)}
+    first = save(engine, 1, state)
+    disk.room = 200_000
+    with pytest.raises(StoreFullError):
+        engine.persist(engine.snapshot(2, {**state, "other": np.ones(60_000)}), 1)
+    assert list(engine.verify(first)), "something was read"
+    restored = engine.restore(first)
+    assert (restored["same"] == state["same"]).all()
+    assert not restored["other"].any()
 
 
 def test_lost_permission_is_one_sentence(make_engine: Make, tmp_path: Path) -> None:

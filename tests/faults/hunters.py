@@ -68,7 +68,7 @@ def power_cuts_of_the_queue(seed: int, seconds: float) -> int:
     _need(powercut.why_not())
     cuts, until = 0, time.monotonic() + seconds
     while time.monotonic() < until:
-        report = powercut.in_private_mounts(suite.run, seed + cuts, 4, False, None)
+        report = powercut.in_private_mounts(suite.run, seed + cuts, 4, False)
         cuts += report["cuts"]
         if report["broken"]:
             raise Lost(f"seed {seed}, cut {cuts}: {report['broken']} promises were broken")

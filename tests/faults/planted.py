@@ -114,13 +114,18 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def install(name: str) -> None:
     """From here on this process has the bug; before anything of the product is imported."""
-    edits: dict[str, list[Edit]] = {}
-    for edit in find(name).edits:
-        edits.setdefault(edit.module, []).append(edit)
-    loaded = [module for module in edits if module in sys.modules]
+    plant(find(name).edits)
+
+
+def plant(edits: Sequence[Edit]) -> None:
+    """The same for a bug that a test brings along."""
+    by_module: dict[str, list[Edit]] = {}
+    for edit in edits:
+        by_module.setdefault(edit.module, []).append(edit)
+    loaded = [module for module in by_module if module in sys.modules]
     if loaded:
-        raise RuntimeError(f"{', '.join(loaded)} was imported before the bug {name!r} could be planted")
-    sys.meta_path.insert(0, _Finder(edits))
+        raise RuntimeError(f"{', '.join(loaded)} was imported before a bug could be planted in it")
+    sys.meta_path.insert(0, _Finder(by_module))
 
 
 # -- in a process that has the product loaded already

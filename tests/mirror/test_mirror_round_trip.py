@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import threading
@@ -448,6 +449,58 @@ def test_a_directory_that_vanishes_is_not_taken_for_an_empty_one(tmp_path: Path)
     copied(mirror)
     opened(tmp_path / "e", store)
     assert list(contents(tmp_path / "e")) == ["a"]
+
+
+@pytest.mark.parametrize("folder", ["deep", ""])
+def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails for a moment, or no descriptor left: what was copied of it before stays in the copy."""
+    source, store = tmp_path / "source", memory()
+    (source / "deep" / "er").mkdir(parents=True)
+    for name in ("top", "deep/one", "deep/er/two"):
+        (source / name).write_text(name)
+    mirror = opened(source, store)
+    copied(mirror)
+    scandir = os.scandir
+
+    def failing(path: str) -> object:
+        if os.path.realpath(path) == os.path.realpath(source / folder):
+            raise OSError(errno.EIO, "Input/output error")
+        return scandir(path)
+
+    mirror = opened(source, store)
+    (source / "top").write_text("changed")
+    monkeypatch.setattr(os, "scandir", failing)
+    copied(mirror)
+    monkeypatch.undo()
+    keep(tmp_path / "back", store)
+    names = sorted(name for name, row in contents(tmp_path / "back").items() if row[0] == "file")  # type: ignore[index]
+    assert names == ["deep/er/two", "deep/one", "top"]
+    assert (tmp_path / "back" / "top").read_text() == ("changed" if folder else "top")
+
+
+def test_what_was_brought_back_is_durable_before_it_is_marked_as_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut the mark must not vouch for files that never reached the disk."""
+    calls: list[object] = []
+    write, sync = mirror_module.write_mark, mirror_module.sync_filesystem
+    monkeypatch.setattr(mirror_module, "write_mark", lambda *row: (calls.append(row[2]), write(*row)))
+    monkeypatch.setattr(mirror_module, "sync_filesystem", lambda path: (calls.append("sync"), sync(path)))
+    store = memory()
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").write_text("x")
+    keep(tmp_path / "source", store)
+    assert calls == [1], "nothing was brought back, and nobody has to wait for the disk"
+    calls.clear()
+    keep(tmp_path / "back", store)
+    assert calls == [0, "sync", 2]
+    calls.clear()
+    monkeypatch.setattr(mirror_module, "sync_filesystem", lambda path: os.stat(path + "/nowhere"))
+    with pytest.raises(OSError):  # noqa: PT011 - whatever the disk says
+        opened(tmp_path / "again", store)
+    assert calls == [0], "what may not last carries no mark"
 
 
 def test_a_program_that_makes_its_directory_anew_is_followed(tmp_path: Path) -> None:

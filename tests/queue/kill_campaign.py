@@ -25,7 +25,6 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-import mutants  # noqa: E402
 from kill_judge import JudgeProcess  # noqa: E402
 
 from holdfast.queue.base import Policy  # noqa: E402
@@ -66,8 +65,6 @@ def worker(options: dict[str, Any], seed: int) -> None:
         queue, sink = opened(options, guard)
         if options.get("lease_seconds"):
             queue.lease_seconds = options["lease_seconds"]
-        if options.get("mutant"):
-            mutants.plant(options["mutant"])
         if chance.random() < 0.5:
             _kill_self_at(chance.choice(POINTS), chance.randrange(1, 6), chance.random() < 0.5, queue, sink)
         Worker(TASK, queue, sink, guard, WorkerOptions(chunk=options.get("chunk", 10))).run()
@@ -240,7 +237,6 @@ class Campaign:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             self.forget(pid)
-        self.options = {**self.options, "mutant": None}
         told = self.folder / "last"
         pid = in_child(self.drain, told)
         deadline = time.monotonic() + 90

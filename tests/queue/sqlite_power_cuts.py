@@ -7,8 +7,6 @@ import os
 import random
 import sqlite3
 
-import mutants
-
 from faults import powercut
 from holdfast.queue.sqlite import SqliteQueue
 from holdfast.sink.sqlite import SqliteSink
@@ -16,12 +14,10 @@ from holdfast.sink.sqlite import SqliteSink
 CUTS_PER_DISK = 20
 
 
-def writer(seed: int, split: bool, mutant: str | None) -> powercut.Writer:
+def writer(seed: int, split: bool) -> powercut.Writer:
     """Enqueue, claim, record and complete, as a worker does; tells each promise the moment it was made."""
 
     def write(path: str, ack: powercut.Ack) -> None:
-        if mutant:
-            mutants.plant(mutant)
         chance = random.Random(seed)
         queue = SqliteQueue(f"{path}/queue.db")
         sink = SqliteSink(f"{path}/{'sink' if split else 'queue'}.db")
@@ -64,7 +60,7 @@ def check(path: str, split: bool, enqueued: set[str], done: set[str]) -> int:
     return broken
 
 
-def run(seed: int, count: int, split: bool, mutant: str | None) -> dict[str, int]:
+def run(seed: int, count: int, split: bool) -> dict[str, int]:
     """Cut the power ``count`` times; call inside private mounts."""
     chance = random.Random(seed)
     cuts = acknowledged = broken = 0
@@ -74,7 +70,7 @@ def run(seed: int, count: int, split: bool, mutant: str | None) -> dict[str, int
             done: set[str] = set()
             for _ in range(min(CUTS_PER_DISK, count - cuts)):
                 outcome = disk.run_and_cut(
-                    writer(cuts, split, mutant),
+                    writer(cuts, split),
                     after_lines=chance.choice((0, 1, 4, 16, 64)),  # none: while the files are being made
                     after_seconds=chance.uniform(0, 0.04),
                 )
@@ -84,6 +80,4 @@ def run(seed: int, count: int, split: bool, mutant: str | None) -> dict[str, int
                     (enqueued if kind == "enqueued" else done).update(keys)
                     acknowledged += len(keys)
                 broken += check(disk.path, split, enqueued, done)
-                if mutant and broken:
-                    return {"cuts": cuts, "acknowledged": acknowledged, "broken": broken}
     return {"cuts": cuts, "acknowledged": acknowledged, "broken": broken}

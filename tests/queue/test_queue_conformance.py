@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
+from work_command import until
 
 from holdfast.errors import LeaseLostError, UsageError
 from holdfast.queue.base import Failure, Policy, Queue
@@ -109,6 +111,8 @@ def test_an_item_given_back_and_claimed_again_is_completed_by_the_newer_lease_al
     first = queue.claim(1)
     queue.release(first)
     second = queue.claim(1)
+    assert queue.fail([Failure(first[0], "an old lease", final=True)]) == []
+    assert queue.release(first) == 0
     assert queue.complete(first + second) == second
     assert queue.depth().done == 1
 
@@ -204,6 +208,120 @@ def test_a_crashed_owner_is_blamed_for_every_item_it_held(opened):
     assert came == [("k00000", 1), ("k00001", 1), ("k00002", 0)]
     with pytest.raises(LeaseLostError):
         one.claim(1)
+    three = opened(policy=Policy(max_failures=2, backoff_seconds=0.0))
+    assert three.blame(two.handles([]), "died with SIGSEGV again") == 3
+    assert sorted((row.key, row.failures, row.reason) for row in three.dead()) == [
+        ("k00000", 2, "died with SIGSEGV again"),
+        ("k00001", 2, "died with SIGSEGV again"),
+    ]
+    assert [(lease.key, lease.failures) for lease in three.claim(3)] == [("k00002", 1)]
+
+
+def test_an_item_whose_owners_vanish_again_and_again_is_given_up(opened):
+    """It kills its workers, or outlasts them: three deliveries, and none that was given back counts."""
+    rival = opened(policy=Policy(max_deliveries=3))
+    rival.enqueue(items(2))
+    for delivery in range(3):
+        assert rival.release(rival.claim(2)) == 2
+        assert rival.depth().dead == 0, f"given up after {delivery} deliveries"
+        owner = opened(policy=Policy(max_deliveries=3))
+        owner.lease_seconds = 0.01
+        assert len(owner.claim(2)) == 2
+        until(lambda: (rival.tail(), rival.depth().leased)[1] == 0, 20)
+    assert rival.claim(2) == []
+    assert [(row.key, row.reason[:18]) for row in rival.dead()] == [(key, "handed out 3 times") for key, _ in items(2)]
+    assert rival.retry() == 2
+    assert len(rival.claim(2)) == 2
+
+
+def test_an_owner_whose_lease_is_over_changes_nothing(opened):
+    """Whether the item lies there again or somebody else holds it: no acknowledgement, no failure, no giving back."""
+    stale, rival = opened(policy=Policy(max_failures=1)), opened()
+    stale.enqueue(items(2))
+    stale.lease_seconds = 0.01
+    leases = stale.claim(2)
+    until(lambda: (rival.tail(), rival.depth().leased)[1] == 0, 20)
+    for held in (0, 2):
+        taken = rival.claim(held)
+        assert stale.complete(leases) == []
+        assert stale.fail([Failure(lease, "too late", final=True) for lease in leases]) == []
+        assert stale.release(leases) == 0
+        stale.hold([])
+        depth = rival.depth()
+        assert (depth.ready, depth.leased, depth.dead, depth.done) == (2 - held, held, 0, 0)
+    assert [lease.failures for lease in taken] == [0, 0]
+    with pytest.raises(LeaseLostError):
+        stale.claim(1)
+    assert rival.complete(taken) == taken
+
+
+def test_whoever_renews_keeps_what_it_holds_and_who_does_not_is_told(opened):
+    fresh, owner, rival, beat = opened(), opened(), opened(), opened()
+    fresh.enqueue(items(2))
+    fresh.lease_seconds, began = 4.0, time.monotonic()
+    fresh.claim(1)
+    owner.lease_seconds = 0.5
+    handles = owner.handles(owner.claim(1))
+    beat.lease_seconds = 60.0
+    assert beat.renew(handles) == []
+    time.sleep(0.6)
+    assert rival.claim(2) == [] or time.monotonic() - began > 3.9, "one is not over yet, the other was renewed outside"
+    rival.blame(handles, "gone")
+    assert beat.renew(handles) == handles, "whoever renews for a dead owner hears of it"
+
+
+def test_a_replaced_item_is_not_finished_by_who_holds_the_old_one(opened):
+    queue = opened()
+    queue.enqueue(items(1))
+    old = queue.claim(1)
+    queue.enqueue([("k00000", '{"v": 5}')], replace=True)
+    assert queue.complete(old) == []
+    assert queue.depth().ready == 1
+    new = queue.claim(1)
+    assert new[0].payload == '{"v": 5}'
+    assert queue.complete(old + new) == new
+
+
+def test_what_is_held_by_others_is_not_given_back_with_ones_own(opened):
+    one, two = opened(), opened()
+    one.enqueue(items(4))
+    mine, theirs = one.claim(2), two.claim(2)
+    one.hold([])
+    assert one.depth().leased == 2
+    assert two.complete(theirs) == theirs
+    assert one.complete(mine) == []
+
+
+def test_retry_brings_back_the_dead_and_nobody_else(opened, place):
+    queue = opened()
+    other = open_queue(place.queue + "x")
+    for each in (queue, other):
+        each.enqueue(items(4))
+        leases = each.claim(3)
+        each.complete(leases[:1])
+        each.fail([Failure(leases[1], "bad", final=True)])
+    assert queue.retry() == 1
+    for each, dead in ((queue, 0), (other, 1)):
+        depth = each.depth()
+        assert (depth.dead, depth.done, depth.leased, depth.ready) == (dead, 1, 1, 2 - dead)
+    other.close()
+
+
+def test_a_dead_owner_of_one_queue_is_none_of_the_other_queues_business(opened, place):
+    """Both lie in the same tables."""
+    queue = opened()
+    other = open_queue(place.queue + "x")
+    queue.enqueue(items(2))
+    other.enqueue(items(2))
+    queue.lease_seconds = 0.01
+    queue.claim(2)
+    held = other.claim(2)
+    rival = opened()
+    until(lambda: (rival.tail(), rival.depth().leased)[1] == 0, 20)
+    other.tail()
+    assert other.depth().leased == 2
+    assert other.complete(held) == held
+    other.close()
 
 
 def test_entries_are_sorted_by_code_point_and_tell_the_state(opened):
@@ -215,6 +333,27 @@ def test_entries_are_sorted_by_code_point_and_tell_the_state(opened):
     found = list(queue.entries())
     assert [key for key, _ in found] == sorted(keys)
     assert dict(found)[lease[0].key] == "done"
+
+
+def test_a_long_input_is_taken_in_batches_and_every_item_once(opened, monkeypatch):
+    monkeypatch.setattr("holdfast.queue.intake._BATCH", 3)
+    queue = opened()
+    count = queue.enqueue(items(8))
+    assert (count.added, count.known) == (8, 0)
+    assert queue.depth().ready == 8
+    count = queue.enqueue(items(10))
+    assert (count.added, count.known) == (2, 8)
+
+
+@pytest.mark.parametrize("count", [5, 6, 7])
+def test_what_is_read_in_pages_is_read_once(opened, monkeypatch, count):
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"holdfast.queue.{module}._PAGE", 3)
+    queue = opened()
+    queue.enqueue(items(count))
+    assert [key for key, _ in queue.entries()] == [key for key, _ in items(count)]
+    queue.fail([Failure(lease, "bad", final=True) for lease in queue.claim(count)])
+    assert [row.key for row in queue.dead()] == [key for key, _ in items(count)]
 
 
 def test_two_queues_in_one_place_do_not_see_each_other(opened, place):

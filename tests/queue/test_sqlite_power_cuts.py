@@ -29,7 +29,7 @@ def test_nothing_acknowledged_is_lost_in_power_cuts(powercut, split):
     import sqlite_power_cuts
 
     count = max(10, goal("B") // 5)
-    report = powercut.in_private_mounts(sqlite_power_cuts.run, seed_for("B") + split, count, split, None)
+    report = powercut.in_private_mounts(sqlite_power_cuts.run, seed_for("B") + split, count, split)
     assert report["cuts"] == count
     assert report["acknowledged"] > 2 * report["cuts"], "too little was promised for this to mean anything"
     assert report["broken"] == 0

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,20 @@ from faults.counts import record
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.errors import LeaseLostError
 from holdfast.queue import sqlite_schema
+from holdfast.queue.base import Failure, Policy
 from holdfast.queue.open import open_queue
 from holdfast.queue.sqlite import SqliteQueue
 from holdfast.sink.open import open_sink
 
 FROZEN = """
 import json, os, signal, sys
-sys.path.insert(0, {here!r})
-import mutants
+sys.path.insert(0, {tests!r})
+from faults.planted import Edit, plant
+options = json.loads(sys.argv[1])
+plant([Edit(*edit) for edit in options["bug"]])
 from holdfast.errors import LeaseLostError
 from holdfast.queue.open import open_queue
 from holdfast.sink.open import open_sink
-options = json.loads(sys.argv[1])
-if options["mutant"]: mutants.plant(options["mutant"])
 queue = open_queue(options["queue"]); queue.lease_seconds = options["lease"]
 sink = open_sink(options["sink"])
 for _ in range(options["rounds"]):
@@ -52,7 +54,18 @@ for _ in range(options["rounds"]):
 """
 
 
-def freeze_and_overtake(place, rounds: int, *, fused: bool, mutant: str | None = None) -> list[dict]:
+NO_FENCE = (
+    ("queue/sqlite_schema.py", "AND generation=? AND holder=?\"\nCOMPLETE", "AND ? AND ? IS NOT 0\"\nCOMPLETE"),
+    (
+        "queue/postgres_schema.py",
+        "AND item.generation=mine.generation AND item.holder=%s RETURNING item.id, item.generation",
+        "AND %s IS NOT NULL RETURNING mine.id, mine.generation",
+    ),
+)
+"""Whoever comes last is believed: neither owner nor generation is asked."""
+
+
+def freeze_and_overtake(place, rounds: int, *, fused: bool, bug: Sequence[tuple[str, str, str]] = ()) -> list[dict]:
     """Freeze an owner past its lease, let another finish its items, wake it; what did it get away with?"""
     sink_url = place.sink if fused else place.other_sink
     lease = 0.15
@@ -65,9 +78,9 @@ def freeze_and_overtake(place, rounds: int, *, fused: bool, mutant: str | None =
         "lease": lease,
         "rounds": rounds,
         "fused": fused,
-        "mutant": mutant,
+        "bug": bug,
     }
-    script = FROZEN.format(here=str(Path(__file__).resolve().parent))
+    script = FROZEN.format(tests=str(Path(__file__).resolve().parents[1]))
     process = subprocess.Popen([sys.executable, "-c", script, json.dumps(options)], stdout=subprocess.PIPE, text=True)
     told = []
     try:
@@ -117,7 +130,7 @@ def test_an_owner_frozen_past_its_lease_cannot_acknowledge_or_overwrite(place, f
 
 @pytest.mark.faults
 def test_the_planted_missing_fence_is_found(place):
-    told = freeze_and_overtake(place, 2, fused=True, mutant="no fence")
+    told = freeze_and_overtake(place, 2, fused=True, bug=NO_FENCE)
     assert sum(row["kept"] for row in told) > 0, told
 
 
@@ -200,6 +213,93 @@ def test_postgres_never_asks_a_worker_for_the_time():
     assert "expires < clock_timestamp()" in postgres_schema.EXPIRED
 
 
+def test_nobody_declares_an_owner_dead_that_is_claiming(make_place):
+    """Its lease is over, and it holds more with every claim: whoever took its row away now would leave what is being
+    claimed with an owner that nobody knows, for ever."""
+    place = make_place("postgres")
+    owner, rival = open_queue(place.queue), open_queue(place.queue)
+    owner.enqueue(pairs(2))
+    owner.lease_seconds = 0.01
+    owner.release(owner.claim(1))
+    with owner.batch():
+        time.sleep(0.05)
+        assert len(owner.claim(2)) == 2
+        assert rival.claim(2) == []
+    until(lambda: rival.claim(2), 20)
+    assert rival.depth().leased == 2
+    owner.close()
+    rival.close()
+
+
+def test_a_transaction_that_stood_still_does_not_end_its_own_owner(make_place):
+    place = make_place("postgres")
+    owner = open_queue(place.queue)
+    owner.enqueue(pairs(2))
+    owner.lease_seconds = 0.01
+    first = owner.claim(1)
+    with owner.batch():
+        time.sleep(0.05)
+        second = owner.claim(1)
+        assert len(owner.complete(first + second)) == 2
+    owner.lease_seconds = 60.0
+    assert owner.claim(1) == []
+    owner.close()
+
+
+def test_what_a_dead_process_held_is_free_at_once(tmp_path):
+    """Its lease has minutes to go, but the kernel has dropped its lock, though a child of it lives on."""
+    path = str(tmp_path / "q.db")
+    rival = SqliteQueue(path, lease_seconds=600.0)
+    rival.enqueue(pairs(5))
+    stays, ends = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        owner = SqliteQueue(path, lease_seconds=600.0)
+        owner.claim(3)
+        if os.fork() == 0:
+            os.close(ends)
+            os.read(stays, 1)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert len(rival.claim(4)) == 4, "two that lay there, two of the dead one's, and not one more than was asked for"
+    assert len(rival.claim(4)) == 1
+    os.close(ends)
+    os.close(stays)
+    rival.close()
+
+
+def test_nobody_goes_home_while_an_owner_may_have_vanished(make_place):
+    """What it holds comes back when its lease is over, and somebody has to be there then."""
+    place = make_place("postgres")
+    owner, rival = open_queue(place.queue), open_queue(place.queue)
+    owner.enqueue(pairs(1))
+    leases = owner.claim(1)
+    assert rival.claim(1) == []
+    assert rival.tail().doubtful
+    assert not rival.tail().drained
+    assert owner.renew(owner.handles(leases)) == []
+    assert rival.tail().drained, "it has shown since that it lives"
+    owner.close()
+    assert rival.tail().claimable
+    rival.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_claim_waits_for_no_transaction_that_stands_still(make_place):
+    """Somebody has woken a failed item and has not come to its commit yet."""
+    place = make_place("postgres")
+    still, rival = (open_queue(place.queue, policy=Policy(backoff_seconds=0.0)) for _ in range(2))
+    still.enqueue(pairs(2))
+    failed, _ = still.claim(2)
+    still.fail([Failure(failed, "no")])
+    with still.batch():
+        still.tail()
+        assert rival.claim(2) == []
+    assert len(rival.claim(2)) == 1
+    still.close()
+    rival.close()
+
+
 @pytest.mark.faults
 def test_leases_of_another_boot_are_over(tmp_path):
     """After a reboot the monotonic clock starts again: an instant of the old boot may lie far in the future."""
@@ -212,6 +312,17 @@ def test_leases_of_another_boot_are_over(tmp_path):
     assert len(new.claim(1)) == 1
     new.close()
     old.close()
+
+
+def test_a_wall_clock_that_is_set_back_keeps_no_failed_item_waiting(tmp_path):
+    """A back-off is at most five minutes; an instant that lies days ahead was written by a clock that was wrong."""
+    clock = ManualClock()
+    queue = SqliteQueue(str(tmp_path / "q.db"), clock=clock)
+    queue.enqueue(pairs(1))
+    queue.fail([Failure(queue.claim(1)[0], "no")])
+    clock.jump_wall(-86400.0)
+    assert len(queue.claim(1)) == 1
+    queue.close()
 
 
 @pytest.mark.faults
@@ -260,3 +371,26 @@ def test_the_schema_names_owner_and_generation_wherever_an_item_is_settled():
     for statement in (sqlite_schema.COMPLETE, sqlite_schema.RELEASE, sqlite_schema.FAIL):
         assert "generation=?" in statement
         assert "holder=?" in statement
+
+
+def test_owners_meet_again_when_somebody_removes_their_lock_file(tmp_path):
+    """Those who opened it before and those who opened it after would take each other for dead, again and again."""
+    path = str(tmp_path / "q.db")
+    first = SqliteQueue(path)
+    first.enqueue(pairs(6))
+    old = first.claim(2)
+    os.remove(path + "-owners")
+    second = SqliteQueue(path)
+    taken = second.claim(2)
+    first._next_sweep = second._next_sweep = 0.0
+    with pytest.raises(LeaseLostError):  # once: nobody could know that it lives
+        first.claim(1)
+    kept = first.claim(1)
+    for _ in range(3):
+        first.tail()
+        second.tail()
+    assert first.complete(old) == []
+    assert len(first.complete(kept)) == 1
+    assert len(second.complete(taken)) == 2
+    first.close()
+    second.close()

@@ -64,21 +64,9 @@ def test_postgres_workers_killed(make_place):
     record("D", kills=result["kills"], checks=result["checks"])
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    ("mutant", "shared"), [("ack before store", False), ("autocommit between record and ack", True)]
-)
-def test_planted_bugs_are_found(make_place, mutant, shared):
-    place = make_place("sqlite")
-    sink = place.sink if shared else place.other_sink
-    result = campaign(queue=place.queue, sink=sink, kills=400, seed=3, mutant=mutant, stop_early=True)
-    assert result["acknowledged_not_stored"] > 0, f"{mutant!r} went unnoticed through {result['kills']} kills"
-    record("P", planted_found=1)
-
-
 def test_a_worker_that_fails_by_itself_ends_the_campaign_and_says_why(make_place):
     place = make_place("sqlite")
-    done = run_campaign(queue=place.queue, sink=place.sink, kills=50, seed=1, mutant="a bug nobody planted")
+    done = run_campaign(queue=place.queue, sink=place.sink, kills=50, seed=1, chunk="ten")
     assert done.returncode == 1
     assert "a worker failed with exit code 99" in done.stderr
-    assert "KeyError: 'a bug nobody planted'" in done.stderr
+    assert "TypeError" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -22,6 +23,7 @@ from holdfast.render.outline import Form
 from holdfast.runtime.environment import read_settings
 from holdfast.spec import read_spec
 
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 CATALOGUE = bundled_catalogue()
 TINY = Assumptions(windows=4, most_ticks=20)
 SHAPES = sorted(
@@ -77,10 +79,15 @@ def workloads(draw):
     return spec
 
 
+@functools.lru_cache(maxsize=1)  # planning costs ten times as much as rendering
+def planned(text):
+    parsed = read_spec(text, "holdfast.yaml", accelerators=CATALOGUE.accelerators)
+    return parsed, make_plan(parsed, CATALOGUE, assumptions=TINY)
+
+
 def bundle_of(spec, form=None):
     """Rendered with whatever class the plan can give; a spec that no class fits says nothing about rendering."""
-    parsed = read_spec(json.dumps(spec), "holdfast.yaml", accelerators=CATALOGUE.accelerators)
-    plan = make_plan(parsed, CATALOGUE, assumptions=TINY)
+    parsed, plan = planned(json.dumps(spec))
     assume(plan.choice is not None)
     return render(parsed, plan, form=form)
 
@@ -102,7 +109,7 @@ def test_any_workload_is_rendered_clean(spec, form):
         return
     bundle = bundle_of(spec, form)
     assert findings(bundle) == []
-    assert [item for item in yaml.safe_load_all(bundle.manifests) if item] == bundle.objects
+    assert [item for item in yaml.load_all(bundle.manifests, YAML) if item] == bundle.objects
     assert bundle.files == bundle_of(spec, form).files
     for item in bundle.objects:
         for version in (versions()[0], versions()[-1]):

@@ -25,6 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.model.exits import Outcome
 from holdfast.runtime.environment import Settings
+from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 
 WATCHED = (signal.SIGTERM, signal.SIGINT)
@@ -92,6 +93,16 @@ def test_a_larger_total_that_is_interrupted_is_not_finished(url: str) -> None:
         attempt(url, 9, stop_at=4)
     assert not head(url).finished
     assert attempt(url, 9) == [5, 6, 7, 8]
+
+
+def test_a_larger_total_that_fails_at_once_is_not_finished(url: str) -> None:
+    """Nothing was committed since: the record must not go on saying that all is done."""
+    attempt(url, 3)
+    with pytest.raises(ZeroDivisionError), holdfast.run(url, 5) as run:
+        for _ in run.steps():
+            raise ZeroDivisionError
+    assert not head(url).finished
+    assert attempt(url, 5) == [3, 4]
 
 
 def test_break_counts_as_finished(url: str) -> None:
@@ -198,6 +209,61 @@ def test_save_asks_for_a_checkpoint_at_the_end_of_the_step(url: str) -> None:
                 assert run._saver.wait(5)
                 assert head(url).newest is not None
                 assert head(url).newest.step == 0
+
+
+def counted(url: str, *, stop_at: int, save_at: int | None = None) -> list[int]:
+    """A run with state: how many steps it has done in all its lives."""
+    state, done = {"steps": 0}, []
+    with holdfast.run(url, 100) as run:
+        run.track(state=(lambda: dict(state), state.update))
+        for step in run.steps():
+            assert state["steps"] == step
+            state["steps"] += 1
+            done.append(step)
+            if step == save_at:
+                run.save(now=True)
+                assert not run._books.state.in_flight, "it is listed: the next save may refer to it, and prune around it"
+            if step == stop_at:
+                run.interrupt("enough")
+    return done
+
+
+def test_a_run_that_fell_back_keeps_what_it_does_again(url: str) -> None:
+    """The newest checkpoint is damaged and the one before it is used: the steps between are not safe any more."""
+    with pytest.raises(holdfast.Interrupted):
+        counted(url, save_at=3, stop_at=7)
+    assert [item.step for item in head(url).checkpoints] == [7, 3]
+    for part in Path(url.removeprefix("file://")).glob("checkpoints/000000000007-*/part-*"):
+        part.write_bytes(bytes(part.stat().st_size))
+    with pytest.raises(holdfast.Interrupted):
+        counted(url, stop_at=5)
+    assert head(url).next_step == 6
+    with pytest.raises(holdfast.Interrupted):
+        counted(url, stop_at=6)
+    assert (head(url).next_step, head(url).row.first_step) == (7, 6)
+
+
+def test_only_so_many_checkpoints_are_kept_and_none_of_them_is_harmed(url: str) -> None:
+    place = Path(url.removeprefix("file://"), "checkpoints")
+    for stop in (3, 5, 7, 9):
+        with pytest.raises(holdfast.Interrupted):
+            counted(url, save_at=stop - 1, stop_at=stop)
+    names = {item.name for item in head(url).checkpoints}
+    assert len(names) == 2
+    assert names <= {folder.name for folder in place.iterdir()}
+    assert len(list(place.iterdir())) <= 3, "the last save of an attempt leaves pruning to the next"
+    with pytest.raises(holdfast.Interrupted):
+        counted(url, stop_at=10)
+
+
+def test_pruning_that_fails_fails_no_save(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_listing(self: FileStore, prefix: str = "") -> Any:
+        raise StoreUnavailableError("the listing is down")
+
+    monkeypatch.setattr(FileStore, "keys", no_listing)
+    with pytest.raises(holdfast.Interrupted):
+        counted(url, save_at=3, stop_at=4)
+    assert [item.step for item in head(url).checkpoints] == [4, 3]
 
 
 def test_loops_we_do_not_own(url: str) -> None:

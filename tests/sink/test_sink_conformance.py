@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import ConflictError, OutcomeUnknownError, SinkError, UsageError
+from holdfast.errors import (
+    AccessDeniedError,
+    ConflictError,
+    OutcomeUnknownError,
+    SinkError,
+    SinkUnavailableError,
+    StoreUnavailableError,
+    UsageError,
+)
 from holdfast.sink.base import Result, encode_result, encode_results
 from holdfast.sink.objects import ObjectSink, object_name
 from holdfast.sink.open import open_sink
@@ -91,6 +99,62 @@ def test_awkward_keys_stay_apart_and_are_listed_in_order(sink):
     assert list(sink.keys()) == sorted(AWKWARD)
     assert [sink.get(key) for key in AWKWARD] == [str(number) for number in range(len(AWKWARD))]
     assert sink.missing([*AWKWARD, "other"]) == ["other"]
+
+
+def test_many_results_at_once_are_all_recorded_and_listed_page_by_page(sink, monkeypatch):
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"holdfast.sink.{module}._PAGE", 151)
+    payloads = {f"k{number:04d}": json.dumps(number) if number % 3 else b"%d" % number for number in range(453)}
+    sink.record_all([Result(key, payload, 1) for key, payload in payloads.items()])
+    assert list(sink.keys()) == sorted(payloads)
+    assert all(sink.get(key) == payload for key, payload in payloads.items())
+    assert sink.missing(["nobody", *payloads]) == ["nobody"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_one_key_twice_in_a_chunk_the_higher_generation_stays(sink, order):
+    rows = [Result("k", '"low"', 3), Result("k", b"high", 9), Result("k", '"middle"', 5)]
+    sink.record_all(rows[::order], replace=True)
+    assert sink.get("k") == b"high"
+    assert sink.record("k", '"same"', 9, replace=True) == ("k", 9, False)
+    assert sink.get("k") == b"high"
+
+
+def test_a_chunk_is_recorded_whole_or_not_at_all(make_place):
+    sink = open_sink(make_place("sqlite").sink)
+    rows = [Result(f"k{number}", "1", 1) for number in range(450)]
+    with pytest.raises(SinkError):
+        sink.record_all([*rows, Result("odd", object(), 1)])  # type: ignore[arg-type]
+    assert list(sink.keys()) == []
+    sink.record_all(rows)
+    assert len(list(sink.keys())) == 450
+    sink.close()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError("down"), AccessDeniedError("no")])
+def test_a_store_that_fails_is_neither_a_record_nor_a_gap(error):
+    class Down(MemoryStore):
+        is_down = True
+
+        def put(self, key, data, *, if_generation=None):
+            if self.is_down:
+                raise error
+            return super().put(key, data, if_generation=if_generation)
+
+        def get(self, key, *, offset=0, length=None):
+            if self.is_down:
+                raise error
+            return super().get(key, offset=offset, length=length)
+
+    store = Down()
+    sink = ObjectSink(store)
+    with pytest.raises((SinkError, SinkUnavailableError)):
+        sink.record_all([Result("a", "1", 1), Result("b", "2", 1)])
+    with pytest.raises(SinkUnavailableError):
+        sink.missing(["a"])
+    store.is_down = False
+    assert sink.missing(["a", "b"]) == ["a", "b"]
+    sink.close()
 
 
 def test_eight_writers_of_one_key_leave_one_result(url):
@@ -188,6 +252,20 @@ def test_results_that_json_cannot_say_are_refused(value):
 def test_results_are_plain_json_or_bytes():
     assert encode_result({"a": [1, None, "ä"]}) == '{"a":[1,null,"\\u00e4"]}'
     assert encode_result(bytearray(b"\x00")) == b"\x00"
+
+
+def test_numbers_and_arrays_of_numpy_become_json():
+    import numpy as np
+
+    values = [np.float32(1.5), {"best": np.int64(3)}, np.arange(4).reshape(2, 2), [np.array(True)], np.bool_(0)]
+    texts = ["1.5", '{"best":3}', "[[0,1],[2,3]]", "[true]", "false"]
+    assert encode_results(values) == texts
+    assert [encode_result(value) for value in values] == texts
+    assert encode_result(memoryview(b"ab")) == b"ab"
+    assert encode_results([memoryview(b"ab")]) is None
+    for bad in (np.float64("nan"), np.array([1j]), np.datetime64("2026-01-01"), {"raw": memoryview(b"ab")}):
+        with pytest.raises(SinkError, match="JSON cannot say"):
+            encode_result(bad)
 
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

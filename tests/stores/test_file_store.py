@@ -30,7 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.fs import SystemFS
 from holdfast.stores import file as file_module
-from holdfast.stores.base import ABSENT
+from holdfast.stores.base import ABSENT, TEMPORARY
 from holdfast.stores.file import FileStore
 from holdfast.stores.file_tree import LEFTOVER_SECONDS
 from holdfast.stores.open import open_store
@@ -54,6 +54,10 @@ class RecordingFS(SystemFS):
         self._note("write")
         super().write(fd, data, offset)
 
+    def set_mtime(self, fd: int, mtime_ns: int) -> None:
+        self._note("stamp")
+        super().set_mtime(fd, mtime_ns)
+
     def fsync(self, fd: int) -> None:
         self._note("fsync")
         super().fsync(fd)
@@ -69,6 +73,11 @@ class RecordingFS(SystemFS):
     def replace(self, source: str, target: str) -> None:
         self._note("replace")
         super().replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        if not os.path.basename(path).startswith(TEMPORARY):
+            self._note(f"unlink {os.path.basename(path)}")
+        super().unlink(path)
 
     def mkdir(self, path: str) -> None:
         self._note(f"mkdir {os.path.basename(path)}")
@@ -95,13 +104,171 @@ def test_content_is_durable_before_its_name_and_the_name_before_the_answer(tmp_p
         "mkdir d",
         "fsync_dir root",
         "write",
+        "stamp",
         "fsync",
         "link",
         "fsync_dir d",
     ]
     fs.calls.clear()
     store.put("d/part", b"y")
-    assert fs.calls == ["write", "fsync", "replace", "fsync_dir d"]
+    assert fs.calls == ["write", "stamp", "fsync", "replace", "fsync_dir d"]
+    assert temporaries(tmp_path) == [], "a second name would keep the space of what is deleted"
+
+
+def test_bytes_and_generation_are_of_the_same_object(tmp_path: Path) -> None:
+    """A reader that is overtaken between the two must not get a generation that lets it replace what it never saw."""
+
+    class Overtaken(SystemFS):
+        def open(self, path: str, *, direct: bool = False) -> int:
+            fd = super().open(path, direct=direct)
+            FileStore(str(tmp_path)).put("object", b"new")
+            return fd
+
+    old = FileStore(str(tmp_path)).put("object", b"old")
+    blob = FileStore(str(tmp_path), fs=Overtaken()).get("object")
+    assert (blob.data, blob.generation) == (b"old", old)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
+def test_what_cannot_be_read_is_not_missing(tmp_path: Path, number: int) -> None:
+    """A missing part is damage, and the checkpoint before it is used: an outage must never look like that."""
+
+    class Failing(SystemFS):
+        def open(self, path: str, *, direct: bool = False) -> int:
+            raise OSError(number, os.strerror(number))
+
+    FileStore(str(tmp_path)).put("object", b"x")
+    store = FileStore(str(tmp_path), fs=Failing())
+    with pytest.raises(StoreUnavailableError):
+        store.get("object")
+    with pytest.raises(StoreUnavailableError):
+        store.read_into("object", memoryview(bytearray(1)))
+
+
+def test_a_direct_write_that_is_refused_goes_through_the_page_cache(tmp_path: Path) -> None:
+    class Refusing(SystemFS):
+        direct: list[bool] = []
+
+        def create(self, path: str, *, direct: bool = False) -> int:
+            self.direct.append(direct)
+            return super().create(path)
+
+        def write(self, fd: int, data: Any, offset: int) -> None:
+            if self.direct[-1]:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            super().write(fd, data, offset)
+
+    data = memoryview(mmap.mmap(-1, file_module.DIRECT_FROM_BYTES))
+    data[:3] = b"abc"
+    fs = Refusing()
+    FileStore(str(tmp_path), fs=fs).put("object", data)
+    assert fs.direct == [True, False]
+    assert (tmp_path / "object").read_bytes() == bytes(data)
+    assert temporaries(tmp_path) == []
+
+
+def test_whoever_deletes_makes_durable_first_what_he_has_read(tmp_path: Path) -> None:
+    """What was read says that the object is not needed any more; it may be a name that a power cut takes back."""
+    FileStore(str(tmp_path)).put("head/HEAD", b"x")
+    fs = RecordingFS()
+    store = FileStore(str(tmp_path), fs=fs)
+    for name in ("one", "two"):
+        store.put(f"d/{name}", b"x")
+    store.get("head/HEAD")
+    fs.calls.clear()
+    fs.fail["fsync_dir head"] = OSError(errno.EIO, "Input/output error")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError):
+            store.delete("d/one")
+    assert fs.calls == ["fsync_dir head"] * 2, "what could not be made durable is not forgotten, and nothing is deleted"
+    fs.fail.clear()
+    fs.calls.clear()
+    store.delete("d/one")
+    store.delete("d/two")
+    assert fs.calls == ["fsync_dir head", "unlink one", "fsync_dir d", "unlink two", "fsync_dir d"]
+
+
+def test_a_generation_given_under_the_lock_is_durable_like_any_other(tmp_path: Path) -> None:
+    fs = RecordingFS()
+    store = FileStore(str(tmp_path), fs=fs, clock=ManualClock(wall=1e9))
+    FileStore(str(tmp_path), clock=ManualClock(wall=2e9)).put("object", b"other")
+    real, fs.stat = fs.stat, lambda path: None  # type: ignore[method-assign,assignment]
+    lock = fs.lock
+
+    def locked(path: str, *, timeout_seconds: float) -> Any:
+        fs.stat = real  # type: ignore[method-assign]
+        return lock(path, timeout_seconds=timeout_seconds)
+
+    fs.lock = locked  # type: ignore[method-assign]
+    generation = store.put("object", b"mine")
+    assert fs.calls[-4:] == ["stamp", "fsync", "replace", f"fsync_dir {tmp_path.name}"]
+    assert int(generation) == 2_000_000_000_000_000_001
+
+
+def test_every_sync_reaches_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the others record is what we ask of the disk; this is whether the disk hears of it."""
+    synced: list[str] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd)))
+    FileStore(f"{tmp_path}/root").put("d/object", b"x")
+    *above, content, folder = synced
+    assert above == [str(parent) for parent in reversed((tmp_path / "root" / "d").parents)]
+    assert os.path.dirname(content) == folder == f"{tmp_path}/root/d"
+    assert os.path.basename(content).startswith(TEMPORARY)
+
+
+def test_reads_and_writes_that_stop_short_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, read = os.pwrite, os.preadv
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:7], at))
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at, *flags: read(fd, [views[0][:5]], at, *flags))
+    store = FileStore(str(tmp_path))
+    data = bytes(range(100))
+    store.put("object", data)
+    assert (tmp_path / "object").read_bytes() == data
+    assert store.get("object").data == data
+    assert store.get("object", offset=3, length=20).data == data[3:23]
+    buffer = bytearray(200)
+    assert store.read_into("object", memoryview(buffer), offset=50) == 50
+    assert buffer[:50] == data[50:]
+
+
+def test_a_lock_is_for_one_and_a_new_file_is_new(tmp_path: Path) -> None:
+    """Two writers under one lock would both find their generation; one temporary file for two would be half of each."""
+    fs = SystemFS()
+    with fs.lock(str(tmp_path), timeout_seconds=1.0):
+        with pytest.raises(TimeoutError), SystemFS().lock(str(tmp_path), timeout_seconds=0.02):
+            pass
+    with SystemFS().lock(str(tmp_path), timeout_seconds=1.0):
+        pass
+    (tmp_path / "file").write_bytes(b"somebody's")
+    with pytest.raises(FileExistsError):
+        fs.create(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_bytes() == b"somebody's"
+
+
+def test_what_cannot_be_looked_at_is_not_absent(tmp_path: Path) -> None:
+    fs = SystemFS()
+    assert fs.stat(str(tmp_path / "nobody")) is None
+    with pytest.raises(OSError, match="too long"):
+        fs.stat(str(tmp_path / ("x" * 300)))
+
+
+def test_a_file_system_that_makes_the_name_before_it_refuses_direct_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            os.close(real(path, flags & ~os.O_DIRECT, mode))
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    fs = SystemFS()
+    fs.close(fs.create(str(tmp_path / "new"), direct=True))
+    with pytest.raises(FileExistsError):
+        fs.create(str(tmp_path / "new"))
 
 
 @pytest.mark.timeout(30)
@@ -118,6 +285,28 @@ def test_a_directory_made_by_another_process_is_made_durable_too(tmp_path: Path)
     FileStore(f"{tmp_path}/root", fs=fs).put("d/part", b"x")
     above = way_down(tmp_path)
     assert fs.calls[: len(above) + 2] == [*above, f"fsync_dir {tmp_path.name}", "fsync_dir root"]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_new_directory_whose_name_may_not_last_is_not_used(tmp_path: Path, number: int) -> None:
+    """Neither at the first try nor, without another sync, at the second."""
+    fs = RecordingFS()
+    store = FileStore(f"{tmp_path}/root", fs=fs)
+    fs.fail[f"fsync_dir {tmp_path.name}"] = OSError(number, os.strerror(number))
+    with pytest.raises(StoreError):
+        store.put("part", b"x")
+    fs.fail.clear()
+    fs.calls.clear()
+    store.put("part", b"x")
+    assert fs.calls.index(f"fsync_dir {tmp_path.name}") < fs.calls.index("write")
+
+
+def test_the_last_object_leaves_the_root_behind(tmp_path: Path) -> None:
+    """It may be a mount, or somebody's own directory."""
+    store = FileStore(f"{tmp_path}/root")
+    store.put("a/b/part", b"x")
+    store.delete("a/b/part")
+    assert list((tmp_path / "root").iterdir()) == []
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "link", "replace"])

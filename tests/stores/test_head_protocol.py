@@ -12,17 +12,21 @@ from typing import Any
 import pytest
 
 from holdfast.checkpoint.effects import Put, Sleep, drive
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode, encode
+from holdfast.checkpoint.head import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, decode, encode
 from holdfast.checkpoint.protocol import Held, claim, commit, read_head
 from holdfast.clock import ManualClock
 from holdfast.errors import (
     AccessDeniedError,
+    ConflictError,
     CorruptError,
+    FormatError,
+    KeyMissingError,
     OutcomeUnknownError,
     StoreError,
     StoreUnavailableError,
     SupersededError,
 )
+from holdfast.model.exits import Outcome
 from holdfast.stores.memory import MemoryStore
 
 ROW = AttemptRow(0, "2026-11-15T20:00:00.000Z")
@@ -81,6 +85,21 @@ def test_every_bit_flip_of_a_record_is_noticed() -> None:
         except (CorruptError, StoreError):
             continue
     assert accepted == 0
+
+
+@pytest.mark.parametrize("version", [None, 0, 2, "1"])
+def test_a_record_of_another_format_is_not_read(version: object) -> None:
+    with pytest.raises(FormatError):
+        decode(signed({**good_body(), "format": version}))
+
+
+def test_every_rank_of_a_checkpoint_has_a_folder_and_an_inventory_of_its_own() -> None:
+    whole = Committed(7, 2, "2026-11-15T20:00:00.000Z", 10, "sha-0", (("sha-1", 11), ("sha-2", 12)))
+    assert [(row.folder, row.inventory_sha256, row.size) for row in whole.ranks] == [
+        ("000000000007-000002", "sha-0", 10),
+        ("000000000007-000002/rank-00001", "sha-1", 11),
+        ("000000000007-000002/rank-00002", "sha-2", 12),
+    ]
 
 
 def held_after(protocol: Any, answers: list[Any]) -> Any:
@@ -149,3 +168,93 @@ def test_a_superseded_attempt_learns_whether_its_commit_landed(landed: bool) -> 
     head = drive(read_head(), store, ManualClock())
     assert head is not None
     assert bool(head.head.checkpoints) is landed
+
+
+def test_a_lost_answer_is_not_forgotten_over_an_outage() -> None:
+    """The head was unchanged when it was looked at, but the lost request may arrive yet: that is not "not written"."""
+    store, held, new = claimed()
+    answers = [OutcomeUnknownError("?"), store.get(HEAD_KEY), *[StoreUnavailableError("429")] * 7]
+    with pytest.raises(OutcomeUnknownError):
+        held_after(commit(held, new, tokens("b")), answers)
+
+
+def test_a_head_that_was_taken_away_is_not_written_again() -> None:
+    _, held, new = claimed()
+    with pytest.raises(SupersededError) as caught:
+        held_after(commit(held, new, tokens("b")), [ConflictError("absent"), KeyMissingError("no HEAD.json")])
+    assert not caught.value.landed
+
+
+def test_the_same_step_of_a_newer_attempt_is_not_ours() -> None:
+    store, held, new = claimed()
+    rival = drive(claim("run", ROW, tokens("c")), store, ManualClock())
+    theirs = Committed(0, 2, "2026-11-15T20:00:01.000Z")
+    drive(commit(rival, replace(rival.head, checkpoints=(theirs,)), tokens("c")), store, ManualClock())
+    with pytest.raises(SupersededError) as caught:
+        drive(commit(held, new, tokens("b")), store, ManualClock())
+    assert not caught.value.landed
+
+
+def test_a_ledger_row_that_came_too_late_is_not_taken_for_a_checkpoint() -> None:
+    """The newest checkpoint stands in the other head, but it was there before this write."""
+    store, held, new = claimed()
+    held = drive(commit(held, new, tokens("b")), store, ManualClock())
+    drive(claim("run", ROW, tokens("c")), store, ManualClock())
+    with pytest.raises(SupersededError) as caught:
+        drive(commit(held, held.head.with_row(useful_seconds=1.0), tokens("b")), store, ManualClock())
+    assert not caught.value.landed
+    assert "committed before" not in str(caught.value)
+
+
+def test_attempts_are_counted_on_when_their_rows_are_folded() -> None:
+    """A number that comes twice would let an attempt commit for another, and share its folders."""
+    rows = tuple(replace(ROW, attempt=number) for number in range(1, LEDGER_ROWS + 51))
+    store = MemoryStore()
+    store.put(HEAD_KEY, encode(Head("run", len(rows), "t", attempts=rows)))
+    held = drive(claim("run", ROW, tokens("a")), store, ManualClock())
+    assert held.head.attempt == len(rows) + 1
+    assert held.head.row.attempt == len(rows) + 1
+    stored = drive(read_head(), store, ManualClock())
+    assert stored is not None
+    assert len(stored.head.attempts) == LEDGER_ROWS
+    assert stored.head.row == held.head.row
+    assert stored.head.folded["attempts"] == 51
+
+
+def test_whoever_loses_the_race_for_a_run_goes_after_the_winner() -> None:
+    store = MemoryStore()
+    first = claim("run", ROW, tokens("a"))
+    next(first)
+    put = first.throw(KeyMissingError("no HEAD.json"))
+    winner = drive(claim("run", ROW, tokens("b")), store, ManualClock())
+    assert isinstance(put, Put)
+    with pytest.raises(ConflictError) as refused:
+        store.put(put.key, put.data, if_generation=put.if_generation)
+    first.throw(refused.value)
+    first.send(store.get(HEAD_KEY))
+    put = first.send(store.get(HEAD_KEY))
+    assert isinstance(put, Put)
+    with pytest.raises(StopIteration) as ended:
+        first.send(store.put(put.key, put.data, if_generation=put.if_generation))
+    assert ended.value.value.head.attempt == winner.head.attempt + 1
+
+
+def test_a_claim_carries_over_what_the_run_has_reached() -> None:
+    store, held, new = claimed()
+    ended = replace(new, finished=True, total_steps=1).with_row(last_step=0, outcome=Outcome.FINISHED)
+    drive(commit(held, ended, tokens("b")), store, ManualClock())
+    head = drive(claim("run", ROW, tokens("c")), store, ManualClock()).head
+    assert (head.finished, head.total_steps, head.checkpoints) == (True, 1, new.checkpoints)
+    assert [row.outcome for row in head.attempts] == [Outcome.FINISHED, None]
+    assert (head.row.first_step, head.row.last_step) == (1, 0), "nothing done yet"
+    head = drive(claim("run", ROW, tokens("d")), store, ManualClock()).head
+    assert [row.outcome for row in head.attempts] == [Outcome.FINISHED, Outcome.LOST, None], "it never said goodbye"
+
+
+def test_a_damaged_head_is_never_taken_for_a_new_run() -> None:
+    store, _, _ = claimed()
+    store.put(HEAD_KEY, store.get(HEAD_KEY).data[:-20])
+    before = store.get(HEAD_KEY)
+    with pytest.raises(CorruptError):
+        drive(claim("run", ROW, tokens("b")), store, ManualClock())
+    assert store.get(HEAD_KEY) == before

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # what optimizers import at their first step: once here, not in every fork
 from torch.utils.data import DataLoader, TensorDataset
 
 import holdfast

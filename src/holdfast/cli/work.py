@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         queue=args.queue,
         sink=args.sink,
         workers=args.workers,
+        quiet=args.output == "json",
         worker=WorkerOptions(chunk=args.chunk, prefetch=args.prefetch, replace=args.replace),
         policy=Policy(args.max_failures, args.max_deliveries, args.backoff),
     )

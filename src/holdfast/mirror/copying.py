@@ -90,10 +90,19 @@ class Copier:
         return False
 
     def look(self) -> Scan:
-        """What lies there and can be copied; a directory that is not there at all has not been emptied by anybody."""
+        """What lies there and can be copied.
+
+        A directory that is not there at all has not been emptied by anybody, and neither has a folder that cannot be
+        read: what the last copy holds of it stays.
+        """
         if not os.path.isdir(self.root):
-            return Scan(dict(self.journal.base), {})
+            return Scan(dict(self.journal.base), {}, [])
         found = scan(self.root)
+        for folder in found.unread:
+            inside = f"{folder}/" if folder else ""
+            for path, seen in self.journal.base.items():
+                if path.startswith(inside):
+                    found.listing.setdefault(path, seen)
         for path in self.unreadable:
             found.listing.pop(path, None)
         return found

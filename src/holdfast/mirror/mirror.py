@@ -26,6 +26,7 @@ from holdfast.checkpoint.ledger import RunLedger
 from holdfast.checkpoint.protocol import read_head
 from holdfast.clock import Clock
 from holdfast.errors import CorruptError, HoldfastError, RunError, SupersededError
+from holdfast.fs import sync_filesystem
 from holdfast.mirror.bring_back import Copy, bring_back, is_same, read_copy
 from holdfast.mirror.copying import Copier, Freeze
 from holdfast.mirror.cut import Cut, Journal
@@ -135,6 +136,7 @@ class Mirror:
         write_mark(self.root, self.url, UNFINISHED)
         copy = bring_back(self._store, head, self.root, replace=local is Local.STALE)
         if copy is not None:
+            sync_filesystem(self.root)  # before the mark says that what lies here may be trusted after a power cut
             files = sum(bool(row.parts) for row in copy.rows)
             log.info(
                 "%s: copy %d of attempt %d is back (%d files, %.1f MB)",

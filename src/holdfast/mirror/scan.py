@@ -38,11 +38,13 @@ class Scan(NamedTuple):
     listing: Listing
     left_out: dict[str, str]
     """What is not copied, and why."""
+    unread: list[str]
+    """Folders of which nobody knows what is in them."""
 
 
 def scan(root: str) -> Scan:
     """Walk the directory; what vanishes meanwhile was not there."""
-    found = Scan({}, {})
+    found = Scan({}, {}, [])
     open_list = [""]
     while open_list:
         folder = open_list.pop()
@@ -61,6 +63,7 @@ def scan(root: str) -> Scan:
             continue
         except OSError as error:
             found.left_out[folder or "."] = f"cannot be read ({error.strerror})"
+            found.unread.append(folder)
     return found
 
 

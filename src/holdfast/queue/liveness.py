@@ -22,8 +22,30 @@ class ProofOfLife:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._fd = self._open()
         _living.add(self)
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def refresh(self, owner: int | None) -> None:
+        """Somebody may have removed the file, or put another in its place: then all meet again at the new one.
+
+        Otherwise those who opened it before and after would take each other for dead, for ever.
+        """
+        with contextlib.suppress(OSError):
+            if self._fd < 0 or self._is_in_place():
+                return
+            old, self._fd = self._fd, self._open()
+            os.close(old)
+            if owner is not None:
+                self.hold(owner)
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
+        except FileNotFoundError:
+            return False
 
     def hold(self, owner: int) -> bool:
         """Prove from now on that this owner lives; false when somebody else holds its byte."""

@@ -274,6 +274,7 @@ class SqliteQueue:
         One whose registration was just rolled back may hold its byte for an instant longer than SQLite keeps its number
         from us: then the next number is ours. Who holds many of them holds the file, and is none of us.
         """
+        self._proof.refresh(None)
         new = "INSERT INTO holdfast_owner (queue, boot, expires) VALUES (?, ?, ?) RETURNING id"
         for _ in range(_NUMBERS_TRIED):
             row = (self._queue, self._boot, self._now() + self.lease_seconds)
@@ -292,6 +293,7 @@ class SqliteQueue:
         if not forced and now < self._next_sweep:
             return 0
         self._next_sweep = now + _SWEEP_SECONDS
+        self._proof.refresh(self._owner)
         count = 0
         owners = self.connection.execute(
             "SELECT id, boot, expires FROM holdfast_owner WHERE queue=? AND id IS NOT ?", (self._queue, self._owner)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.errors import HoldfastError, Interrupted, SinkError, UsageError
+from holdfast.model.exits import FAILED
 from holdfast.queue.base import Failure, Lease
-from holdfast.runtime.task import Failed, Task, WrongResultsError, results_of
+from holdfast.runtime.task import Failed, Task, WrongResultsError, refuse_unfinished, results_of
 from holdfast.sink.base import Result, encode_result, encode_results
 
 _LONGEST_REASON = 8000
@@ -82,37 +83,51 @@ def compute(task: Task, chunk: Sequence[Work], stop: Callable[[], bool]) -> tupl
     """Run the task; returns what was settled and the items not begun because of ``stop``."""
     settled = Settled([], [], [])
     if not task.each:
-        _call(task, chunk, settled)
+        _call(task, chunk, settled, stop)
         return settled, ()
     for index, work in enumerate(chunk):
         if stop():
             return settled, chunk[index:]
         try:
-            _settle(settled, (work,), (task.function(work.item),))
-        except Interrupted:
-            return settled, chunk[index:]
+            _settle(settled, (work,), (_run(task, work.item),), task.name)
+        except WrongResultsError:
+            raise
         except BaseException as error:  # noqa: BLE001 - user code; told in the dead-letter
+            if isinstance(error, Interrupted) and stop():
+                return settled, chunk[index:]
             settled.failures.append(Failure(work.lease, reason_of(error)))
     return settled, ()
 
 
-def _call(task: Task, chunk: Sequence[Work], settled: Settled) -> None:
+def _call(task: Task, chunk: Sequence[Work], settled: Settled, stop: Callable[[], bool]) -> None:
     """The whole chunk at once; when that fails, one by one, so that only the guilty fail."""
     try:
-        given = results_of(task.function([work.item for work in chunk]), len(chunk), task.name)
-    except (Interrupted, WrongResultsError):
+        given = results_of(_run(task, [work.item for work in chunk]), len(chunk), task.name)
+    except WrongResultsError:
         raise
-    except BaseException as error:  # noqa: BLE001 - user code; told in the dead-letter
+    except BaseException as error:
+        if isinstance(error, Interrupted) and stop():  # without a notice it is an error like any other
+            raise
         if len(chunk) == 1:
             settled.failures.append(Failure(chunk[0].lease, reason_of(error)))
             return
         for work in chunk:
-            _call(task, [work], settled)
+            _call(task, [work], settled, stop)
         return
-    _settle(settled, chunk, given)
+    _settle(settled, chunk, given, task.name)
 
 
-def _settle(settled: Settled, chunk: Sequence[Work], given: Sequence[Any]) -> None:
+def _run(task: Task, argument: Any) -> Any:
+    """The user's function; a process that it forked and forgot ends here, before it touches what is its parent's."""
+    home = os.getpid()
+    try:
+        return task.function(argument)
+    finally:
+        if os.getpid() != home:
+            os._exit(FAILED)
+
+
+def _settle(settled: Settled, chunk: Sequence[Work], given: Sequence[Any], name: str) -> None:
     results, leases, failures = settled
     texts = encode_results(given)
     if texts is not None:
@@ -127,6 +142,7 @@ def _settle(settled: Settled, chunk: Sequence[Work], given: Sequence[Any]) -> No
         try:
             payload = encode_result(value)
         except SinkError as error:
+            refuse_unfinished(value, name)
             failures.append(Failure(lease, str(error)))
             continue
         results.append(Result(lease.key, payload, lease.generation))

@@ -33,6 +33,7 @@ _TICK_SECONDS = 0.1
 _LONGEST_BACKOFF_SECONDS = 10.0
 _CRASHES_WITHOUT_PROGRESS = 5  # for each worker: all of them may be killed at one blow
 _LAST_SECONDS = 0.4
+_SILENT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class PoolOptions:
     queue: str
     sink: str
     workers: int = 1
+    quiet: bool = False
+    """Whether stdout is for our own JSON alone: what the task prints goes to stderr then."""
     worker: WorkerOptions = field(default_factory=WorkerOptions)
     policy: Policy = field(default_factory=Policy)
 
@@ -55,8 +58,11 @@ class _Child:
     handles: list[str] = field(default_factory=list)
     progress: dict[str, int] = field(default_factory=dict)
     started: bool = False
+    warned: bool = False  # it has had a notice
+    finished: bool = False  # it found the queue drained
     fatal: str | None = None
     buffer: bytes = b""
+    silent_since: float | None = None  # its pipe is closed
 
 
 class Pool:
@@ -157,7 +163,10 @@ class Pool:
         command = [sys.executable, "-m", "holdfast.runtime.worker_process", json.dumps(options)]
         environment = {**os.environ, "HOLDFAST_OUTCOME_FILE": os.devnull, "HOLDFAST_TERMINATION_LOG": os.devnull}
         environment.pop("HOLDFAST_OUTCOME_DIR", None)  # the pool tells how it ended, once
-        process = subprocess.Popen(command, pass_fds=(tell, life), env=environment, stdin=subprocess.DEVNULL)
+        stdout = 2 if self._options.quiet and sys.stderr is not None else None
+        process = subprocess.Popen(
+            command, pass_fds=(tell, life), env=environment, stdin=subprocess.DEVNULL, stdout=stdout
+        )
         os.close(tell)
         os.close(life)
         os.set_blocking(told, False)
@@ -179,26 +188,35 @@ class Pool:
             if code is not None:
                 self._hear(child)
                 self._ended_with(child, code)
+            elif child.silent_since and self._guard.clock.monotonic() - child.silent_since > _SILENT_SECONDS:
+                log.warning(
+                    "worker %d has closed its pipe, and perhaps more; it is ended",
+                    child.process.pid,
+                    extra={"action": "crashed"},
+                )
+                child.process.kill()
+                child.process.wait()
 
     def _ended_with(self, child: _Child, code: int) -> None:
         with self._lock:
             self._children.remove(child)
-        self._selector.unregister(child.tell)
+        if child.silent_since is None:
+            self._selector.unregister(child.tell)
         os.close(child.tell)
         os.close(child.life)
         _add(self._ended, child.progress)
         interrupted = self._guard.settings.interrupted_code
         if self._guard.notice is not None:  # whatever else went wrong will show again in the next attempt
-            self._codes.append(code)
+            self._codes.append(code if child.finished or code != FINISHED else FAILED)
         elif child.fatal is not None:
             self.fatal = child.fatal
-        elif code == interrupted:  # somebody warned this one alone; the pool goes on
+        elif child.finished and code == FINISHED:
+            self._codes.append(code)
+        elif child.warned and code == interrupted:  # somebody warned this one alone; the pool goes on
             self._restarts.append(self._guard.clock.monotonic())
         elif code >= 0 and not child.started:
             self.fatal = f"a worker left with {code} before it had started; look at what the task's module does"
-        elif code == FINISHED:
-            self._codes.append(code)
-        else:
+        else:  # a code alone proves nothing: the task may have left with it
             self._crashed(child, code)
 
     def _crashed(self, child: _Child, code: int) -> None:
@@ -250,6 +268,9 @@ class Pool:
             except (BlockingIOError, OSError):
                 return
             if not data:
+                if child.silent_since is None:  # at its end, or the task has closed what was not its own
+                    child.silent_since = self._guard.clock.monotonic()
+                    self._selector.unregister(child.tell)
                 return
             *lines, child.buffer = (child.buffer + data).split(b"\n")
             for line in lines:
@@ -260,6 +281,8 @@ class Pool:
             child.handles = told.get("handles", child.handles)
         child.progress = told.get("progress", child.progress)
         child.started = child.started or bool(told.get("started"))
+        child.warned = child.warned or bool(told.get("warned"))
+        child.finished = child.finished or bool(told.get("finished"))
         child.fatal = told.get("fatal", child.fatal)
 
     # -- leases

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
-from holdfast.errors import UsageError
+from holdfast.errors import Interrupted, UsageError
 from holdfast.queue.base import Enqueued
 from holdfast.queue.intake import ItemError, check_key, check_size, encode_payload
 
@@ -117,14 +118,43 @@ def load_task(spec: str) -> Task:
         tasks = [found for found, value in vars(module).items() if isinstance(value, Task)] if module else []
         cure = f"its tasks are {', '.join(tasks)}" if tasks else "check the name after the colon"
         raise UsageError(f"{module_name} has no {name!r}: {error}", help=cure) from error
-    except Exception as error:
+    except (Interrupted, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         what = f"{type(error).__name__}: {error}"
         file = isinstance(error, ModuleNotFoundError) and module_name.endswith(".py")
         cure = f"write {module_name[:-3]}:{name}" if file else f"try: python -c 'import {module_name}'"
         raise UsageError(f"{module_name} cannot be imported: {what}", help=cure) from error
     if not isinstance(found, Task):
         raise UsageError(f"{spec} is a {type(found).__name__}, not a task", help="put @holdfast.task above it")
+    _check_function(found.function, spec)
     return found
+
+
+def _check_function(function: Callable[..., Any], spec: str) -> None:
+    """What would fail for every item is said before the first of them is claimed."""
+    for call in (function, getattr(function, "__call__", None)):  # noqa: B004 - objects with an async __call__
+        if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
+            raise UsageError(f"{spec} is async", help="write a plain function; it may call asyncio.run(...)")
+        if inspect.isgeneratorfunction(call):
+            raise UsageError(f"{spec} is a generator", help="return the results instead of yielding them")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-ins have none
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise UsageError(
+            f"{spec} cannot be called with one argument: {error}",
+            help="it gets a list of items; with @holdfast.task(each=True), one item",
+        ) from None
+
+
+def refuse_unfinished(value: Any, name: str) -> None:
+    """A result that was only promised is no item's fault."""
+    if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise WrongResultsError(f"{name} gave a {type(value).__name__} as a result", help="give the value itself")
 
 
 def results_of(given: Any, expected: int, name: str) -> Sequence[Any]:

@@ -6,6 +6,7 @@ says nothing: it ends when the pool ends, and a worker without a pool has nobody
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -58,6 +59,7 @@ def main() -> int:
     try:
         with Guard() as guard:
             _watch_pool(options["life_fd"], guard)
+            guard.board.on_notice(lambda: line.tell(warned=True))
             end = _spans(options["task"], guard)
             try:
                 return _work(options, line, guard)
@@ -91,6 +93,7 @@ def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
     finally:
         queue.close()
         line.tell(handles=[])
+    line.tell(finished=True)
     return FINISHED
 
 
@@ -138,8 +141,9 @@ def _watch_pool(fd: int, guard: Guard) -> None:
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the task may have closed or replaced them
+            stream.flush()
     if threading.active_count() > 1:
         # Threads that a task's libraries left behind must not keep a finished worker from leaving with its code.
         time.sleep(0)

@@ -17,7 +17,6 @@ Payload = str | bytes
 """JSON text, or bytes as they are."""
 
 _BINARY = (bytes, bytearray, memoryview)
-_to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
 def _encoder() -> Callable[[Any], str]:
@@ -34,9 +33,14 @@ def _encoder() -> Callable[[Any], str]:
 
 
 def _unknown(value: Any) -> Any:
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    """Numbers and arrays of NumPy and torch say what they hold; nothing else is guessed."""
+    plain = getattr(value, "tolist", None)
+    if plain is None or isinstance(value, _BINARY):
+        raise TypeError(f"{type(value).__name__} is not JSON")
+    return plain()
 
 
+_to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_unknown).encode
 _to_json_quickly = _encoder()
 _SEAM = os.urandom(16).hex()  # between results that are said in one breath: nobody knows it, so no result contains it
 _BETWEEN = f',"{_SEAM}",'
