@@ -118,6 +118,20 @@ def test_failures_back_off_and_end_in_ledger_and_dead_letter_topic(opened, place
     assert pull(queue, 1)[0].key == "k00000"
 
 
+def test_an_item_that_killed_its_worker_reaches_the_dead_letter_topic_with_its_payload(opened):
+    from google.cloud import pubsub_v1
+
+    queue = opened(policy=Policy(max_failures=1))
+    with pubsub_v1.SubscriberClient() as subscriber:
+        watch = subscriber.subscription_path("lab", queue._name + "-watch")
+        subscriber.create_subscription(request={"name": watch, "topic": queue._dead_topic})
+        queue.enqueue(pairs(1))
+        assert opened(policy=Policy(max_failures=1)).blame(queue.handles(pull(queue, 1)), "its worker died") == 1
+        answer = subscriber.pull(request={"subscription": watch, "max_messages": 1}, timeout=10)
+        assert answer.received_messages[0].message.data.decode() == pairs(1)[0][1]
+    assert [row.payload for row in queue.dead()] == [pairs(1)[0][1]]
+
+
 def test_renewal_keeps_a_message_past_its_deadline(opened):
     queue = opened()
     queue.enqueue(pairs(1))

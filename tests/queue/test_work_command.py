@@ -214,6 +214,13 @@ def test_work_never_leaves_with_the_codes_of_the_command_line(tmp_path):
     assert "no directory /nodir" in err
 
 
+def test_a_queue_that_never_held_anything_is_finished_but_not_in_silence(make_place, tmp_path):
+    place = make_place("sqlite")
+    task = write_task(tmp_path, "def work(batch): return [1] * len(batch)")
+    code, _, err = finish(start_work(tmp_path, task, place.queue, place.sink))
+    assert (code, "nothing was ever enqueued in sqlite://" in err) == (0, True), err
+
+
 def test_a_worker_that_is_warned_alone_is_replaced(make_place, tmp_path):
     place = make_place("sqlite")
     queue = open_queue(place.queue)

@@ -8,10 +8,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from typing import TextIO
 
 from holdfast.cli.main import add_output
 from holdfast.cli.queue import add_ledger_option, add_queue_option
 from holdfast.errors import UsageError
+from holdfast.queue.arriving import portions
 from holdfast.queue.open import open_queue
 from holdfast.queue.sources import KeyOf, from_csv, from_directory, from_json_lines, from_listing, key_by_field
 
@@ -33,7 +35,9 @@ examples:
     parser.add_argument("--key", metavar="FIELD", help="the field that holds the key (default: key, else id)")
     parser.add_argument("--task", metavar="MODULE:TASK", help="take keys from the task's own key function")
     parser.add_argument("--format", choices=("jsonl", "csv", "listing"), help="default: by the name of the source")
-    parser.add_argument("--replace", action="store_true", help="put new payloads in and compute those items again")
+    parser.add_argument(
+        "--replace", action="store_true", help="put new payloads in, for `holdfast work --replace` to compute"
+    )
     add_output(parser)
 
 
@@ -45,14 +49,18 @@ def run(args: argparse.Namespace) -> int:
     queue = open_queue(args.queue, sink=args.sink)
     started = time.monotonic()
     try:
-        count = queue.enqueue(_with_progress(_items(args.source, args.format, key_of)), replace=args.replace)
+        added = known = 0
+        items = _with_progress(_items(args.source, args.format, key_of))
+        for part in portions(items) if args.source == "-" else (items,):
+            count = queue.enqueue(part, replace=args.replace)
+            added, known = added + count.added, known + count.known
     finally:
         queue.close()
     seconds = time.monotonic() - started
     if args.output == "json":
-        print(json.dumps({"added": count.added, "known": count.known, "seconds": round(seconds, 3)}))
+        print(json.dumps({"added": added, "known": known, "seconds": round(seconds, 3)}))
     else:
-        print(f"{count.added} items added, {count.known} known already, {seconds:.1f} s")
+        print(f"{added} items added, {known} known already, {seconds:.1f} s")
     return 0
 
 
@@ -64,10 +72,7 @@ def _task_key(spec: str) -> KeyOf:
 
 def _items(source: str, format_: str | None, key_of: KeyOf) -> Iterator[tuple[str, str]]:
     if source == "-":
-        lines = sys.stdin
-        if lines is None:
-            raise UsageError("standard input is closed", help="pipe something into it, or name a file")
-        yield from (from_csv if format_ == "csv" else from_json_lines)(lines, "stdin", key_of)
+        yield from (from_csv if format_ == "csv" else from_json_lines)(_standard_input(), "stdin", key_of)
         return
     if "://" in source:
         yield from from_listing(source)
@@ -85,6 +90,17 @@ def _items(source: str, format_: str | None, key_of: KeyOf) -> Iterator[tuple[st
         raise UsageError(
             f"cannot read {source}: {error.strerror}", help="name a readable file, or - for stdin"
         ) from None
+
+
+def _standard_input() -> TextIO:
+    """As a file object of our own: a thread may still wait on it when the interpreter ends and closes its streams."""
+    lines = sys.stdin
+    if lines is None:
+        raise UsageError("standard input is closed", help="pipe something into it, or name a file")
+    try:
+        return open(lines.fileno(), encoding=lines.encoding, errors=lines.errors, closefd=False)
+    except (OSError, ValueError):  # not a file: somebody calls us from Python
+        return lines
 
 
 def _with_progress(items: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:

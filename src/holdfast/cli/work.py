@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import math
@@ -15,6 +16,7 @@ from holdfast.cli.queue import add_queue_option, add_sink_option
 from holdfast.errors import HoldfastError, Interrupted, SettingError
 from holdfast.model.exits import FAILED, FINISHED
 from holdfast.queue.base import Policy
+from holdfast.queue.open import open_queue
 from holdfast.runtime.guard import Guard
 from holdfast.runtime.pool import Pool, PoolOptions
 from holdfast.runtime.task import split_spec
@@ -98,7 +100,19 @@ def _supervise(options: PoolOptions, output: str) -> int:
         print(f"holdfast: {error}", file=sys.stderr)
         code = FAILED
     _tell(pool, code, time.monotonic() - started, output)
+    if code == FINISHED and pool is not None and not any(pool.tally().as_json().values()):
+        _doubt(options)
     return code
+
+
+def _doubt(options: PoolOptions) -> None:
+    """A mistyped queue is an empty one, and an empty one is finished at once: at least somebody should be told."""
+    try:
+        with contextlib.closing(open_queue(options.queue, sink=options.sink, create=False)) as queue:
+            if next(queue.entries(), None) is None:
+                print(f"holdfast: nothing was ever enqueued in {queue.url}; is it the right one?", file=sys.stderr)
+    except HoldfastError:
+        pass  # it was drained a moment ago; that it cannot be asked now changes nothing
 
 
 def _tell(pool: Pool | None, code: int, seconds: float, output: str) -> None:

@@ -12,8 +12,8 @@ from holdfast.queue.base import Enqueued
 
 MAX_KEY_BYTES = 512
 MAX_PAYLOAD_BYTES = 256 << 10
-_BATCH = 20_000
-_BATCH_BYTES = 32 << 20
+BATCH = 20_000
+BATCH_BYTES = 32 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 
 
@@ -58,6 +58,20 @@ def refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
+def same_json(one: str, other: str) -> bool:
+    """Whether two texts say the same: spelling aside, and 1 is 1.0; but true is not 1, as it is in Python."""
+    return one == other or _canonical(one) == _canonical(other)
+
+
+def _canonical(text: str) -> str:
+    return json.dumps(json.loads(text, parse_float=_number), sort_keys=True)
+
+
+def _number(text: str) -> float | int:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
 def check_size(payload: str, where: str = "an item") -> str:
     """The payload itself when it is small enough to be handed around; data belongs in a bucket, its name in a queue."""
     size = len(payload)
@@ -81,7 +95,7 @@ def add_items(items: Iterable[tuple[str, str]], add: Callable[[list[tuple[str, s
     for row in items:
         rows.append(row)
         size += len(row[1])
-        if len(rows) >= _BATCH or size >= _BATCH_BYTES:
+        if len(rows) >= BATCH or size >= BATCH_BYTES:
             added += add(rows)
             total += len(rows)
             rows, size = [], 0

@@ -8,7 +8,6 @@ here is still to be done.
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import QueueError, QueueUnavailableError, UrlError
 from holdfast.queue.base import Depth, Rejected, plain_text
+from holdfast.queue.intake import same_json
 from holdfast.stores import sqlite
 from holdfast.stores.urls import shown, split
 
@@ -47,6 +47,9 @@ class Ledger(Protocol):
 
     def page(self, after: str, limit: int = _PAGE) -> list[Row]:
         """The next rows in key order."""
+
+    def payload(self, key: str) -> str | None:
+        """What was enqueued under the key; None for a key that never was."""
 
     def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         """Dead keys back to life; returns what has to be published again."""
@@ -144,10 +147,10 @@ class SqlLedger:
             for key, payload in rows:
                 run(insert, (self._queue, key, payload))
                 stored, published = run(find, (self._queue, key)).fetchone()
-                if stored != payload and json.loads(stored) != json.loads(payload):
+                if not same_json(stored, payload):
                     raise UrlError(
                         f"the key {key!r} is in queue {self._queue!r} already, with another payload",
-                        help="give the new item its own key, or enqueue with --replace to compute it again",
+                        help="give the new item its own key; enqueue and work, both with --replace, compute it again",
                     )
                 if not published:
                     wanted[key] = payload
@@ -178,6 +181,12 @@ class SqlLedger:
             Row(key, payload, bool(p), failures, bool(d), reason or "")
             for key, payload, p, failures, d, reason in found
         ]
+
+    def payload(self, key: str) -> str | None:
+        query = "SELECT payload FROM holdfast_ledger WHERE queue=? AND key=?"
+        with self._books.transaction() as run:
+            row = run(query, (self._queue, key)).fetchone()
+        return None if row is None else row[0]
 
     def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         update = (

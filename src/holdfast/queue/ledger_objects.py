@@ -16,6 +16,7 @@ from holdfast.errors import (
     UrlError,
 )
 from holdfast.queue.base import plain_text
+from holdfast.queue.intake import same_json
 from holdfast.queue.ledger import Row
 from holdfast.stores.base import ABSENT, Store
 
@@ -42,10 +43,10 @@ class ObjectLedger:
         for key, payload in rows:
             fresh = {"key": key, "payload": payload, "published": 0, "failures": 0, "dead": 0, "reason": ""}
             row = self._change(key, lambda old, new=fresh: new if old is None or replace else old)
-            if json.loads(row["payload"]) != json.loads(payload):
+            if not same_json(row["payload"], payload):
                 raise UrlError(
                     f"the key {key!r} is in queue {self._queue!r} already, with another payload",
-                    help="give the new item its own key, or enqueue with --replace to compute it again",
+                    help="give the new item its own key; enqueue and work, both with --replace, compute it again",
                 )
             if not row["published"]:
                 wanted[key] = payload
@@ -74,6 +75,10 @@ class ObjectLedger:
                 if row is not None:
                     found.append(_row(row))
         return found
+
+    def payload(self, key: str) -> str | None:
+        row = self._read(self._name(key))[0]
+        return None if row is None else row["payload"]
 
     def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         if keys is None:

@@ -198,7 +198,8 @@ class PubsubQueue:
     def blame(self, handles: Sequence[str], reason: str) -> int:
         for handle in handles:
             ack_id, _, key = handle.partition(" ")
-            self.fail([Failure(Lease(ack_id, key, "null", 0, 0), reason)])
+            payload = self._ledger.payload(key) if self._dead_topic else None  # for those who watch that topic
+            self.fail([Failure(Lease(ack_id, key, payload or "null", 0, 0), reason)])
         return len(handles)
 
     def _modify(self, ack_ids: list[str], seconds: int) -> None:

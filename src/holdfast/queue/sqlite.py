@@ -28,7 +28,7 @@ from holdfast.queue.base import (
     Tail,
     plain_text,
 )
-from holdfast.queue.intake import add_items, check_name
+from holdfast.queue.intake import add_items, check_name, same_json
 from holdfast.queue.liveness import ProofOfLife, boot_id
 from holdfast.stores import sqlite
 
@@ -104,10 +104,10 @@ class SqliteQueue:
         find = "SELECT payload FROM holdfast_item WHERE queue=? AND key=?"
         for key, payload in rows:
             stored = self.connection.execute(find, (self._queue, key)).fetchone()[0]
-            if stored != payload and json.loads(stored) != json.loads(payload):
+            if not same_json(stored, payload):
                 raise UrlError(
                     f"the key {key!r} is in queue {self.name!r} already, with another payload",
-                    help="give the new item its own key, or enqueue with --replace to compute it again",
+                    help="give the new item its own key; enqueue and work, both with --replace, compute it again",
                 )
 
     # -- working

@@ -272,7 +272,7 @@ WORKERS = [
     work("not-a-task", "tasks:x", "tasks:x", code=1, source="x = 7\n"),
     work("import-raises", "tasks:x", "tasks", code=1, source="raise RuntimeError('at import')\n"),
     work(
-        "import-exits", "tasks:x", "a worker left with 3 before it had started", code=1, source="raise SystemExit(3)\n"
+        "import-exits", "tasks:x", "tasks cannot be imported: SystemExit: 3", code=1, source="raise SystemExit(3)\n"
     ),
 ]
 

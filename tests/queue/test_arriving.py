@@ -1,0 +1,84 @@
+"""Items that arrive slowly through a pipe: they are there for workers within a second, and errors are not swallowed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+from work_command import QUIET, command, until
+
+from holdfast.errors import UsageError
+from holdfast.queue import arriving
+from holdfast.queue.arriving import portions
+from holdfast.queue.intake import same_json
+from holdfast.queue.open import open_queue
+
+
+def test_what_has_arrived_does_not_wait_for_what_has_not(tmp_path):
+    url = f"sqlite://{tmp_path}/w.db"
+    process = subprocess.Popen(
+        command("enqueue", "--queue", url, "-"),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **QUIET},
+    )
+    process.stdin.write(b'{"id": "a"}\n{"id": "b"}\n')
+    process.stdin.flush()
+    until(lambda: os.path.exists(tmp_path / "w.db-owners"))
+    queue = open_queue(url)
+    until(lambda: queue.depth().ready == 2)
+    process.stdin.write(b'{"id": "c"}\n{"id": "d"')
+    process.stdin.flush()
+    until(lambda: queue.depth().ready == 3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == b"holdfast: stopped by Ctrl-C\n"
+    queue.close()
+
+
+def test_every_item_comes_once_and_in_order(monkeypatch):
+    monkeypatch.setattr(arriving, "BATCH", 7)
+    pairs = [(str(n), "x") for n in range(100)]
+    found = list(portions(iter(pairs), patience_seconds=60.0))
+    assert [pair for part in found for pair in part] == pairs
+    assert {len(part) for part in found} == {7, 2}
+    monkeypatch.setattr(arriving, "BATCH_BYTES", 3)
+    assert [len(part) for part in portions(iter(pairs[:7]), patience_seconds=60.0)] == [3, 3, 1]
+    assert list(portions(iter(()))) == []
+
+
+def test_an_error_is_raised_where_the_items_are_taken_and_drops_what_came_with_it():
+    gate = threading.Event()
+
+    def source():
+        yield ("a", "1")
+        gate.wait(20)
+        yield ("b", "1")
+        raise UsageError("line 3 is wrong")
+
+    taken = []
+    with pytest.raises(UsageError, match="line 3"):
+        for part in portions(source(), patience_seconds=0.05):
+            taken += part
+            gate.set()
+    assert taken == [("a", "1")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ('{"a": 1, "b": [1.0]}', '{"b":[1],"a":1e0}', True),
+        ('{"a": 1}', '{"a": true}', False),
+        ('{"a": 0}', '{"a": false}', False),
+        ('{"a": null}', "{}", False),
+        ("1.5", "1.50", True),
+        ("1e999", "1e999", True),
+        ("9007199254740993", "9007199254740992", False),
+    ],
+)
+def test_the_same_json(one, other, same):
+    assert same_json(one, other) is same
