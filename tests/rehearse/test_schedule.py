@@ -103,3 +103,21 @@ def test_a_slower_machine_moves_what_goes_by_the_clock_alone() -> None:
         else:
             assert after.moment == before.moment
     assert any(isinstance(kill.moment, AtTime) for kill in plan.kills)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_resuming_is_interrupted_before_and_after_its_first_change_of_a_file(seed: int) -> None:
+    def touches(profile: Profile) -> set[int]:
+        moments = [kill.moment for plan in make(seed=seed, profile=profile) for kill in plan.kills]
+        return {moment.touches for moment in moments if isinstance(moment, AtResume)}
+
+    assert touches(PROFILE) == {0, 1}
+    assert touches(PROFILE._replace(events={})) == {0}, "one that touches no file would never be met"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_zombie_is_stopped_in_the_middle_of_its_records(seed: int) -> None:
+    records = {("o.jsonl", Point.OPEN): 1, ("o.jsonl", Point.FIRST_WRITE): 1, ("o.jsonl", Point.LATER_WRITE): 29}
+    plans = make(seed=seed, profile=PROFILE._replace(events=records), kinds=(Kind.OVERLAP, Kind.FREEZE))
+    first = [plan.kills[0] for plan in plans]
+    assert any(k.kind is Kind.FREEZE and k.moment[:2] == ("o.jsonl", Point.LATER_WRITE) for k in first)

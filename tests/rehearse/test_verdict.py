@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from holdfast.rehearse.compare import Difference
 from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
-from holdfast.rehearse.plan import AtTime, Kill, Kind, Point, Profile, TrialPlan
-from holdfast.rehearse.shrink import shrink
-from holdfast.rehearse.trial import Setting, surroundings
+from holdfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
+from holdfast.rehearse.shrink import settle, shrink
+from holdfast.rehearse.trial import Setting, Trial, _OldOne, surroundings
 from holdfast.rehearse.verdict import (
     Reason,
     at_least,
@@ -189,6 +190,21 @@ def test_a_crash_over_what_two_have_written_is_the_old_ones_doing() -> None:
     assert codes(alone._replace(wrote_after_replaced=True)) == ["resume-crash"]
 
 
+def test_what_the_old_one_replaces_counts_although_its_replacement_writes_it_again() -> None:
+    """A lease is renewed all the time: by the next look the replacement has written it once more."""
+    watched = SimpleNamespace(replaced={"lease": 1.0}, overwrote={"lease": 1.0}, last_event_at=0.0)
+    old = _OldOne(SimpleNamespace(watcher=watched, held_path="lease"))  # type: ignore[arg-type]
+    new = SimpleNamespace(watcher=SimpleNamespace(replaced={"lease": 5.0}))
+    judged = Trial.__new__(Trial)
+    judged._overwrote, judged._wrote_after = [], False
+    judged._evidence(old, new)  # type: ignore[arg-type]
+    assert judged._overwrote == []
+    watched.overwrote["lease"] = 6.0
+    new.watcher.replaced["lease"] = 7.0
+    judged._evidence(old, new)  # type: ignore[arg-type]
+    assert judged._overwrote == ["lease"]
+
+
 def test_how_to_see_it_again() -> None:
     reason = Reason("resume-crash", (KILL, TERM), 1, "")
     line = reproduce(reason, seed=7, options=["--grace", "2"], command=["python", "a b.py"])
@@ -230,6 +246,19 @@ def test_a_reason_by_the_clock_has_to_show_again() -> None:
     never = Runs("no-progress", 99)
     assert shrink(alone, PLAN, never) == []
     assert never.asked == [[10]] * 3, "one slow moment is not enough to forget it"
+
+
+def test_of_several_trials_the_one_that_can_be_repeated_is_asked_first_and_another_after_it() -> None:
+    by_time = (Reason("no-progress", PLAN.kills, 4, ""), PLAN)
+    kills = (Kill(1, Kind.KILL, AtEvent("ck", Point.RENAME, 3)), Kill(2, Kind.KILL, AtEvent("ck", Point.RENAME, 1)))
+    aimed = (Reason("no-progress", kills, 1, ""), TrialPlan(1, kills))
+    runs = Runs("no-progress", 2)
+    (found,) = settle([by_time, aimed], runs)
+    assert found.numbers == "2"
+    assert runs.asked == [[1], [2]]
+    (found,) = settle([by_time, aimed], Runs("no-progress", 10))
+    assert found.numbers == "10"
+    assert settle([by_time, aimed], Runs("no-progress", 99)) == []
 
 
 def test_a_busy_machine_is_told_from_lost_work_by_a_run_beside_it() -> None:

@@ -17,7 +17,7 @@ from zoo import PROGRAMS, PYTHON, RECORDS, RESULT
 from holdfast.errors import UsageError
 from holdfast.rehearse import confine, copies
 from holdfast.rehearse.attempt import Attempt, Surroundings
-from holdfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile
+from holdfast.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Point, Profile
 from holdfast.rehearse.polling import Listener, watch_files
 from holdfast.rehearse.rehearsal import Options, rehearse
 from holdfast.rehearse.watching import GO_ON, Watcher, family
@@ -84,6 +84,17 @@ def test_a_link_that_is_removed_and_made_anew_is_met_in_between(tmp_path: Path) 
     attempt = begin(tmp_path, [sys.executable, "-c", text], kill)
     assert finish(attempt).code == 128 + signal.SIGKILL
     assert not os.path.lexists(tmp_path / "work" / "latest")
+
+
+@pytest.mark.parametrize("touches", [0, 1])
+def test_a_checkpoint_that_is_moved_away_as_it_is_read_is_met_there(tmp_path: Path, touches: int) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "state").write_text("1")
+    text = "import os, time; os.rename('state', 'read'); time.sleep(0.2); open('state', 'w').close(); time.sleep(60)"
+    kill = Kill(1, Kind.KILL_DURING_RESUME, AtResume(100.0, touches))
+    attempt = begin(tmp_path, [sys.executable, "-c", text], kill)
+    assert finish(attempt).code == 128 + signal.SIGKILL
+    assert (tmp_path / "work" / "state").exists() == (not touches)
 
 
 def test_every_point_is_counted(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class Attempt:
         self._pending = threading.Event()
         self._fired_at: float | None = None
         self._at = ""
+        self._touched = 0
         self._noticed = False
         self._overran = False
         self._timed_out = False
@@ -140,13 +141,14 @@ class Attempt:
                 self._pending.clear()
             if mine:
                 return self._send_term_now()
-        kill = self._kill
+        kill, touched = self._kill, self._touched
+        self._touched += 1
         if kill is None or self._fired_at is not None:
             return GO_ON
         if isinstance(kill.moment, AtEvent):
             due = (event.family, event.point) == kill.moment[:2] and event.nth >= kill.moment.nth
         else:
-            due = isinstance(kill.moment, AtResume)
+            due = isinstance(kill.moment, AtResume) and touched >= kill.moment.touches
         if not due or not self._ready_for(kill):
             self._due_since = self._due_since or (time.monotonic() if due else None)
             return GO_ON
@@ -170,7 +172,7 @@ class Attempt:
             return float("inf")
         if isinstance(kill.moment, AtTime):
             return self.began_at + kill.moment.fraction * profile.seconds
-        if isinstance(kill.moment, AtResume):
+        if isinstance(kill.moment, AtResume) and not kill.moment.touches:
             return self.began_at + max(_RESUME_LEAST_SECONDS, kill.moment.fraction * profile.first_write_seconds)
         return float("inf")
 

@@ -58,11 +58,18 @@ class AtEvent(NamedTuple):
 
 
 class AtResume(NamedTuple):
-    """In a share of the time that the baseline took to its first write; at the first write at the latest."""
+    """In a share of the time that the baseline took to its first write; at the first write at the latest.
+
+    Or, with ``touches``, once it has changed so many files and is about to change the next one: whoever moves its
+    checkpoint away as it reads it has none now.
+    """
 
     fraction: float
+    touches: int = 0
 
     def __str__(self) -> str:
+        if self.touches:
+            return "right after the first change of a file while resuming"
         return f"at {self.fraction:.0%} of the way to the first write after resuming"
 
 

@@ -7,6 +7,7 @@ import os
 import secrets
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -21,7 +22,7 @@ from holdfast.rehearse.divergence import Steps, first_divergence
 from holdfast.rehearse.facts import BaselineFact, TrialFact
 from holdfast.rehearse.plan import DEFAULT_KINDS, AtTime, Kind, Profile, TrialPlan
 from holdfast.rehearse.schedule import schedule
-from holdfast.rehearse.shrink import Run, shrink
+from holdfast.rehearse.shrink import Run, settle, shrink
 from holdfast.rehearse.syscalls import machine
 from holdfast.rehearse.trial import Setting, Stopped, Trial
 from holdfast.rehearse.verdict import (
@@ -211,9 +212,11 @@ class _Rehearsal:
     def _reasons(self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline) -> list[Reason]:
         """One reason per code, from the first trial that shows it, with as few kills as show it."""
         first: dict[str, tuple[Reason, TrialFact]] = {}
+        shown: dict[str, list[tuple[Reason, TrialPlan]]] = defaultdict(list)
         for fact in facts:
             for reason in judge(baseline.fact, fact):
                 first.setdefault(reason.code, (reason, fact))
+                shown[reason.code].append((reason, fact.plan))
 
         def run_again(plan: TrialPlan, label: str) -> list[Reason]:
             return judge(baseline.fact, self._once(plan, baseline, label))
@@ -230,13 +233,9 @@ class _Rehearsal:
         if ordered:
             self._progress("looking for the smallest schedule that fails")
         futures = [
-            pool.submit(
-                shrink,
-                reason,
-                fact.plan,
-                run_beside_a_control if reason.code in BY_CLOCK else run_again,
-                instead=instead_of_the_signal(fact),
-            )
+            pool.submit(settle, shown[reason.code] or [(reason, fact.plan)], run_beside_a_control)
+            if reason.code in BY_CLOCK
+            else pool.submit(shrink, reason, fact.plan, run_again, instead=instead_of_the_signal(fact))
             for reason, fact in ordered
         ]
         small: dict[str, Reason] = {}

@@ -26,7 +26,8 @@ from holdfast.rehearse.plan import (
 
 # The most telling first: a torn file, a name not given, a file half written, an append, the moment before, a claim
 _DANGER = (Point.FIRST_WRITE, Point.RENAME, Point.LATER_WRITE, Point.WRITE, Point.CHANGE, Point.OPEN, Point.REMOVE)
-_REPLACING = (Point.RENAME, Point.OPEN, Point.WRITE, Point.CHANGE, Point.FIRST_WRITE)  # what a zombie does harm by
+# What a zombie does harm by; a file of records that this attempt has begun grows by later writes alone
+_REPLACING = (Point.RENAME, Point.OPEN, Point.WRITE, Point.CHANGE, Point.FIRST_WRITE, Point.LATER_WRITE)
 _LATE = (0.62, 0.86)  # past half of the baseline, so that starting over shows
 _LATE_COUNT = (0.55, 0.92)  # the same for events, of which the first half may come early
 _LATER_SHARE = (0.02, 0.12)  # of the baseline, for kills after the first
@@ -43,7 +44,7 @@ def schedule(profile: Profile, *, kinds: Sequence[Kind], kills: int, trials: int
     for index, (kind, moment) in enumerate(openings):
         rows: list[Row] = [(kind, moment)]
         if kind is Kind.KILL_DURING_RESUME:
-            rows = [(Kind.KILL, moment), (kind, AtResume(chance.uniform(0.2, 1.0)))]
+            rows = [(Kind.KILL, moment), (kind, aims.resume())]
         while len(rows) < kills:
             rows.append(_following(kinds, aims, chance))
         numbered = (Kill(index * kills + place + 1, *row) for place, row in enumerate(rows[:kills]))
@@ -62,7 +63,7 @@ def _openings(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Iter
 def _following(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Row:
     """A kill for an attempt that resumes with an unknown rest of the work."""
     if Kind.KILL_DURING_RESUME in kinds and (len(kinds) == 1 or chance.random() < 0.25):
-        return Kind.KILL_DURING_RESUME, AtResume(chance.uniform(0.2, 1.0))
+        return Kind.KILL_DURING_RESUME, aims.resume()
     if chance.random() < 0.5:
         return aims.next(late=False)
     plain = [kind for kind in kinds if kind is not Kind.KILL_DURING_RESUME] or [Kind.KILL]
@@ -80,12 +81,17 @@ class _Aims:
         self._kinds = itertools.cycle(
             sorted([*wanted, *(kind for kind in wanted if kind is Kind.KILL)], key=lambda kind: kind is not Kind.KILL)
         )
+        self._touches = itertools.cycle((0, 1) if profile.events else (0,))
         self._points = {kind: itertools.cycle(self._ordered(kind)) for kind in wanted if self._ordered(kind)}
 
     def _ordered(self, kind: Kind) -> list[tuple[str, Point]]:
         order = _REPLACING if kind in TWO_WRITERS else _DANGER
         known = [key for key in self._events if key[1] in order]
         return sorted(known, key=lambda key: (self._events[key] < 2, order.index(key[1]), key[0]))
+
+    def resume(self) -> AtResume:
+        """Before an attempt has touched anything that was left to it, or right after, by turns."""
+        return AtResume(self._chance.uniform(0.2, 1.0), next(self._touches))
 
     def next(self, *, late: bool) -> Row:
         """The next kind at its next point; a plain moment for a program that touches no file."""

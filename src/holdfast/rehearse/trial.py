@@ -219,7 +219,7 @@ class Trial:
     def _evidence(self, old: _OldOne, new: Attempt | None) -> None:
         """What did the old one replace after the new one had written it?"""
         if new is not None:
-            old.newer = {**old.newer, **new.watcher.replaced}
+            old.newer = {**new.watcher.replaced, **old.newer}  # its first time: it may go on, and write it again
         if old.attempt.watcher.last_event_at > old.since:
             self._wrote_after = True
         for path, at in dict(old.attempt.watcher.overwrote).items():
