@@ -344,7 +344,7 @@ def test_entries_are_sorted_by_code_point_and_tell_the_state(opened):
 
 
 def test_a_long_input_is_taken_in_batches_and_every_item_once(opened, monkeypatch):
-    monkeypatch.setattr("holdfast.queue.intake._BATCH", 3)
+    monkeypatch.setattr("holdfast.queue.intake.BATCH", 3)
     queue = opened()
     count = queue.enqueue(items(8))
     assert (count.added, count.known) == (8, 0)
