@@ -417,7 +417,7 @@ def test_a_timer_that_floods_the_wake_up_socket_does_not_lose_the_notice() -> No
     child.send()
     ended = child.end()
     assert ended.code == 75, ended.err
-    assert ended.seconds < 4
+    assert ended.seconds < 10  # a step or two on a busy machine, not the whole grace
 
 
 def test_off_the_main_thread_it_warns_and_the_other_sources_still_work(tmp_path: Path) -> None:
