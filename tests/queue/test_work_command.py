@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -44,6 +46,21 @@ def test_chunks_in_results_out_exit_0(place, filled, tmp_path):
     assert (code, told["done"], told["failed"]) == (0, 500, 0), err
     assert results(place) == {f"k{n:05d}": n * 2 for n in range(500)}
     assert queue.depth().done == 500
+
+
+def test_sigterm_after_the_last_item_does_not_hide_that_all_is_done(make_place, tmp_path):
+    """The interpreter takes a while to go down, and the machine may be taken just then."""
+    place = make_place("sqlite")
+    task = write_task(tmp_path, "def work(batch):\n    return batch")
+    script = (
+        "import os, sys; from holdfast.cli.main import main; code = main(sys.argv[1:]); "
+        "os.kill(os.getpid(), 15); sys.exit(code)"
+    )
+    words = ("work", task, "--queue", place.queue, "--sink", place.sink)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_each_item_alone_bytes_results_and_recorded_keys_are_not_computed_again(place, filled, tmp_path):
