@@ -53,8 +53,7 @@ def test_sigterm_after_the_last_item_does_not_hide_that_all_is_done(make_place, 
     place = make_place("sqlite")
     task = write_task(tmp_path, "def work(batch):\n    return batch")
     script = (
-        "import os, sys; from holdfast.cli.main import main; code = main(sys.argv[1:]); "
-        "os.kill(os.getpid(), 15); sys.exit(code)"
+        "import atexit, os; atexit.register(os.kill, os.getpid(), 15); from holdfast.cli.main import entry; entry()"
     )
     words = ("work", task, "--queue", place.queue, "--sink", place.sink)
     done = subprocess.run(

@@ -6,6 +6,7 @@ import argparse
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -56,7 +57,9 @@ _START = (
 
 def entry() -> None:
     """The console script."""
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the interpreter takes a while to go down: nothing may hide the code
+    sys.exit(code)
 
 
 def main(argv: Sequence[str]) -> int:

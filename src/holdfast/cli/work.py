@@ -88,7 +88,8 @@ def _supervise(options: PoolOptions, output: str) -> int:
                 attach(pool, options)
             pool.publish()
             code = pool.run()
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what comes on the last metres must not hide the code
+            if guard.notice is not None:  # one more SIGTERM on the last metres must not hide the code
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if code == guard.settings.interrupted_code != FINISHED:
                 guard.should_stop()
             elif code != FINISHED:
