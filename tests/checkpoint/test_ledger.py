@@ -96,24 +96,25 @@ def test_the_preferred_checkpoint_goes_first_and_none_is_dropped() -> None:
     assert [item.step for item in stored(store).checkpoints] == [2, 3, 1]
 
 
-def test_a_write_of_unknown_outcome_that_happened_is_gone_on_from() -> None:
+def of_unknown_outcome() -> tuple[Unsteady, RunLedger]:
+    """A ledger whose first commit happened, though nobody was told."""
     store = Unsteady()
     ledger = claimed(store)
     store.lose_answers = store.unreadable = True
     with pytest.raises(OutcomeUnknownError):
         ledger.commit(saved(1))
     store.lose_answers = store.unreadable = False
+    return store, ledger
+
+
+def test_a_write_of_unknown_outcome_that_happened_is_gone_on_from() -> None:
+    store, ledger = of_unknown_outcome()
     ledger.commit(saved(2))
     assert [item.step for item in stored(store).checkpoints] == [2, 1]
 
 
 def test_after_an_unknown_outcome_the_head_of_a_newer_attempt_is_left_alone() -> None:
-    store = Unsteady()
-    ledger = claimed(store)
-    store.lose_answers = store.unreadable = True
-    with pytest.raises(OutcomeUnknownError):
-        ledger.commit(saved(1))
-    store.lose_answers = store.unreadable = False
+    store, ledger = of_unknown_outcome()
     claimed(store)
     before = store.get(HEAD_KEY)
     for _ in range(2):

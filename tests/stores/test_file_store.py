@@ -210,10 +210,10 @@ def test_every_sync_reaches_the_kernel(tmp_path: Path, monkeypatch: pytest.Monke
     synced: list[str] = []
     real = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd)))
-    FileStore(f"{tmp_path}/root").put("d/object", b"x")
+    FileStore(f"{tmp_path}/store").put("d/object", b"x")
     *above, content, folder = synced
-    assert above == [str(parent) for parent in reversed((tmp_path / "root" / "d").parents)]
-    assert os.path.dirname(content) == folder == f"{tmp_path}/root/d"
+    assert above == [str(parent) for parent in reversed((tmp_path / "store" / "d").parents)]
+    assert os.path.dirname(content) == folder == f"{tmp_path}/store/d"
     assert os.path.basename(content).startswith(TEMPORARY)
 
 

@@ -58,6 +58,15 @@ def refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
+def check_same(key: str, place: str, stored: str, payload: str) -> None:
+    """One key, one payload."""
+    if not same_json(stored, payload):
+        raise UrlError(
+            f"the key {key!r} is in queue {place!r} already, with another payload",
+            help="give the new item its own key; enqueue and work, both with --replace, compute it again",
+        )
+
+
 def same_json(one: str, other: str) -> bool:
     """Whether two texts say the same: spelling aside, and 1 is 1.0; but true is not 1, as it is in Python."""
     return one == other or _canonical(one) == _canonical(other)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import QueueError, QueueUnavailableError, UrlError
 from holdfast.queue.base import Depth, Rejected, plain_text
-from holdfast.queue.intake import same_json
+from holdfast.queue.intake import check_same
 from holdfast.stores import sqlite
 from holdfast.stores.urls import shown, split
 
@@ -147,11 +147,7 @@ class SqlLedger:
             for key, payload in rows:
                 run(insert, (self._queue, key, payload))
                 stored, published = run(find, (self._queue, key)).fetchone()
-                if not same_json(stored, payload):
-                    raise UrlError(
-                        f"the key {key!r} is in queue {self._queue!r} already, with another payload",
-                        help="give the new item its own key; enqueue and work, both with --replace, compute it again",
-                    )
+                check_same(key, self._queue, stored, payload)
                 if not published:
                     wanted[key] = payload
         return list(wanted.items())

@@ -16,7 +16,7 @@ from holdfast.errors import (
     UrlError,
 )
 from holdfast.queue.base import plain_text
-from holdfast.queue.intake import same_json
+from holdfast.queue.intake import check_same
 from holdfast.queue.ledger import Row
 from holdfast.stores.base import ABSENT, Store
 
@@ -43,11 +43,7 @@ class ObjectLedger:
         for key, payload in rows:
             fresh = {"key": key, "payload": payload, "published": 0, "failures": 0, "dead": 0, "reason": ""}
             row = self._change(key, lambda old, new=fresh: new if old is None or replace else old)
-            if not same_json(row["payload"], payload):
-                raise UrlError(
-                    f"the key {key!r} is in queue {self._queue!r} already, with another payload",
-                    help="give the new item its own key; enqueue and work, both with --replace, compute it again",
-                )
+            check_same(key, self._queue, row["payload"], payload)
             if not row["published"]:
                 wanted[key] = payload
         return list(wanted.items())

@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.errors import LeaseLostError, QueueError, QueueUnavailableError, UrlError
 from holdfast.queue import postgres_schema as sql
 from holdfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail, plain_text
-from holdfast.queue.intake import add_items, check_name, same_json
+from holdfast.queue.intake import add_items, check_name, check_same
 from holdfast.stores.postgres import Database, migrate, numbers
 
 LEASE_SECONDS = 30.0
@@ -79,8 +79,7 @@ class PostgresQueue:
             added: int = cursor.execute(sql.ADD + action, (self._queue, keys, payloads)).rowcount
             if added < len(rows):
                 for key, stored, payload in cursor.execute(sql.CHANGED, (keys, payloads, self._queue)).fetchall():
-                    if not same_json(stored, payload):
-                        raise _contradiction(key, self.name)
+                    check_same(key, self.name, stored, payload)
             return added
 
     # -- working
@@ -293,12 +292,4 @@ def _refuse_contradictions(rows: list[tuple[str, str]]) -> None:
         return
     seen: dict[str, str] = {}
     for key, payload in rows:
-        if not same_json(seen.setdefault(key, payload), payload):
-            raise _contradiction(key, "the same input")
-
-
-def _contradiction(key: str, place: str) -> UrlError:
-    return UrlError(
-        f"the key {key!r} is in queue {place!r} already, with another payload",
-        help="give the new item its own key; enqueue and work, both with --replace, compute it again",
-    )
+        check_same(key, "the same input", seen.setdefault(key, payload), payload)

@@ -28,7 +28,7 @@ from holdfast.queue.base import (
     Tail,
     plain_text,
 )
-from holdfast.queue.intake import add_items, check_name, same_json
+from holdfast.queue.intake import add_items, check_name, check_same
 from holdfast.queue.liveness import ProofOfLife, boot_id
 from holdfast.stores import sqlite
 
@@ -104,11 +104,7 @@ class SqliteQueue:
         find = "SELECT payload FROM holdfast_item WHERE queue=? AND key=?"
         for key, payload in rows:
             stored = self.connection.execute(find, (self._queue, key)).fetchone()[0]
-            if not same_json(stored, payload):
-                raise UrlError(
-                    f"the key {key!r} is in queue {self.name!r} already, with another payload",
-                    help="give the new item its own key; enqueue and work, both with --replace, compute it again",
-                )
+            check_same(key, self.name, stored, payload)
 
     # -- working
 
