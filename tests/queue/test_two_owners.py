@@ -252,20 +252,23 @@ def test_what_a_dead_process_held_is_free_at_once(tmp_path):
     rival = SqliteQueue(path, lease_seconds=600.0)
     rival.enqueue(pairs(5))
     stays, ends = os.pipe()
+    lives, begun = os.pipe()
     pid = os.fork()
     if pid == 0:
         owner = SqliteQueue(path, lease_seconds=600.0)
         owner.claim(3)
         if os.fork() == 0:
             os.close(ends)
+            os.write(begun, b"!")
             os.read(stays, 1)
         os._exit(0)
     os.waitpid(pid, 0)
+    os.read(lives, 1)  # what it has inherited is closed as soon as it begins, not before
     rival._next_sweep = float("inf")  # it has just looked: it looks again only because it finds too little
     assert len(rival.claim(4)) == 4, "two that lay there, two of the dead one's, and not one more than was asked for"
     assert len(rival.claim(4)) == 1
-    os.close(ends)
-    os.close(stays)
+    for descriptor in (ends, stays, lives, begun):
+        os.close(descriptor)
     rival.close()
 
 

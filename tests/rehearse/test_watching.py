@@ -134,6 +134,26 @@ def test_what_is_renewed_is_counted(tmp_path: Path) -> None:
     assert attempt.watcher.renewals == 2  # the second and the third rename to one name
 
 
+DATABASE = """
+import time
+with open("a.db", "w") as one, open("b.db", "w") as other:
+    for _ in range(4):
+        one.write("row")
+        one.flush()
+        time.sleep(0.05)
+    {then}
+"""
+
+
+@pytest.mark.parametrize(("then", "least", "most"), [("pass", 0.0, 0.1), ("open('c', 'w')", 0.2, 60.0)])
+def test_what_is_opened_at_the_start_and_written_to_later_is_not_begun_as_it_works(
+    tmp_path: Path, then: str, least: float, most: float
+) -> None:
+    attempt = begin(tmp_path, [sys.executable, "-c", DATABASE.format(then=then)])
+    assert finish(attempt).code == 0
+    assert least <= attempt.watcher.opens_span_seconds < most
+
+
 def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

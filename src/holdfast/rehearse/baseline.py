@@ -135,12 +135,12 @@ def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
 
 
 def _opens_are_steady(attempt: Attempt, fact: AttemptFact) -> bool:
-    last, first = attempt.watcher.last_event, attempt.watcher.first_event_seconds
-    if last is None or first is None or fact.opens < 2:
+    """Whether files are begun as it works; a database that is opened at the start and written to is not that."""
+    if fact.opens < 2:
         return False
-    if attempt.watcher.renewals >= _RENEWALS:
-        return True
-    return last.at_seconds - first >= _STEADY_SHARE * fact.seconds
+    return attempt.watcher.renewals >= _RENEWALS or (
+        attempt.watcher.opens_span_seconds >= _STEADY_SHARE * fact.seconds
+    )
 
 
 def is_steady(calls: Sequence[tuple[float, int]], seconds: float) -> bool:

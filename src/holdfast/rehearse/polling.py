@@ -62,6 +62,13 @@ class Poller:
         """How many changes of files were seen."""
         return sum(list(self.counts.values()))
 
+    @property
+    def opens_span_seconds(self) -> float:
+        """From the first of them to the last."""
+        if self.last_event is None or self.first_event_seconds is None:
+            return 0.0
+        return self.last_event.at_seconds - self.first_event_seconds
+
     def close(self) -> None:
         self._stop.set()
         self._thread.join()

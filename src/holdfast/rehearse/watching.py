@@ -97,6 +97,7 @@ class Watcher:
         self.first_event_seconds: float | None = None
         self.last_event: Event | None = None
         self.last_event_at = 0.0
+        self._opened_seconds: tuple[float, float] | None = None
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
         self.overwrote: dict[str, float] = {}
@@ -111,6 +112,12 @@ class Watcher:
     def opens(self) -> int:
         """How many files were begun or named: what can be counted in every attempt, whoever of the program did it."""
         return sum(self.counts[key] for key in list(self.counts) if key[1] in COUNTABLE)
+
+    @property
+    def opens_span_seconds(self) -> float:
+        """From the first of them to the last."""
+        first, last = self._opened_seconds or (0.0, 0.0)
+        return last - first
 
     def release(self) -> None:
         """Let the held calls go on."""
@@ -213,6 +220,9 @@ class Watcher:
         self.last_event_at = now
         if self.first_event_seconds is None:
             self.first_event_seconds = event.at_seconds
+        if point in COUNTABLE:
+            first, _ = self._opened_seconds or (event.at_seconds, 0.0)
+            self._opened_seconds = first, event.at_seconds
         reaction = self._react(event)
         self._then = reaction.then
         if reaction.hold:
