@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from zoo import PROGRAMS, PYTHON, RECORDS, RESULT
+from zoo import PROGRAMS, PYTHON, RESULT
 
 from holdfast.errors import UsageError
 from holdfast.rehearse import confine, copies
 from holdfast.rehearse.attempt import Attempt, Surroundings
+from holdfast.rehearse.baseline import is_steady
 from holdfast.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Point, Profile
 from holdfast.rehearse.polling import Listener, watch_files
 from holdfast.rehearse.rehearsal import Options, rehearse
@@ -134,24 +135,43 @@ def test_what_is_renewed_is_counted(tmp_path: Path) -> None:
     assert attempt.watcher.renewals == 2  # the second and the third rename to one name
 
 
-DATABASE = """
-import time
-with open("a.db", "w") as one, open("b.db", "w") as other:
-    for _ in range(4):
-        one.write("row")
-        one.flush()
-        time.sleep(0.05)
-    {then}
+STAYS = """
+import tempfile
+with open("log", "a") as log, open("state", "w"), tempfile.NamedTemporaryFile(dir="."):
+    log.write("begun")
+for number in range(3):
+    open(f"done-{number}", "a").close()
 """
 
 
-@pytest.mark.parametrize(("then", "least", "most"), [("pass", 0.0, 0.1), ("open('c', 'w')", 0.2, 60.0)])
-def test_what_is_opened_at_the_start_and_written_to_later_is_not_begun_as_it_works(
-    tmp_path: Path, then: str, least: float, most: float
-) -> None:
-    attempt = begin(tmp_path, [sys.executable, "-c", DATABASE.format(then=then)])
-    assert finish(attempt).code == 0
-    assert least <= attempt.watcher.opens_span_seconds < most
+@pytest.mark.parametrize(("attempts", "counted"), [(1, 5), (2, 2)])
+def test_what_is_made_once_and_stays_is_no_measure_of_work(tmp_path: Path, attempts: int, counted: int) -> None:
+    """The log alone: what is emptied or has a name of its own each time is made again, and of marks there are many."""
+    for _ in range(attempts):
+        attempt = begin(tmp_path, [sys.executable, "-c", STAYS])
+        assert finish(attempt).code == 0
+    assert len(attempt.watcher.opened_seconds) == counted
+
+
+EVENLY = [(second, second) for second in range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "steady"),
+    [
+        (EVENLY, True),
+        ([(at + 60.0, count) for at, count in EVENLY], True),  # after a long start
+        ([(at / 100 + 99.9, count) for at, count in EVENLY], False),  # a result at the end
+        ([(at / 100, count) for at, count in EVENLY] + [(100.0, 11)], False),  # set up at the start, and a result
+        ([(0.1, 1), (100.0, 2)], False),
+        ([(33.0, 2), (66.0, 4), (100.0, 6)], True),  # two checkpoints and a result
+        ([(1.0, 1)], False),
+        ([], False),
+    ],
+)
+def test_what_grows_with_the_work_tells_how_far_it_is(counts: list[tuple[float, int]], steady: bool) -> None:
+    seconds = max((at for at, _ in counts), default=1.0)
+    assert is_steady(counts, seconds) is steady
 
 
 def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program(
@@ -248,14 +268,13 @@ def test_families(name: str, known: str) -> None:
     assert family(name) == known
 
 
-WITHOUT = {"right_by_hand": set(), "writes_at_the_end": {"no-progress"}, "loses_records": {"missing-records"}}
+WITHOUT = {"right_by_hand": set(), "writes_at_the_end": {"no-progress"}, "forgets_rng": {"result-differs"}}
 
 
 @pytest.mark.parametrize("name", WITHOUT)
 def test_notifications_are_enough_for_a_verdict(name: str) -> None:
-    comparison = RECORDS if name == "loses_records" else RESULT
     result = rehearse(
-        Options([PYTHON, f"{name}.py"], comparison, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
+        Options([PYTHON, f"{name}.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
     )
     assert {reason.code for reason in result.reasons} == WITHOUT[name], result.reasons
     assert result.watched == "notifications"

@@ -318,7 +318,7 @@ class Attempt:
             first_write_seconds=self.watcher.first_event_seconds,
             cpu_seconds=self.program.cpu_seconds,
             write_calls=self.program.write_calls,
-            opens=self.watcher.opens,
+            opens=len(self.watcher.opened_seconds),
             families={key: count for key, count in self.watcher.counts.items() if key[1] in COUNTABLE},
             timed_out=self._timed_out,
             last_words=last_words(self._log),

@@ -20,6 +20,8 @@ from holdfast.rehearse.plan import Point, Profile
 from holdfast.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
 
 _STEADY_SHARE = 0.1
+_STEADY_MIDDLE = 0.2  # of what is counted, in the middle half of the time; even work has a half of it there
+_LEAST = 2
 _RENEWALS = 3  # of files in their place: checkpoints, however short the work is beside the start
 
 
@@ -135,25 +137,23 @@ def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
 
 
 def _opens_are_steady(attempt: Attempt, fact: AttemptFact) -> bool:
-    """Whether files are begun as it works; a database that is opened at the start and written to is not that."""
-    if fact.opens < 2:
-        return False
-    return attempt.watcher.renewals >= _RENEWALS or (
-        attempt.watcher.opens_span_seconds >= _STEADY_SHARE * fact.seconds
-    )
+    if attempt.watcher.renewals >= _RENEWALS:
+        return fact.opens >= _LEAST
+    return is_steady([(at, number) for number, at in enumerate(attempt.watcher.opened_seconds, 1)], fact.seconds)
 
 
-def is_steady(calls: Sequence[tuple[float, int]], seconds: float) -> bool:
-    """Whether the program writes as it works, so that what it has written tells how far it is.
+def is_steady(counts: Sequence[tuple[float, int]], seconds: float) -> bool:
+    """Whether what is counted grows as the program works, so that it tells how far it is, whatever the start needed.
 
-    That the middle of its writes takes a share of its time, whatever it needed to get ready.
+    Files that are begun at the start and at the end only, or a database that is filled before the work begins, do not.
     """
-    most = max((count for _, count in calls), default=0)
-    if most < 2:
+    most = max((count for _, count in counts), default=0)
+    if most < _LEAST:
         return False
-    begin = next(at for at, count in calls if count >= 0.1 * most and count)
-    end = next(at for at, count in calls if count >= 0.9 * most)
-    return end - begin >= _STEADY_SHARE * seconds
+    begin = next(at for at, count in counts if count >= 0.1 * most)
+    span = seconds - begin
+    early, late = (max((n for at, n in counts if at <= begin + part * span), default=0) for part in (0.25, 0.75))
+    return span >= _STEADY_SHARE * seconds and late - early >= _STEADY_MIDDLE * most
 
 
 def _first_write(learned: AttemptFact, timed: AttemptFact) -> float:

@@ -48,6 +48,8 @@ class Poller:
         self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
         self.renewals = 0
+        self.opened_seconds: list[float] = []
+        """Of every change of a file that was seen."""
         self.refused: list[str] = []
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
@@ -56,18 +58,6 @@ class Poller:
     def overwrote(self) -> dict[str, float]:
         """After the fact nobody knows whether there was something to lose."""
         return self.replaced
-
-    @property
-    def opens(self) -> int:
-        """How many changes of files were seen."""
-        return sum(list(self.counts.values()))
-
-    @property
-    def opens_span_seconds(self) -> float:
-        """From the first of them to the last."""
-        if self.last_event is None or self.first_event_seconds is None:
-            return 0.0
-        return self.last_event.at_seconds - self.first_event_seconds
 
     def close(self) -> None:
         self._stop.set()
@@ -90,6 +80,7 @@ class Poller:
         event = Event(point, name, path, now - self._begun, self.counts[name, point])
         self.renewals += point is Point.RENAME and path in self.replaced
         self.replaced[path] = now
+        self.opened_seconds.append(event.at_seconds)
         self.last_event = event
         self.last_event_at = now
         if self.first_event_seconds is None:

@@ -207,11 +207,14 @@ def _working_share(baseline: BaselineFact, last: AttemptFact) -> float:
 
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
-    """The share of the work done in the last attempt by what can be counted; a loaded machine does not change it."""
+    """The share of the work done in the last attempt by what can be counted; a loaded machine does not change it.
+
+    Only what grows with the work: what is written to set things up is not written again by who has lost all the rest.
+    """
     shares = [last.families.get(key, 0) / count for key, count in baseline.families.items() if count >= _RECURRING_FROM]
-    if baseline.opens >= _COUNTED_FROM:
+    if baseline.steady_opens:
         shares.append(last.opens / baseline.opens)
-    if baseline.write_calls >= _COUNTED_FROM:
+    if baseline.steady_writes and baseline.write_calls:
         shares.append(last.write_calls / baseline.write_calls)
     if baseline.cpu_seconds >= _CPU_BOUND * baseline.seconds:
         shares.append(last.cpu_seconds / baseline.cpu_seconds)

@@ -29,6 +29,7 @@ _PATH_BYTES = 4096
 _RANDOM = re.compile(
     r"(?<![a-z])(tmp)[a-z0-9_]{8}(?![a-z0-9_])|[0-9a-f]{12,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
+_ANEW = os.O_TRUNC | os.O_EXCL
 _STREAMS = 3  # standard input, output and error
 _START_MILLISECONDS = 1.0
 _NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
@@ -97,7 +98,8 @@ class Watcher:
         self.first_event_seconds: float | None = None
         self.last_event: Event | None = None
         self.last_event_at = 0.0
-        self._opened_seconds: tuple[float, float] | None = None
+        self._opened: list[tuple[float, str]] = []  # when, and of which family
+        self._stay: set[str] = set()  # families that were made where nothing was, to be kept
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
         self.overwrote: dict[str, float] = {}
@@ -109,15 +111,13 @@ class Watcher:
         self._thread.start()
 
     @property
-    def opens(self) -> int:
-        """How many files were begun or named: what can be counted in every attempt, whoever of the program did it."""
-        return sum(self.counts[key] for key in list(self.counts) if key[1] in COUNTABLE)
+    def opened_seconds(self) -> list[float]:
+        """When files were begun or named: what is done again by whoever does everything again.
 
-    @property
-    def opens_span_seconds(self) -> float:
-        """From the first of them to the last."""
-        first, last = self._opened_seconds or (0.0, 0.0)
-        return last - first
+        A log or a database that is made where nothing was, and stays, is made once and tells nothing.
+        """
+        once = {name for name in list(self._stay) if self.counts[name, Point.OPEN] == 1}
+        return [at for at, name in list(self._opened) if name not in once]
 
     def release(self) -> None:
         """Let the held calls go on."""
@@ -191,7 +191,8 @@ class Watcher:
 
     def _look(self, call: syscalls.Call) -> int | None:
         """The error number to answer with, 0 to go on, None to hold."""
-        path, truncates = _target(call)
+        path, flags = _target(call)
+        truncates = bool(flags & os.O_TRUNC)
         if path is None or not path.startswith("/"):
             return 0  # a pipe, a socket, a name that cannot be read: not a file of its own
         descriptor = syscalls.descriptor_of(call)
@@ -221,8 +222,9 @@ class Watcher:
         if self.first_event_seconds is None:
             self.first_event_seconds = event.at_seconds
         if point in COUNTABLE:
-            first, _ = self._opened_seconds or (event.at_seconds, 0.0)
-            self._opened_seconds = first, event.at_seconds
+            self._opened.append((event.at_seconds, name))
+            if point is Point.OPEN and not flags & _ANEW:
+                self._stay.add(name)
         reaction = self._react(event)
         self._then = reaction.then
         if reaction.hold:
@@ -267,35 +269,35 @@ class Watcher:
         return Point.LATER_WRITE if path in self._emptied else Point.WRITE
 
 
-def _target(call: syscalls.Call) -> tuple[str | None, bool]:
-    """The file that a call is about to change, and whether it empties it."""
+def _target(call: syscalls.Call) -> tuple[str | None, int]:
+    """The file that a call is about to change, and how it opens it."""
     arguments = call.arguments
     descriptor = syscalls.descriptor_of(call)
     if descriptor is not None:
-        return _link(f"/proc/{call.pid}/fd/{descriptor}"), False
+        return _link(f"/proc/{call.pid}/fd/{descriptor}"), 0
     match call.name:
         case "open":
-            return _path(call.pid, None, arguments[0]), bool(arguments[1] & os.O_TRUNC)
+            return _path(call.pid, None, arguments[0]), arguments[1]
         case "openat":
-            return _path(call.pid, arguments[0], arguments[1]), bool(arguments[2] & os.O_TRUNC)
+            return _path(call.pid, arguments[0], arguments[1]), arguments[2]
         case "openat2":
             flags = struct.unpack("=Q", read_memory(call.pid, arguments[2], 8))[0]
             if not flags & syscalls.O_WRITING:
-                return None, False
-            return _path(call.pid, arguments[0], arguments[1]), bool(flags & os.O_TRUNC)
+                return None, 0
+            return _path(call.pid, arguments[0], arguments[1]), flags
         case "creat" | "truncate":
-            return _path(call.pid, None, arguments[0]), True
+            return _path(call.pid, None, arguments[0]), os.O_TRUNC
         case "rename" | "link" | "symlink":
-            return _path(call.pid, None, arguments[1]), False
+            return _path(call.pid, None, arguments[1]), 0
         case "symlinkat":
-            return _path(call.pid, arguments[1], arguments[2]), False
+            return _path(call.pid, arguments[1], arguments[2]), 0
         case "unlink":
-            return _path(call.pid, None, arguments[0]), False
+            return _path(call.pid, None, arguments[0]), 0
         case "unlinkat":
-            return _path(call.pid, arguments[0], arguments[1]), False
+            return _path(call.pid, arguments[0], arguments[1]), 0
         case "renameat" | "renameat2" | "linkat":
-            return _path(call.pid, arguments[2], arguments[3]), False
-    return None, False
+            return _path(call.pid, arguments[2], arguments[3]), 0
+    return None, 0
 
 
 def has_content(path: str) -> bool:
