@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast.rehearse.copies import break_link
 from holdfast.rehearse.disk import Disk
 from holdfast.rehearse.facts import AttemptFact
-from holdfast.rehearse.plan import COUNTABLE, TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
+from holdfast.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
 from holdfast.rehearse.polling import Poller, watch_files
 from holdfast.rehearse.syscalls import build_filter, is_calling
 from holdfast.rehearse.wall_clock import WallClock, date_files
@@ -319,7 +319,7 @@ class Attempt:
             cpu_seconds=self.program.cpu_seconds,
             write_calls=self.program.write_calls,
             opens=len(self.watcher.opened_seconds),
-            families={key: count for key, count in self.watcher.counts.items() if key[1] in COUNTABLE},
+            families=self.watcher.families,
             timed_out=self._timed_out,
             last_words=last_words(self._log),
             at=self._at,

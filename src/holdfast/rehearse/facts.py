@@ -41,7 +41,7 @@ class AttemptFact(NamedTuple):
     cpu_seconds: float = 0.0
     write_calls: int = 0
     opens: int = 0
-    """Files begun or named, but for those that are made once and stay."""
+    """Files opened for writing or named."""
     families: Families = MappingProxyType({})
     """The same, by family of files and point."""
     timed_out: bool = False

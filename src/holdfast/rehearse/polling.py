@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from holdfast.mirror.watch import CLOSED, CREATED, MODIFIED, PLACED, Watch
-from holdfast.rehearse.plan import COUNTABLE, Point
+from holdfast.rehearse.plan import Point
 from holdfast.rehearse.watching import Event, Reaction, family
 
+_COUNTED = (Point.CHANGE, Point.RENAME)  # closed after writing, or changed since the last look; and named
 _POINTS = {MODIFIED: Point.LATER_WRITE, CLOSED: Point.CHANGE, PLACED: Point.RENAME}
 _NOT_ITS_WORK = ("__pycache__", ".git")
 _LOOK_SECONDS = 0.01
@@ -49,7 +50,7 @@ class Poller:
         self.replaced: dict[str, float] = {}
         self.renewals = 0
         self.opened_seconds: list[float] = []
-        """Of every change of a file that was seen."""
+        """When files were written or named."""
         self.refused: list[str] = []
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
@@ -58,6 +59,11 @@ class Poller:
     def overwrote(self) -> dict[str, float]:
         """After the fact nobody knows whether there was something to lose."""
         return self.replaced
+
+    @property
+    def families(self) -> Counter[tuple[str, Point]]:
+        """What can be counted in every attempt."""
+        return Counter({key: count for key, count in list(self.counts.items()) if key[1] in _COUNTED})
 
     def close(self) -> None:
         self._stop.set()
@@ -80,7 +86,8 @@ class Poller:
         event = Event(point, name, path, now - self._begun, self.counts[name, point])
         self.renewals += point is Point.RENAME and path in self.replaced
         self.replaced[path] = now
-        self.opened_seconds.append(event.at_seconds)
+        if point in _COUNTED:
+            self.opened_seconds.append(event.at_seconds)
         self.last_event = event
         self.last_event_at = now
         if self.first_event_seconds is None:
@@ -110,10 +117,6 @@ class Listener(Poller):
         self._watch = watch
         watch.follow(_below(root)[0])
         super().__init__(root, react=react)
-
-    @property
-    def opens(self) -> int:
-        return sum(self.counts[key] for key in list(self.counts) if key[1] in COUNTABLE)
 
     def close(self) -> None:
         self._stop.set()

@@ -29,7 +29,6 @@ _PATH_BYTES = 4096
 _RANDOM = re.compile(
     r"(?<![a-z])(tmp)[a-z0-9_]{8}(?![a-z0-9_])|[0-9a-f]{12,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
-_ANEW = os.O_TRUNC | os.O_EXCL
 _STREAMS = 3  # standard input, output and error
 _START_MILLISECONDS = 1.0
 _NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
@@ -98,8 +97,7 @@ class Watcher:
         self.first_event_seconds: float | None = None
         self.last_event: Event | None = None
         self.last_event_at = 0.0
-        self._opened: list[tuple[float, str]] = []  # when, and of which family
-        self._stay: set[str] = set()  # families that were made where nothing was, to be kept
+        self._opened: list[tuple[float, tuple[str, Point]]] = []
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
         self.overwrote: dict[str, float] = {}
@@ -112,12 +110,13 @@ class Watcher:
 
     @property
     def opened_seconds(self) -> list[float]:
-        """When files were begun or named: what is done again by whoever does everything again.
+        """When files were opened for writing or named: who does everything again does all of that again."""
+        return [at for at, _ in list(self._opened)]
 
-        A log or a database that is made where nothing was, and stays, is made once and tells nothing.
-        """
-        once = {name for name in list(self._stay) if self.counts[name, Point.OPEN] == 1}
-        return [at for at, name in list(self._opened) if name not in once]
+    @property
+    def families(self) -> Counter[tuple[str, Point]]:
+        """The same, counted by family and point."""
+        return Counter(key for _, key in list(self._opened))
 
     def release(self) -> None:
         """Let the held calls go on."""
@@ -211,10 +210,12 @@ class Watcher:
         if descriptor is not None and descriptor < _STREAMS:
             return 0  # what a shell sends there was looked at when it put a file in that place
         point = self._point(call, real, truncates)
-        if point is None:
-            return 0
         now = time.monotonic()
         name = family(relative)
+        if point is None:
+            if call.name.startswith("open"):  # a log, a database, a mark that was there already
+                self._opened.append((now - self._begun, (name, Point.OPEN)))
+            return 0
         self.counts[name, point] += 1
         event = Event(point, name, relative, now - self._begun, self.counts[name, point])
         self.last_event = event
@@ -222,9 +223,7 @@ class Watcher:
         if self.first_event_seconds is None:
             self.first_event_seconds = event.at_seconds
         if point in COUNTABLE:
-            self._opened.append((event.at_seconds, name))
-            if point is Point.OPEN and not flags & _ANEW:
-                self._stay.add(name)
+            self._opened.append((event.at_seconds, (name, point)))
         reaction = self._react(event)
         self._then = reaction.then
         if reaction.hold:
