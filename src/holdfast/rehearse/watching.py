@@ -190,8 +190,7 @@ class Watcher:
 
     def _look(self, call: syscalls.Call) -> int | None:
         """The error number to answer with, 0 to go on, None to hold."""
-        path, flags = _target(call)
-        truncates = bool(flags & os.O_TRUNC)
+        path, truncates = _target(call)
         if path is None or not path.startswith("/"):
             return 0  # a pipe, a socket, a name that cannot be read: not a file of its own
         descriptor = syscalls.descriptor_of(call)
@@ -268,35 +267,35 @@ class Watcher:
         return Point.LATER_WRITE if path in self._emptied else Point.WRITE
 
 
-def _target(call: syscalls.Call) -> tuple[str | None, int]:
-    """The file that a call is about to change, and how it opens it."""
+def _target(call: syscalls.Call) -> tuple[str | None, bool]:
+    """The file that a call is about to change, and whether it empties it."""
     arguments = call.arguments
     descriptor = syscalls.descriptor_of(call)
     if descriptor is not None:
-        return _link(f"/proc/{call.pid}/fd/{descriptor}"), 0
+        return _link(f"/proc/{call.pid}/fd/{descriptor}"), False
     match call.name:
         case "open":
-            return _path(call.pid, None, arguments[0]), arguments[1]
+            return _path(call.pid, None, arguments[0]), bool(arguments[1] & os.O_TRUNC)
         case "openat":
-            return _path(call.pid, arguments[0], arguments[1]), arguments[2]
+            return _path(call.pid, arguments[0], arguments[1]), bool(arguments[2] & os.O_TRUNC)
         case "openat2":
             flags = struct.unpack("=Q", read_memory(call.pid, arguments[2], 8))[0]
             if not flags & syscalls.O_WRITING:
-                return None, 0
-            return _path(call.pid, arguments[0], arguments[1]), flags
+                return None, False
+            return _path(call.pid, arguments[0], arguments[1]), bool(flags & os.O_TRUNC)
         case "creat" | "truncate":
-            return _path(call.pid, None, arguments[0]), os.O_TRUNC
+            return _path(call.pid, None, arguments[0]), True
         case "rename" | "link" | "symlink":
-            return _path(call.pid, None, arguments[1]), 0
+            return _path(call.pid, None, arguments[1]), False
         case "symlinkat":
-            return _path(call.pid, arguments[1], arguments[2]), 0
+            return _path(call.pid, arguments[1], arguments[2]), False
         case "unlink":
-            return _path(call.pid, None, arguments[0]), 0
+            return _path(call.pid, None, arguments[0]), False
         case "unlinkat":
-            return _path(call.pid, arguments[0], arguments[1]), 0
+            return _path(call.pid, arguments[0], arguments[1]), False
         case "renameat" | "renameat2" | "linkat":
-            return _path(call.pid, arguments[2], arguments[3]), 0
-    return None, 0
+            return _path(call.pid, arguments[2], arguments[3]), False
+    return None, False
 
 
 def has_content(path: str) -> bool:
