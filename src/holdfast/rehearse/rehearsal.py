@@ -20,7 +20,7 @@ from holdfast.rehearse.compare import Comparison
 from holdfast.rehearse.copies import Copier, remove
 from holdfast.rehearse.divergence import Steps, first_divergence
 from holdfast.rehearse.facts import BaselineFact, TrialFact
-from holdfast.rehearse.plan import DEFAULT_KINDS, AtTime, Kind, Profile, TrialPlan
+from holdfast.rehearse.plan import DEFAULT_KINDS, TWO_WRITERS, AtEvent, AtTime, Kind, Profile, TrialPlan
 from holdfast.rehearse.schedule import schedule
 from holdfast.rehearse.shrink import Run, settle, shrink
 from holdfast.rehearse.syscalls import machine
@@ -104,6 +104,12 @@ def rehearse(
             return _Rehearsal(options, env, base, keepers, stop or threading.Event(), progress).run()
         finally:
             remove(base)
+
+
+def _wakes_up_late(plan: TrialPlan) -> tuple[bool, bool]:
+    """To sort by: first those that stand before a file of theirs until the replacement has written it too."""
+    kill = plan.kills[0]
+    return kill.kind is not Kind.FREEZE, not isinstance(kill.moment, AtEvent)
 
 
 class _Rehearsal:
@@ -228,6 +234,8 @@ class _Rehearsal:
             first |= self._second_look(pool, facts, baseline, run_again, run_beside_a_control)
         if "grace-overrun" not in first:
             first |= self._early_look(facts, baseline)
+        if "stale-writer" not in first:
+            first |= self._look_at_zombies(pool, facts, baseline)
         self._setting.hung.clear()  # what is told has to show again in full
         ordered = [first[code] for code in CODES if code in first]
         if ordered:
@@ -287,6 +295,19 @@ class _Rehearsal:
         early = fact.plan._replace(kills=(kill._replace(moment=AtTime(_EARLY)),))
         again = self._once(early, baseline, "early")
         return {x.code: (x, again) for x in judge(baseline.fact, again) if x.code == "grace-overrun"}
+
+    def _look_at_zombies(
+        self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline
+    ) -> dict[str, tuple[Reason, TrialFact]]:
+        """The first kill alone, where the next one took the replacement before it had anything to lose."""
+        plans = [fact.plan for fact in facts if len(fact.plan.kills) > 1 and fact.plan.kills[0].kind in TWO_WRITERS]
+        futures = [
+            pool.submit(self._once, plan.only(frozenset({plan.kills[0].number})), baseline, f"zombie-{plan.number}")
+            for plan in sorted(plans, key=_wakes_up_late)[:_SECOND_LOOKS]
+        ]
+        again = [future.result() for future in futures]
+        found = ((reason, fact) for fact in again for reason in judge(baseline.fact, fact))
+        return next(({reason.code: (reason, fact)} for reason, fact in found if reason.code == "stale-writer"), {})
 
     def _divergence(self, reason: Reason, plans: Mapping[int, TrialPlan], baseline: Baseline) -> Reason:
         """Run both again with fingerprints: a program that leaves them tells the first step that differs."""
