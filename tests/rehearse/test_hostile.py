@@ -14,8 +14,10 @@ from zoo import PROGRAMS
 
 from holdfast.errors import UsageError
 from holdfast.rehearse.attempt import Attempt, Surroundings
+from holdfast.rehearse.copies import LINK_FROM_BYTES
 from holdfast.rehearse.disk import Disk, used_bytes
 from holdfast.rehearse.facts import AttemptFact
+from holdfast.rehearse.plan import Kind
 from holdfast.rehearse.rehearsal import Options, rehearse
 from holdfast.rehearse.wall_clock import WallClock, date_files
 
@@ -201,3 +203,63 @@ def test_an_ordinary_user_has_both(as_nobody) -> None:
     assert "resume-crash" in ended.stdout
     assert "No space left on device" in ended.stdout
     assert "--clock-jump 3600 --disk-limit 250K" in ended.stdout, "it is told how to see it again"
+
+
+# -- what it does where calls cannot be held
+
+_NO_LISTENERS = """
+import ctypes, os, platform, struct, sys
+seccomp = {"x86_64": 317, "aarch64": 277}[platform.machine()]
+rows = [(0x20, 0, 0, 0), (0x15, 0, 1, seccomp), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)]
+data = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *row) for row in rows))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("rows", ctypes.c_void_p)]
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(len(rows), ctypes.addressof(data))), 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""  # a sandbox that knows nothing of listeners, as gVisor: seccomp(2) fails with ENOSYS from here on
+
+
+def test_where_calls_cannot_be_held_the_users_own_large_files_stay_as_they_are(tmp_path: Path) -> None:
+    """A link in the place of a copy can be broken in time only by somebody who sees the file opened."""
+    before = bytes(2 * LINK_FROM_BYTES)
+    (tmp_path / "data.bin").write_bytes(before)
+    program = "import time\nwith open('data.bin', 'r+b') as file: file.write(b'new')\ntime.sleep(0.3)\n"
+    (tmp_path / "program.py").write_text(program)
+    words = [PYTHON, "-m", "holdfast", "rehearse", "--trials", "1", "--kills", "1", "--", PYTHON, "program.py"]
+    ended = subprocess.run(
+        [PYTHON, "-c", _NO_LISTENERS, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert "system calls cannot be held here" in ended.stdout, ended
+    assert (tmp_path / "data.bin").read_bytes() == before
+
+
+def test_a_directory_that_all_nodes_share_is_never_used_by_two_runs_at_once(tmp_path: Path) -> None:
+    """Nor by the runs beside which a suspicion is judged."""
+    for name in ("scratch", "work", "seen"):
+        (tmp_path / name).mkdir()
+    program = """
+import fcntl, os, sys, time
+lock = open(os.path.join(sys.argv[1], "lock"), "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    open(os.path.join(sys.argv[1], "two at once"), "w").close()
+time.sleep(0.8)
+open("result", "w").write("x")
+"""
+    (tmp_path / "work" / "program.py").write_text(program)
+    found = rehearse(
+        Options(
+            command=[PYTHON, "program.py", str(tmp_path / "seen")],
+            directory=str(tmp_path / "work"),
+            ephemeral=[str(tmp_path / "scratch")],
+            writable=[str(tmp_path / "seen")],
+            kinds=(Kind.KILL,),
+            trials=2,
+            kills=1,
+        )
+    )
+    assert [reason.code for reason in found.reasons] == ["no-progress"]
+    assert [path.name for path in (tmp_path / "seen").iterdir()] == ["lock"]

@@ -21,6 +21,7 @@ from holdfast.rehearse.verdict import (
     is_suspicious,
     judge,
     reproduce,
+    with_idle,
     worked_on,
 )
 
@@ -340,3 +341,44 @@ def test_a_slow_baseline_is_measured_again_where_nothing_can_be_counted() -> Non
     assert not is_close(silent, resumed)
     assert not is_close(BASELINE, again), "what can be counted needs no clock"
     assert at_least(BASELINE, trial(attempt(1, 8.5))).seconds == BASELINE.seconds
+
+
+def test_a_start_that_finds_everything_done_is_no_work() -> None:
+    """Eight of ten seconds are its start, in processor time too: a last attempt of 8.5 s has kept nearly everything."""
+    slow = BASELINE._replace(cpu_seconds=9.0, write_calls=30, opens=4, steady_writes=False)
+    kept = trial(attempt(1, 9.0, 137, KILL), attempt(2, 9.2, cpu_seconds=8.4, write_calls=12, opens=3))
+    assert codes(kept, slow) == ["no-progress"], "what the clock alone would say"
+    idle = trial(attempt(1, 8.0, cpu_seconds=8.0, write_calls=10, opens=3))
+    assert codes(kept, with_idle(slow, idle)) == []
+    lost = trial(attempt(1, 9.0, 137, KILL), attempt(2, 10.0, cpu_seconds=9.0, write_calls=30, opens=4))
+    assert codes(lost, with_idle(slow, idle)) == [], "a fifth of the time is too little to be measured by a clock"
+    counted = with_idle(slow._replace(steady_writes=True), idle)
+    assert codes(lost, counted) == ["no-progress"], "but what it wrote can be counted"
+    assert codes(kept, counted) == []
+
+
+def test_half_of_the_work_has_to_be_done_and_not_half_of_the_start() -> None:
+    idle = trial(attempt(1, 5.0, cpu_seconds=0.1, write_calls=0))
+    known = with_idle(BASELINE._replace(write_calls=1, steady_writes=False), idle)
+    again = attempt(2, 10.0, write_calls=1)
+    assert codes(trial(attempt(1, 7.0, 137, KILL), again), known) == [], "two of five seconds"
+    assert codes(trial(attempt(1, 8.0, 137, KILL), again), known) == ["no-progress"], "three of five"
+    resumed = attempt(2, 9.2, write_calls=1)
+    assert codes(trial(attempt(1, 8.0, 137, KILL), resumed), known) == [], "a fifth of the work was kept"
+
+
+@pytest.mark.parametrize("more", [{"write_calls": 95, "opens": 10}, {"write_calls": 5, "opens": 1, "code": 1}])
+def test_who_starts_over_in_a_finished_directory_too_tells_nothing(more: dict[str, int]) -> None:
+    counted = BASELINE._replace(opens=10)
+    assert with_idle(counted, trial(attempt(1, 9.0, **more))).idle is None
+
+
+def test_who_writes_as_much_but_is_done_much_sooner_has_seen_that_all_is_done() -> None:
+    soon = attempt(1, 6.0, write_calls=100, opens=10)
+    steady = BASELINE._replace(opens=10)
+    assert with_idle(steady, trial(soon)).idle is None, "what grows with the work has grown as far"
+    counted = steady._replace(steady_writes=False)
+    assert with_idle(counted, trial(soon)).idle == soon
+    busy = counted._replace(cpu_seconds=9.0)
+    assert with_idle(busy, trial(soon._replace(cpu_seconds=8.9))).idle is None, "the clock may have met a slow baseline"
+    assert with_idle(busy, trial(soon._replace(cpu_seconds=5.0))).idle is not None

@@ -97,6 +97,7 @@ ZOO = (
     Animal("torn_node", ("node", "torn_node.js"), frozenset({"resume-crash"}), needs="node"),
     python("right_threads", **RARE),
     python("long_to_start", **RARE),
+    python("imports_a_lot", **RARE),
     python("pool_ignores_sigterm", "grace-overrun", **SHORT_GRACE, **RARE),
     python("cancelled_asyncio", "exit-zero-unfinished", **RARE),
     python("logs_only", "no-progress", **RARE),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -324,6 +326,18 @@ class Attempt:
             last_words=last_words(self._log),
             at=self._at,
         )
+
+
+def can_watch(folder: str, environment: Mapping[str, str], keepers: Keepers, *, namespace: bool) -> bool:
+    """Whether system calls can be held here; only a program that is started so can tell."""
+    options = Options(namespace=namespace, seccomp_filter=build_filter(writes=False))
+    command = [sys.executable, "-ISc", ""]
+    started = start(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL, options=options, keepers=keepers)
+    try:
+        return started.listener is not None
+    finally:
+        started.kill_all()
+        started.close()
 
 
 def last_words(path: str) -> str:

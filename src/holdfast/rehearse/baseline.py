@@ -22,6 +22,7 @@ from holdfast.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, 
 _STEADY_SHARE = 0.1
 _STEADY_MIDDLE = 0.2  # of what is counted, in the middle half of the time; even work has a half of it there
 _LEAST = 2
+_LOOK_SECONDS = 0.1
 _RENEWALS = 3  # of files in their place: checkpoints, however short the work is beside the start
 
 
@@ -78,7 +79,8 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
     calls: list[tuple[float, int]] = []
     try:
         while not attempt.tick():
-            calls.append((attempt.age_seconds, attempt.program.calls_so_far()))
+            if not calls or attempt.age_seconds - calls[-1][0] >= _LOOK_SECONDS:
+                calls.append((attempt.age_seconds, attempt.program.calls_so_far()))
             if setting.stop.is_set():
                 raise Stopped
             if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)) or _cannot(attempt, around):

@@ -99,3 +99,5 @@ class BaselineFact(NamedTuple):
     """Whether it writes as it works, so that the number of its writes tells how far an attempt has come."""
     steady_opens: bool = False
     """The same for files that it begins or names."""
+    idle: AttemptFact | None = None
+    """A start that found everything done: what every attempt pays, however much it keeps. None where nobody knows."""

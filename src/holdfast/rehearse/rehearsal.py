@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from holdfast.errors import UsageError
 from holdfast.rehearse import confine
+from holdfast.rehearse.attempt import can_watch
 from holdfast.rehearse.baseline import Baseline, run_baselines
 from holdfast.rehearse.compare import Comparison
 from holdfast.rehearse.copies import Copier, remove
@@ -35,6 +36,8 @@ from holdfast.rehearse.verdict import (
     is_close,
     is_suspicious,
     judge,
+    lost_everything,
+    with_idle,
     worked_on,
 )
 from holdfast.runtime.namespace import Keepers
@@ -128,14 +131,16 @@ class _Rehearsal:
         self._slowness = 1.0  # of the machine, beside what it was when the baseline ran
         self._parallel = options.parallel or os.cpu_count() or 1
         shared = confine.check_ephemeral(options.ephemeral)
-        if shared:  # one node at a time has this directory
+        self._one_at_a_time = bool(shared)  # one node at a time has this directory
+        if self._one_at_a_time:
             self._parallel = 1
         watch = options.watch and machine() is not None
+        may_link = watch and can_watch(base, env, keepers, namespace=options.namespace)
         self._setting = Setting(
             command=options.command,
             environment=env,
             base=base,
-            copier=Copier(options.directory, may_link=watch),
+            copier=Copier(options.directory, may_link=may_link),
             fence=confine.Fence(options.command, writable=[*options.writable, *shared]),
             comparison=options.comparison,
             grace_seconds=options.grace_seconds,
@@ -217,6 +222,8 @@ class _Rehearsal:
 
     def _reasons(self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline) -> list[Reason]:
         """One reason per code, from the first trial that shows it, with as few kills as show it."""
+        if any(fact.finished and lost_everything(baseline.fact, fact) for fact in facts):
+            baseline = baseline._replace(fact=with_idle(baseline.fact, self._idle(baseline, "idle")))
         first: dict[str, tuple[Reason, TrialFact]] = {}
         shown: dict[str, list[tuple[Reason, TrialPlan]]] = defaultdict(list)
         for fact in facts:
@@ -259,12 +266,26 @@ class _Rehearsal:
         name = f"{self._token}-{label}"
         return Trial(self._setting, plan, baseline.profile, baseline=baseline.work, label=name).run()
 
+    def _idle(self, baseline: Baseline, label: str) -> TrialFact:
+        """The program once more where the baseline has left everything done."""
+        finished = Copier(baseline.work, may_link=self._setting.watch)
+        impatient = threading.Event()
+        impatient.set()
+        setting = self._setting._replace(copier=finished, comparison=Comparison(), hung=impatient)
+        name = f"{self._token}-{label}"
+        return Trial(setting, TrialPlan(0, ()), baseline.profile, baseline=baseline.work, label=name).run()
+
     def _beside_a_control(self, plan: TrialPlan, baseline: Baseline, label: str) -> list[Reason]:
-        """A trial, judged by an uninterrupted run at the same time; the next one's moments go by that one's pace."""
-        with ThreadPoolExecutor(1) as beside:
+        """A trial, judged by an uninterrupted run at the same time; the next one's moments go by that one's pace.
+
+        And by a start that finds everything done: how much of both is no work at all.
+        """
+        with ThreadPoolExecutor(1 if self._one_at_a_time else 3) as beside:
             control = beside.submit(self._once, plan._replace(kills=()), baseline, f"{label}-control")
-            fact = self._once(plan.stretched(self._slowness), baseline, label)
-            now = at_least(baseline.fact, control.result())
+            idle = beside.submit(self._idle, baseline, f"{label}-idle")
+            trial = beside.submit(self._once, plan.stretched(self._slowness), baseline, label)
+            fact = trial.result()
+            now = at_least(with_idle(baseline.fact, idle.result()), control.result())
         self._slowness = max(1.0, now.seconds / baseline.fact.seconds)
         planned = {kill.number: kill for kill in plan.kills}
         return [

@@ -33,6 +33,7 @@ _SLOW_BASELINE = 2.0
 _CLOSE = 0.75
 _SUSPICIOUS_SHARE = 0.8
 _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
+_NOTHING = AttemptFact(0, 0.0, 0.0, 0.0, 0)
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
 """Reasons that one kill alone explains: nothing to shrink."""
 BY_CLOCK = frozenset({"no-progress"})
@@ -121,7 +122,9 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
         return ""
     wall = last.seconds / max(baseline.seconds, 1e-9)
     counted = _counted_share(baseline, last)
-    working = wall if counted is None else _working_share(baseline, last)
+    if counted is None and _start_is_nearly_all(baseline):
+        return ""
+    working = wall if counted is None and baseline.idle is None else _working_share(baseline, last)
     recurring = any(count >= _RECURRING_FROM for count in baseline.families.values())
     least = _NEARLY_ALL if counted is None else _WALL_WHEN_RECURRING if recurring else _WALL_WHEN_COUNTED
     if working < least or (counted is not None and counted < _NEARLY_ALL):
@@ -130,6 +133,23 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
         f"an attempt had done {longest:.0%} of the baseline's {baseline.seconds:.1f} s, "
         f"and the last one still needed {wall:.0%} of it"
     )
+
+
+def with_idle(baseline: BaselineFact, idle: TrialFact) -> BaselineFact:
+    """The baseline beside a start in the directory that it has left.
+
+    Who does there again what grows with the work has not seen that all is done, and tells nothing; where nothing does,
+    one who writes as much and takes as long may not have seen it.
+    """
+    run = idle.attempts[-1]
+    shares = _exact_shares(baseline._replace(idle=None), run)
+    if shares:
+        again = min(shares) >= _NEARLY_ALL
+    else:
+        wrote = run.write_calls >= _NEARLY_ALL * baseline.write_calls and run.opens >= _NEARLY_ALL * baseline.opens
+        took = run.cpu_seconds / baseline.cpu_seconds if _is_cpu_bound(baseline) else run.seconds / baseline.seconds
+        again = wrote and took >= 1 - _LEAST_WORK
+    return baseline._replace(idle=None if again or run.code != FINISHED else run)
 
 
 def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
@@ -181,17 +201,36 @@ def is_close(baseline: BaselineFact, trial: TrialFact) -> bool:
     return trial.finished and not _is_countable(baseline) and bool(lost_everything(slow, trial))
 
 
+def _is_cpu_bound(baseline: BaselineFact) -> bool:
+    return baseline.cpu_seconds >= _CPU_BOUND * baseline.seconds > 0
+
+
 def _is_countable(baseline: BaselineFact) -> bool:
     return _counted_share(baseline, AttemptFact(1, 0.0, 1.0, 1.0, 0)) is not None
 
 
+def _share(value: float, whole: float, idle: float) -> float:
+    """Of the work itself: without what every start costs, be it of an attempt that has nothing left to do."""
+    return max(0.0, value - idle) / max(whole - idle, 1e-9)
+
+
+def _start_is_nearly_all(baseline: BaselineFact) -> bool:
+    """Whether the work takes so little of the time that the clock cannot tell whether it was done again."""
+    idle = baseline.idle
+    return idle is not None and baseline.seconds - idle.seconds < _LEAST_WORK * baseline.seconds
+
+
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
-    share = by_clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
+    by_clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
     if baseline.steady_opens:
         share = attempt.opens / baseline.opens
     elif baseline.steady_writes and baseline.write_calls:
         share = attempt.write_calls / baseline.write_calls
+    elif baseline.idle is not None and not _start_is_nearly_all(baseline):
+        share = _share(attempt.ran_seconds, baseline.seconds, baseline.idle.seconds)
+    else:
+        share = by_clock
     # A queue that is filled at the start is half of the files and none of the work; a busy machine halves times.
     share = min(share, _SLOW_BASELINE * by_clock)
     # Two writers: what it did beside its replacement is not lost work, and the clock knows when that began.
@@ -201,24 +240,39 @@ def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
 def _working_share(baseline: BaselineFact, last: AttemptFact) -> float:
     """The share of the clock without the start, where the start is not nearly all: every attempt pays for that."""
     start = min(baseline.first_write_seconds, last.first_write_seconds or 0.0)
+    if baseline.idle is not None and not _exact_shares(baseline, last):  # a slow moment of that one must not matter
+        start = max(start, baseline.idle.seconds)
     if baseline.seconds - start < _LEAST_WORK * baseline.seconds:
         start = 0.0
-    return (last.seconds - start) / max(baseline.seconds - start, 1e-9)
+    return _share(last.seconds, baseline.seconds, start)
 
 
 def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
-    """The share of the work done in the last attempt by what can be counted; a loaded machine does not change it.
-
-    Only what grows with the work: what is written to set things up is not written again by who has lost all the rest.
-    """
-    shares = [last.families.get(key, 0) / count for key, count in baseline.families.items() if count >= _RECURRING_FROM]
-    if baseline.steady_opens:
-        shares.append(last.opens / baseline.opens)
-    if baseline.steady_writes and baseline.write_calls:
-        shares.append(last.write_calls / baseline.write_calls)
-    if baseline.cpu_seconds >= _CPU_BOUND * baseline.seconds:
-        shares.append(last.cpu_seconds / baseline.cpu_seconds)
+    """The share of the work done in the last attempt by what can be counted; a loaded machine does not change it."""
+    shares = _exact_shares(baseline, last)
+    idle = baseline.idle or _NOTHING
+    working = baseline.cpu_seconds - idle.cpu_seconds
+    if _is_cpu_bound(baseline) and working >= _LEAST_WORK * baseline.cpu_seconds:
+        shares.append(_share(last.cpu_seconds, baseline.cpu_seconds, idle.cpu_seconds))
     return min(shares) if shares else None
+
+
+def _exact_shares(baseline: BaselineFact, last: AttemptFact) -> list[float]:
+    """By files and writes, and only such as grow with the work.
+
+    What is written to set things up is not written again by who has lost all the rest.
+    """
+    idle = baseline.idle or _NOTHING
+    shares = [
+        _share(last.families.get(key, 0), count, idle.families.get(key, 0))
+        for key, count in baseline.families.items()
+        if count - idle.families.get(key, 0) >= _RECURRING_FROM
+    ]
+    if baseline.steady_opens and baseline.opens > idle.opens:
+        shares.append(_share(last.opens, baseline.opens, idle.opens))
+    if baseline.steady_writes and baseline.write_calls > idle.write_calls:
+        shares.append(_share(last.write_calls, baseline.write_calls, idle.write_calls))
+    return shares
 
 
 def counted_failures(trials: Sequence[TrialFact], backoff_limit: int) -> str:

@@ -111,12 +111,8 @@ class Started:
         return [self.pid, *below(self.pid)] if self.pid else []
 
     def calls_so_far(self) -> int:
-        """How often the first process has written by now; 0 where the kernel does not count it."""
-        try:
-            with open(f"/proc/{self.pid}/io", encoding="ascii") as file:
-                return next((int(line[6:]) for line in file if line.startswith("syscw:")), 0)
-        except (OSError, ValueError):
-            return 0
+        """How often the program has written by now; 0 where the kernel does not count it."""
+        return sum(map(_write_calls, self._known()))
 
     def poll(self) -> int | None:
         """The exit code (negative: the signal that ended it), or None while it runs."""
@@ -275,6 +271,15 @@ def _interpreter(
         start_new_session=True,  # a Ctrl-C in the terminal is ours to handle
         **streams,
     )
+
+
+def _write_calls(pid: int) -> int:
+    """Of a process and all its children that are gone."""
+    try:
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            return next((int(line[6:]) for line in file if line.startswith("syscw:")), 0)
+    except (OSError, ValueError):
+        return 0
 
 
 def _number(stream: Stream, own: int, nothing: int) -> int:
