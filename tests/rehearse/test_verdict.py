@@ -382,3 +382,26 @@ def test_who_writes_as_much_but_is_done_much_sooner_has_seen_that_all_is_done() 
     busy = counted._replace(cpu_seconds=9.0)
     assert with_idle(busy, trial(soon._replace(cpu_seconds=8.9))).idle is None, "the clock may have met a slow baseline"
     assert with_idle(busy, trial(soon._replace(cpu_seconds=5.0))).idle is not None
+
+
+def test_what_an_old_attempt_does_beside_its_replacement_is_not_lost() -> None:
+    """It stood still in its start, and wrote everything once it went on; by then the other one had done it all."""
+    freeze = Kill(1, Kind.FREEZE, AtTime(0.7))
+    last = attempt(2, 10.0)
+    old = attempt(1, 20.0, 0, freeze, ran_seconds=7.0, write_calls=100, until_replaced=(0, 2))
+    assert codes(trial(old, last)) == []
+    assert codes(trial(old._replace(until_replaced=(0, 70)), last)) == ["no-progress"]
+    opens = BASELINE._replace(steady_opens=True, opens=10)
+    assert codes(trial(old._replace(opens=10, until_replaced=(1, 100)), last._replace(opens=10)), opens) == []
+
+
+def test_what_a_start_with_nothing_left_to_do_opens_too_tells_nothing_of_the_work() -> None:
+    """A database with its companions: twelve of sixteen opens before the first item, and sixteen without any item."""
+    opens = BASELINE._replace(steady_opens=True, opens=16, families={("work.db", Point.OPEN): 5})
+    begun = attempt(1, 7.0, 75, TERM, opens=12, write_calls=10)
+    last = attempt(2, 10.0, opens=16, families={("work.db", Point.OPEN): 5})
+    assert codes(trial(begun, last), opens) == ["no-progress"], "as long as nobody has looked"
+    idle = trial(attempt(1, 2.0, opens=16, families={("work.db", Point.OPEN): 5}))
+    known = with_idle(opens, idle)
+    assert codes(trial(begun, last), known) == []
+    assert codes(trial(begun._replace(write_calls=70), last), known) == ["no-progress"]

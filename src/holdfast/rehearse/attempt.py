@@ -74,6 +74,7 @@ class Attempt:
         self._pending = threading.Event()
         self._fired_at: float | None = None
         self._at = ""
+        self._until_replaced: tuple[int, int] | None = None
         self._touched = 0
         self._noticed = False
         self._overran = False
@@ -277,6 +278,10 @@ class Attempt:
         """Whether the replacement has to start while this one is still there."""
         return self.fired and self._kill is not None and self._kill.kind in TWO_WRITERS and self._ended_at is None
 
+    def replace(self) -> None:
+        """Its replacement is about to start: what it does from now on is done beside that one."""
+        self._until_replaced = (len(self.watcher.opened_seconds), self.program.calls_so_far())
+
     @property
     def is_frozen(self) -> bool:
         return self._frozen
@@ -321,6 +326,7 @@ class Attempt:
             cpu_seconds=self.program.cpu_seconds,
             write_calls=self.program.write_calls,
             opens=len(self.watcher.opened_seconds),
+            until_replaced=self._until_replaced,
             families=self.watcher.families,
             timed_out=self._timed_out,
             last_words=last_words(self._log),

@@ -42,6 +42,8 @@ class AttemptFact(NamedTuple):
     write_calls: int = 0
     opens: int = 0
     """Files opened for writing or named."""
+    until_replaced: tuple[int, int] | None = None
+    """Opens and write calls when its replacement was started, where there was one beside it."""
     families: Families = MappingProxyType({})
     """The same, by family of files and point."""
     timed_out: bool = False

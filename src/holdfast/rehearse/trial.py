@@ -174,6 +174,7 @@ class Trial:
                 if attempt.leaves_an_old_one:
                     if self._old is not None:
                         self._bury(self._old, wait=False)
+                    attempt.replace()
                     self._old = _OldOne(attempt)
                     return None
         except BaseException:

@@ -149,7 +149,14 @@ def with_idle(baseline: BaselineFact, idle: TrialFact) -> BaselineFact:
         wrote = run.write_calls >= _NEARLY_ALL * baseline.write_calls and run.opens >= _NEARLY_ALL * baseline.opens
         took = run.cpu_seconds / baseline.cpu_seconds if _is_cpu_bound(baseline) else run.seconds / baseline.seconds
         again = wrote and took >= 1 - _LEAST_WORK
-    return baseline._replace(idle=None if again or run.code != FINISHED else run)
+    if again or run.code != FINISHED:
+        return baseline._replace(idle=None)
+    return baseline._replace(  # what is there as often with nothing left to do does not grow with the work
+        families={key: count for key, count in baseline.families.items() if run.families.get(key, 0) < _HALF * count},
+        steady_opens=baseline.steady_opens and run.opens < _HALF * baseline.opens,
+        steady_writes=baseline.steady_writes and run.write_calls < _HALF * baseline.write_calls,
+        idle=run,
+    )
 
 
 def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
@@ -223,18 +230,18 @@ def _start_is_nearly_all(baseline: BaselineFact) -> bool:
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
     by_clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
+    # Two writers: what it did beside its replacement is not lost work.
+    opens, write_calls = attempt.until_replaced or (attempt.opens, attempt.write_calls)
     if baseline.steady_opens:
-        share = attempt.opens / baseline.opens
+        share = opens / baseline.opens
     elif baseline.steady_writes and baseline.write_calls:
-        share = attempt.write_calls / baseline.write_calls
+        share = write_calls / baseline.write_calls
     elif baseline.idle is not None and not _start_is_nearly_all(baseline):
         share = _share(attempt.ran_seconds, baseline.seconds, baseline.idle.seconds)
     else:
         share = by_clock
     # A queue that is filled at the start is half of the files and none of the work; a busy machine halves times.
-    share = min(share, _SLOW_BASELINE * by_clock)
-    # Two writers: what it did beside its replacement is not lost work, and the clock knows when that began.
-    return min(share, by_clock) if attempt.kind in TWO_WRITERS else share
+    return min(share, _SLOW_BASELINE * by_clock)
 
 
 def _working_share(baseline: BaselineFact, last: AttemptFact) -> float:
@@ -268,9 +275,9 @@ def _exact_shares(baseline: BaselineFact, last: AttemptFact) -> list[float]:
         for key, count in baseline.families.items()
         if count - idle.families.get(key, 0) >= _RECURRING_FROM
     ]
-    if baseline.steady_opens and baseline.opens > idle.opens:
+    if baseline.steady_opens:
         shares.append(_share(last.opens, baseline.opens, idle.opens))
-    if baseline.steady_writes and baseline.write_calls > idle.write_calls:
+    if baseline.steady_writes and baseline.write_calls:
         shares.append(_share(last.write_calls, baseline.write_calls, idle.write_calls))
     return shares
 
