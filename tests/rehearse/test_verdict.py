@@ -403,5 +403,7 @@ def test_what_a_start_with_nothing_left_to_do_opens_too_tells_nothing_of_the_wor
     assert codes(trial(begun, last), opens) == ["no-progress"], "as long as nobody has looked"
     idle = trial(attempt(1, 2.0, opens=16, families={("work.db", Point.OPEN): 5}))
     known = with_idle(opens, idle)
+    assert at_least(known, trial(attempt(1, 30.0))).seconds == known.seconds, "writes are the work, however slow it was"
+    assert at_least(opens, trial(attempt(1, 30.0))).seconds == 30.0
     assert codes(trial(begun, last), known) == []
     assert codes(trial(begun._replace(write_calls=70), last), known) == ["no-progress"]

@@ -84,7 +84,7 @@ def _places(fact: AttemptFact, scale: float) -> tuple[int, int, int]:
 
 def _measures(result: Result) -> Iterator[tuple[str, str]]:
     names = {
-        "lost_seconds_per_interruption": "work lost per interruption",
+        "lost_seconds_per_interruption": "lost per interruption, restart included",
         "safe_seconds_p50": "seconds from SIGTERM to safe, median",
         "safe_seconds_max": "seconds from SIGTERM to safe, longest",
         "restart_seconds": "seconds from a restart to its first write",
