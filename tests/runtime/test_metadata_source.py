@@ -168,7 +168,10 @@ def test_sigterm_then_metadata_names_the_cause(server: MetadataServer) -> None:
         with holdfast.run() as run:
             for step in run.steps():
                 print("step", flush=True)
-                while run.notice is None or run.notice.cause == "unknown":
+                while run.notice is None:
+                    time.sleep(0.01)
+                print("told", flush=True)
+                while run.notice.cause == "unknown":
                     time.sleep(0.01)
         """,
         GCE_METADATA_HOST=server.host,
@@ -177,6 +180,7 @@ def test_sigterm_then_metadata_names_the_cause(server: MetadataServer) -> None:
     server.wait_for_requests(PREEMPTED, 2)
     child.wait_for("step")
     child.send()
+    child.wait_for("told")  # the signal first: on a busy machine the other one overtakes it
     server.set(PREEMPTED, "TRUE")
     ended = child.end()
     assert ended.code == 75
