@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.rehearse.compare import Difference
-from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact
+from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact, Wrote
 from holdfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
 from holdfast.rehearse.shrink import settle, shrink
 from holdfast.rehearse.trial import Setting, Trial, _OldOne, surroundings
@@ -345,10 +345,10 @@ def test_a_slow_baseline_is_measured_again_where_nothing_can_be_counted() -> Non
 
 def test_a_start_that_finds_everything_done_is_no_work() -> None:
     """Eight of ten seconds are its start, in processor time too: a last attempt of 8.5 s has kept nearly everything."""
-    slow = BASELINE._replace(cpu_seconds=9.0, write_calls=30, opens=4, steady_writes=False)
+    slow = BASELINE._replace(cpu_seconds=9.0, write_calls=30, opens=4, steady_writes=False, late=Wrote(4, 30))
     kept = trial(attempt(1, 9.0, 137, KILL), attempt(2, 9.2, cpu_seconds=8.4, write_calls=12, opens=3))
     assert codes(kept, slow) == ["no-progress"], "what the clock alone would say"
-    idle = trial(attempt(1, 8.0, cpu_seconds=8.0, write_calls=10, opens=3))
+    idle = trial(attempt(1, 8.0, cpu_seconds=8.0, write_calls=10, opens=3, late=Wrote(3, 10)))
     assert codes(kept, with_idle(slow, idle)) == []
     lost = trial(attempt(1, 9.0, 137, KILL), attempt(2, 10.0, cpu_seconds=9.0, write_calls=30, opens=4))
     assert codes(lost, with_idle(slow, idle)) == [], "a fifth of the time is too little to be measured by a clock"
@@ -357,9 +357,30 @@ def test_a_start_that_finds_everything_done_is_no_work() -> None:
     assert codes(kept, counted) == []
 
 
+def test_a_queue_that_is_filled_is_no_work_that_is_done() -> None:
+    """Half of its files are there once the queue is full, and a busy machine has taken half of the time for that."""
+    queue = BASELINE._replace(steady_opens=True, opens=62, families={("busy/#", Point.RENAME): 30})
+    filled = attempt(1, 5.0, 137, KILL, opens=31)
+    last = attempt(2, 11.0, opens=62, families={("busy/#", Point.RENAME): 30})
+    assert codes(trial(filled, last), queue) == []
+    worked = filled._replace(opens=50, families={("busy/#", Point.RENAME): 19})
+    assert codes(trial(worked, last), queue) == ["no-progress"]
+
+
+def test_what_is_prepared_once_hides_nothing() -> None:
+    """Its preparation is kept, all the rest is done again, in a finished directory too."""
+    prepared = BASELINE._replace(write_calls=2, opens=4, steady_writes=False, late=Wrote(2, 1))
+    idle = trial(attempt(1, 9.9, write_calls=1, opens=2, late=Wrote(2, 1)))
+    assert with_idle(prepared, idle).idle is None
+    lost = trial(attempt(1, 7.0, 137, KILL), attempt(2, 9.9, write_calls=1, opens=2))
+    assert codes(lost, with_idle(prepared, idle)) == ["no-progress"]
+    checkpoint = prepared._replace(late=Wrote(4, 2))
+    assert codes(lost, with_idle(checkpoint, idle)) == [], "what it saves comes late: all before it is its start"
+
+
 def test_half_of_the_work_has_to_be_done_and_not_half_of_the_start() -> None:
     idle = trial(attempt(1, 5.0, cpu_seconds=0.1, write_calls=0))
-    known = with_idle(BASELINE._replace(write_calls=1, steady_writes=False), idle)
+    known = with_idle(BASELINE._replace(write_calls=1, steady_writes=False, late=Wrote(0, 1)), idle)
     again = attempt(2, 10.0, write_calls=1)
     assert codes(trial(attempt(1, 7.0, 137, KILL), again), known) == [], "two of five seconds"
     assert codes(trial(attempt(1, 8.0, 137, KILL), again), known) == ["no-progress"], "three of five"
@@ -398,7 +419,7 @@ def test_what_an_old_attempt_does_beside_its_replacement_is_not_lost() -> None:
 def test_what_a_start_with_nothing_left_to_do_opens_too_tells_nothing_of_the_work() -> None:
     """A database with its companions: twelve of sixteen opens before the first item, and sixteen without any item."""
     opens = BASELINE._replace(steady_opens=True, opens=16, families={("work.db", Point.OPEN): 5})
-    begun = attempt(1, 7.0, 75, TERM, opens=12, write_calls=10)
+    begun = attempt(1, 7.0, 75, TERM, opens=12, write_calls=10, families={("work.db", Point.OPEN): 5})
     last = attempt(2, 10.0, opens=16, families={("work.db", Point.OPEN): 5})
     assert codes(trial(begun, last), opens) == ["no-progress"], "as long as nobody has looked"
     idle = trial(attempt(1, 2.0, opens=16, families={("work.db", Point.OPEN): 5}))

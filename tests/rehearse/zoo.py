@@ -101,6 +101,8 @@ ZOO = (
     python("pool_ignores_sigterm", "grace-overrun", **SHORT_GRACE, **RARE),
     python("cancelled_asyncio", "exit-zero-unfinished", **RARE),
     python("logs_only", "no-progress", **RARE),
+    python("prepares_once", "no-progress", **RARE),
+    python("shards_once", "no-progress", **RARE),
     python("keeps_its_table", comparison=ROWS, **RARE),
     python("empties_its_table", "no-progress", comparison=ROWS, **RARE),
     python("counts_before_commit", "missing-records", comparison=ROWS, **RARE),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from holdfast.rehearse.copies import break_link
 from holdfast.rehearse.disk import Disk
-from holdfast.rehearse.facts import AttemptFact
+from holdfast.rehearse.facts import AttemptFact, Wrote
 from holdfast.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
 from holdfast.rehearse.polling import Poller, watch_files
 from holdfast.rehearse.syscalls import build_filter, is_calling
@@ -28,6 +28,7 @@ _RESUME_LEAST_SECONDS = 0.05
 _SURE_LOOKS = 3
 _PATIENCE_SECONDS = 5.0
 _SETTLE_SECONDS = 0.02
+_COUNT_SECONDS = 0.1
 
 
 class Surroundings(NamedTuple):
@@ -63,18 +64,25 @@ class Attempt:
         profile: Profile | None,
         *,
         learn: bool = False,
+        count: bool = False,
     ) -> None:
-        """Without a profile this is a baseline: nothing is done to it; ``learn`` looks at every write."""
+        """Without a profile this is a baseline: nothing is done to it; ``learn`` looks at every write.
+
+        ``count`` looks how often it has written by now, again and again: at every process there is, so not for all.
+        """
         self.number = number
         self._around = surroundings
         self._kill = kill
         self._profile = profile
         self._learn = learn
+        self._count = count
         self._lock = threading.Lock()
         self._pending = threading.Event()
         self._fired_at: float | None = None
         self._at = ""
-        self._until_replaced: tuple[int, int] | None = None
+        self._until_replaced: Wrote | None = None
+        self.calls: list[tuple[float, int]] = []
+        """How often it had written when, where that is counted."""
         self._touched = 0
         self._noticed = False
         self._overran = False
@@ -242,6 +250,8 @@ class Attempt:
             self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
             self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
         self._date_files()
+        if self._count and (not self.calls or self.age_seconds - self.calls[-1][0] >= _COUNT_SECONDS):
+            self.calls.append((self.age_seconds, self.program.calls_so_far()))
         now = time.monotonic()
         if self._kill is not None and self._fired_at is None:
             if self._due_since is None and now >= self._due_at():
@@ -280,7 +290,7 @@ class Attempt:
 
     def replace(self) -> None:
         """Its replacement is about to start: what it does from now on is done beside that one."""
-        self._until_replaced = (len(self.watcher.opened_seconds), self.program.calls_so_far())
+        self._until_replaced = Wrote(len(self.watcher.opened_seconds), self.program.calls_so_far())
 
     @property
     def is_frozen(self) -> bool:
@@ -326,12 +336,20 @@ class Attempt:
             cpu_seconds=self.program.cpu_seconds,
             write_calls=self.program.write_calls,
             opens=len(self.watcher.opened_seconds),
+            late=self._late(ended_at - self.began_at),
             until_replaced=self._until_replaced,
             families=self.watcher.families,
             timed_out=self._timed_out,
             last_words=last_words(self._log),
             at=self._at,
         )
+
+    def _late(self, seconds: float) -> Wrote:
+        """What it wrote in the second half of its time."""
+        half = seconds / 2
+        early_calls = max((count for at, count in self.calls if at <= half), default=0)
+        opens = sum(at > half for at in self.watcher.opened_seconds)
+        return Wrote(opens, max(0, self.program.write_calls - early_calls))
 
 
 def can_watch(folder: str, environment: Mapping[str, str], keepers: Keepers, *, namespace: bool) -> bool:

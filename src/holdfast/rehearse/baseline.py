@@ -15,14 +15,13 @@ from holdfast.rehearse import confine
 from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.compare import Comparison
 from holdfast.rehearse.copies import remove
-from holdfast.rehearse.facts import AttemptFact, BaselineFact
+from holdfast.rehearse.facts import AttemptFact, BaselineFact, Wrote
 from holdfast.rehearse.plan import Point, Profile
 from holdfast.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
 
 _STEADY_SHARE = 0.1
 _STEADY_MIDDLE = 0.2  # of what is counted, in the middle half of the time; even work has a half of it there
 _LEAST = 2
-_LOOK_SECONDS = 0.1
 _RENEWALS = 3  # of files in their place: checkpoints, however short the work is beside the start
 
 
@@ -48,6 +47,7 @@ class _Seen(NamedTuple):
     means: str
     steady_writes: bool
     steady_opens: bool
+    growing: frozenset[tuple[str, Point]]
 
 
 def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
@@ -75,12 +75,9 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
     folder = os.path.join(setting.base, label)
     disk = prepare(setting, folder)
     around = surroundings(setting, label, None, 1, disk=disk)
-    attempt = Attempt(1, around, None, None, learn=learn)
-    calls: list[tuple[float, int]] = []
+    attempt = Attempt(1, around, None, None, learn=learn, count=True)
     try:
         while not attempt.tick():
-            if not calls or attempt.age_seconds - calls[-1][0] >= _LOOK_SECONDS:
-                calls.append((attempt.age_seconds, attempt.program.calls_so_far()))
             if setting.stop.is_set():
                 raise Stopped
             if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)) or _cannot(attempt, around):
@@ -109,8 +106,9 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
         why_no_namespace=attempt.program.why_not or "",
         watched=bool(attempt.program.listener_kind),
         means=attempt.watcher.means,
-        steady_writes=is_steady(calls, fact.seconds),
+        steady_writes=is_steady(attempt.calls, fact.seconds),
         steady_opens=_opens_are_steady(attempt, fact),
+        growing=_growing(attempt, fact),
     )
 
 
@@ -125,6 +123,7 @@ def _cannot(attempt: Attempt, around: Surroundings) -> str:
 
 
 def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
+    agreed = learned.fact.families.items() & timed.fact.families.items()
     return BaselineFact(
         seconds=min(learned.fact.seconds, timed.fact.seconds),
         cpu_seconds=min(learned.fact.cpu_seconds, timed.fact.cpu_seconds),
@@ -132,22 +131,32 @@ def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
         write_calls=max(learned.fact.write_calls, timed.fact.write_calls),
         first_write_seconds=_first_write(learned.fact, timed.fact),
         opens=max(learned.fact.opens, timed.fact.opens),
-        families=dict(learned.fact.families.items() & timed.fact.families.items()),
+        families={key: count for key, count in agreed if key in learned.growing | timed.growing},
         steady_writes=learned.steady_writes or timed.steady_writes,
         steady_opens=learned.steady_opens or timed.steady_opens,
+        late=Wrote(*map(max, learned.fact.late, timed.fact.late)),
     )
 
 
 def _opens_are_steady(attempt: Attempt, fact: AttemptFact) -> bool:
-    if attempt.watcher.renewals >= _RENEWALS:
-        return fact.opens >= _LEAST
-    return is_steady([(at, number) for number, at in enumerate(attempt.watcher.opened_seconds, 1)], fact.seconds)
+    share = 0.0 if attempt.watcher.renewals >= _RENEWALS else _STEADY_SHARE
+    return is_steady(_counts(attempt.watcher.opened_seconds), fact.seconds, least_share=share)
 
 
-def is_steady(counts: Sequence[tuple[float, int]], seconds: float) -> bool:
+def _growing(attempt: Attempt, fact: AttemptFact) -> frozenset[tuple[str, Point]]:
+    by_family = attempt.watcher.opened_by_family()
+    return frozenset(key for key, moments in by_family.items() if is_steady(_counts(moments), fact.seconds))
+
+
+def _counts(moments: Sequence[float]) -> list[tuple[float, int]]:
+    return [(at, number) for number, at in enumerate(moments, 1)]
+
+
+def is_steady(counts: Sequence[tuple[float, int]], seconds: float, *, least_share: float = _STEADY_SHARE) -> bool:
     """Whether what is counted grows as the program works, so that it tells how far it is, whatever the start needed.
 
     Files that are begun at the start and at the end only, or a database that is filled before the work begins, do not.
+    ``least_share`` of the time it has to last: several results that are written at the end are no steps of the work.
     """
     most = max((count for _, count in counts), default=0)
     if most < _LEAST:
@@ -155,7 +164,7 @@ def is_steady(counts: Sequence[tuple[float, int]], seconds: float) -> bool:
     begin = next(at for at, count in counts if count >= 0.1 * most)
     span = seconds - begin
     early, late = (max((n for at, n in counts if at <= begin + part * span), default=0) for part in (0.25, 0.75))
-    return span >= _STEADY_SHARE * seconds and late - early >= _STEADY_MIDDLE * most
+    return span >= least_share * seconds and late - early >= _STEADY_MIDDLE * most
 
 
 def _first_write(learned: AttemptFact, timed: AttemptFact) -> float:

@@ -17,6 +17,13 @@ NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
 Families = Mapping[tuple[str, Point], int]
 
 
+class Wrote(NamedTuple):
+    """How much was written: files opened for writing or named, and write calls."""
+
+    opens: int
+    calls: int
+
+
 class AttemptFact(NamedTuple):
     """One life of the program."""
 
@@ -42,8 +49,10 @@ class AttemptFact(NamedTuple):
     write_calls: int = 0
     opens: int = 0
     """Files opened for writing or named."""
-    until_replaced: tuple[int, int] | None = None
-    """Opens and write calls when its replacement was started, where there was one beside it."""
+    late: Wrote = Wrote(0, 0)
+    """What of both came in the second half of its time; calls only of runs that nobody ever interrupts."""
+    until_replaced: Wrote | None = None
+    """Both when its replacement was started, where there was one beside it."""
     families: Families = MappingProxyType({})
     """The same, by family of files and point."""
     timed_out: bool = False
@@ -96,10 +105,15 @@ class BaselineFact(NamedTuple):
     first_write_seconds: float
     opens: int = 0
     families: Families = MappingProxyType({})
-    """Only those that two uninterrupted runs agree on: a background task writes as often as it likes."""
+    """Only those that come as it works, and that two uninterrupted runs agree on.
+
+    A queue that is filled before is half of the files and none of the work; a background task writes as it likes.
+    """
     steady_writes: bool = False
     """Whether it writes as it works, so that the number of its writes tells how far an attempt has come."""
     steady_opens: bool = False
     """The same for files that it begins or names."""
+    late: Wrote = Wrote(0, 0)
+    """What it wrote in the second half of its time."""
     idle: AttemptFact | None = None
     """A start that found everything done: what every attempt pays, however much it keeps. None where nobody knows."""

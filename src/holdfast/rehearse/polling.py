@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from holdfast.mirror.watch import CLOSED, CREATED, MODIFIED, PLACED, Watch
 from holdfast.rehearse.plan import Point
-from holdfast.rehearse.watching import Event, Reaction, family
+from holdfast.rehearse.watching import Event, Opened, Reaction, family
 
 _COUNTED = (Point.CHANGE, Point.RENAME)  # closed after writing, or changed since the last look; and named
 _POINTS = {MODIFIED: Point.LATER_WRITE, CLOSED: Point.CHANGE, PLACED: Point.RENAME}
@@ -32,12 +32,13 @@ def watch_files(root: str, react: Callable[[Event], Reaction]) -> Poller:
     return Poller(root, react=react)
 
 
-class Poller:
+class Poller(Opened):
     """The same surface as the watcher of system calls."""
 
     means = "polling"
 
     def __init__(self, root: str, *, react: Callable[[Event], Reaction]) -> None:
+        super().__init__()
         self._root = root
         self._react = react
         self._begun = time.monotonic()
@@ -49,8 +50,6 @@ class Poller:
         self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
         self.renewals = 0
-        self.opened_seconds: list[float] = []
-        """When files were written or named."""
         self.refused: list[str] = []
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
@@ -59,11 +58,6 @@ class Poller:
     def overwrote(self) -> dict[str, float]:
         """After the fact nobody knows whether there was something to lose."""
         return self.replaced
-
-    @property
-    def families(self) -> Counter[tuple[str, Point]]:
-        """What can be counted in every attempt."""
-        return Counter({key: count for key, count in list(self.counts.items()) if key[1] in _COUNTED})
 
     def close(self) -> None:
         self._stop.set()
@@ -87,7 +81,7 @@ class Poller:
         self.renewals += point is Point.RENAME and path in self.replaced
         self.replaced[path] = now
         if point in _COUNTED:
-            self.opened_seconds.append(event.at_seconds)
+            self._opened.append((event.at_seconds, (name, point)))
         self.last_event = event
         self.last_event_at = now
         if self.first_event_seconds is None:

@@ -164,7 +164,7 @@ class Trial:
 
     def _one(self, number: int, kill: Kill | None) -> AttemptFact | None:
         around = surroundings(self._setting, self._label, self._profile, number, disk=self._disk)
-        attempt = Attempt(number, around, kill, self._profile)
+        attempt = Attempt(number, around, kill, self._profile, count=not self._plan.kills)
         try:
             while not attempt.tick():
                 if self._setting.stop.is_set():

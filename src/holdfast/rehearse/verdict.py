@@ -28,6 +28,7 @@ _WALL_WHEN_RECURRING = 0.55  # where files come again and again as it works; a b
 _LEAST_WORK = 0.25  # of the baseline: less of it after the start is too short to be measured
 _COUNTED_FROM = 2
 _RECURRING_FROM = 3  # files of a family that comes again and again, such as checkpoints
+_LATE_AGAIN = 0.75  # of what it writes late; a single checkpoint beside the result is half of it
 _CPU_BOUND = 0.5
 _SLOW_BASELINE = 2.0
 _CLOSE = 0.75
@@ -139,14 +140,15 @@ def with_idle(baseline: BaselineFact, idle: TrialFact) -> BaselineFact:
     """The baseline beside a start in the directory that it has left.
 
     Who does there again what grows with the work has not seen that all is done, and tells nothing; where nothing does,
-    one who writes as much and takes as long may not have seen it.
+    one who takes as long and writes as much of it late may not have seen it: what is saved of the work comes after a
+    long start, and what is prepared and kept comes before a long work.
     """
     run = idle.attempts[-1]
     shares = _exact_shares(baseline._replace(idle=None), run)
     if shares:
         again = min(shares) >= _NEARLY_ALL
     else:
-        wrote = run.write_calls >= _NEARLY_ALL * baseline.write_calls and run.opens >= _NEARLY_ALL * baseline.opens
+        wrote = all(now >= _LATE_AGAIN * then for now, then in zip(run.late, baseline.late, strict=True))
         took = run.cpu_seconds / baseline.cpu_seconds if _is_cpu_bound(baseline) else run.seconds / baseline.seconds
         again = wrote and took >= 1 - _LEAST_WORK
     if again or run.code != FINISHED:
@@ -237,15 +239,21 @@ def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     # Two writers: what it did beside its replacement is not lost work.
     opens, write_calls = attempt.until_replaced or (attempt.opens, attempt.write_calls)
     if baseline.steady_opens:
-        share = opens / baseline.opens
+        share = min(opens / baseline.opens, _grown_share(baseline, attempt))
     elif baseline.steady_writes and baseline.write_calls:
         share = write_calls / baseline.write_calls
     elif baseline.idle is not None and not _start_is_nearly_all(baseline):
         share = _share(attempt.ran_seconds, baseline.seconds, baseline.idle.seconds)
     else:
         share = by_clock
-    # A queue that is filled at the start is half of the files and none of the work; a busy machine halves times.
+    # What is set up at the start may be half of the writes and none of the work; a busy machine halves times.
     return min(share, _SLOW_BASELINE * by_clock)
+
+
+def _grown_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
+    """Of the files that come as it works, where there are such."""
+    whole = sum(baseline.families.values())
+    return sum(attempt.families.get(key, 0) for key in baseline.families) / whole if whole else 1.0
 
 
 def _working_share(baseline: BaselineFact, last: AttemptFact) -> float:

@@ -14,7 +14,7 @@ import select
 import struct
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -62,7 +62,31 @@ def family(relative: str) -> str:
     return re.sub(r"\d+", "#", _RANDOM.sub(lambda match: f"{match[1] or ''}*", relative))
 
 
-class Watcher:
+class Opened:
+    """Files opened for writing or named, in their order: who does everything again does all of that again."""
+
+    def __init__(self) -> None:
+        self._opened: list[tuple[float, tuple[str, Point]]] = []
+
+    @property
+    def opened_seconds(self) -> list[float]:
+        """When, since the attempt began."""
+        return [at for at, _ in list(self._opened)]
+
+    @property
+    def families(self) -> Counter[tuple[str, Point]]:
+        """How many by family and point."""
+        return Counter(key for _, key in list(self._opened))
+
+    def opened_by_family(self) -> dict[tuple[str, Point], list[float]]:
+        """When, by family and point."""
+        found: dict[tuple[str, Point], list[float]] = defaultdict(list)
+        for at, key in list(self._opened):
+            found[key].append(at)
+        return found
+
+
+class Watcher(Opened):
     """Answers the held calls of one attempt on a thread of its own."""
 
     means = "system calls"
@@ -79,6 +103,7 @@ class Watcher:
         clock: WallClock | None = None,
     ) -> None:
         """``allows`` says whether a path may be written to; ``before_write`` is told of each that will be."""
+        super().__init__()
         self._disk = disk
         self._clock = clock
         self._listener = listener
@@ -97,7 +122,6 @@ class Watcher:
         self.first_event_seconds: float | None = None
         self.last_event: Event | None = None
         self.last_event_at = 0.0
-        self._opened: list[tuple[float, tuple[str, Point]]] = []
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
         self.overwrote: dict[str, float] = {}
@@ -107,16 +131,6 @@ class Watcher:
         self.refused: list[str] = []
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
-
-    @property
-    def opened_seconds(self) -> list[float]:
-        """When files were opened for writing or named: who does everything again does all of that again."""
-        return [at for at, _ in list(self._opened)]
-
-    @property
-    def families(self) -> Counter[tuple[str, Point]]:
-        """The same, counted by family and point."""
-        return Counter(key for _, key in list(self._opened))
 
     def release(self) -> None:
         """Let the held calls go on."""
