@@ -69,6 +69,20 @@ def test_the_numpy_example_when_it_is_told(tmp_path: Path) -> None:
     insist(rehearse(command, json_files=["result.json"], directory=tmp_path, kinds=kinds, trials=4, kills=2), kinds)
 
 
+def test_the_program_of_the_readme(tmp_path: Path) -> None:
+    """Its rehearsal there has two trials; a newcomer leaves the number out."""
+    page = (EXAMPLES.parent / "README.md").read_text()
+    program = page.split("<!-- file: train.py -->\n```python\n", 1)[1].split("```", 1)[0]
+    (tmp_path / "train.py").write_text(program)
+    often = next(
+        line.split()[0] for line in page.splitlines() if "holdfast rehearse" in line and "=" in line.split()[0]
+    )
+    environment = {**os.environ, **dict([often.split("=")])}
+    rehearse(
+        [sys.executable, "train.py"], compare=["result.txt"], directory=tmp_path, environment=environment, parallel=4
+    ).assert_survives()
+
+
 def test_the_bash_example(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "bash" / "job.sh", tmp_path)
     command = [*HOLDFAST.split(), "exec", "--done-file", "result.json", "--", "./job.sh"]

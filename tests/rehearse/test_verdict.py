@@ -31,8 +31,8 @@ TERM = Kill(2, Kind.TERM, AtTime(0.7))
 
 
 def attempt(number: int, seconds: float, code: int = 0, kill: Kill | None = None, **more: object) -> AttemptFact:
-    fields = {"ran_seconds": seconds, "delivered": kill is not None, "write_calls": int(10 * seconds), **more}
-    return AttemptFact(number, 0.0, seconds, code=code, kill=kill, **fields)
+    usual = {"ran_seconds": seconds, "write_calls": int(10 * seconds), "first_write_seconds": min(0.5, seconds)}
+    return AttemptFact(number, 0.0, seconds, code=code, kill=kill, **{**usual, "delivered": kill is not None, **more})
 
 
 def trial(*attempts: AttemptFact, finished: bool = True, **more: object) -> TrialFact:
@@ -329,6 +329,28 @@ def test_files_of_a_queue_are_not_work() -> None:
     assert codes(trial(working, attempt(2, 10.0, opens=80)), queue) == ["no-progress"]
 
 
+def test_a_very_slow_baseline_is_measured_again_where_all_that_counts_was_done_again() -> None:
+    """It took 10 s on a busy machine, an attempt that starts over 5 s on a quiet one."""
+    killed = attempt(1, 5.0, 137, KILL, write_calls=80)
+    again = trial(killed, attempt(2, 5.0, write_calls=100))
+    assert codes(again) == []
+    assert is_close(BASELINE, again)
+    assert not is_close(BASELINE, trial(killed, attempt(2, 5.0, write_calls=30)))
+    short = BASELINE._replace(seconds=0.4, first_write_seconds=0.1)
+    assert not is_close(short, trial(killed, attempt(2, 0.4, write_calls=100))), "too short to be judged"
+
+
+def test_a_slow_start_is_no_work() -> None:
+    """It was killed as it began to write, after a start three times as long as the baseline's."""
+    silent = BASELINE._replace(write_calls=1, steady_writes=False, first_write_seconds=2.0)
+    late = attempt(1, 6.0, 137, KILL, first_write_seconds=6.0)
+    assert codes(trial(late, attempt(2, 10.0, write_calls=1)), silent) == []
+    asleep = attempt(1, 6.0, 137, KILL, first_write_seconds=None)
+    assert codes(trial(asleep, attempt(2, 10.0, write_calls=1)), silent) == []
+    working = attempt(1, 6.0, 137, KILL, first_write_seconds=2.0)
+    assert codes(trial(working, attempt(2, 10.0, write_calls=1)), silent) == ["no-progress"]
+
+
 def test_a_slow_baseline_is_measured_again_where_nothing_can_be_counted() -> None:
     """It took 10 s, an attempt that starts over 8.6 s, and an uninterrupted run beside that one 8.5 s."""
     silent = BASELINE._replace(write_calls=1, steady_writes=False)
@@ -339,7 +361,7 @@ def test_a_slow_baseline_is_measured_again_where_nothing_can_be_counted() -> Non
     assert codes(again, now) == ["no-progress"]
     resumed = trial(attempt(1, 7.0, 137, KILL), attempt(2, 4.0, write_calls=1))
     assert not is_close(silent, resumed)
-    assert not is_close(BASELINE, again), "what can be counted needs no clock"
+    assert not is_close(BASELINE, again), "what can be counted was not done again"
     assert at_least(BASELINE, trial(attempt(1, 8.5))).seconds == BASELINE.seconds
 
 

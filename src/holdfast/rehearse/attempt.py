@@ -29,6 +29,7 @@ _SURE_LOOKS = 3
 _PATIENCE_SECONDS = 5.0
 _SETTLE_SECONDS = 0.02
 _COUNT_SECONDS = 0.1
+_COUNT_SHARE = 0.02  # of one core, however many processes there are
 
 
 class Surroundings(NamedTuple):
@@ -83,6 +84,7 @@ class Attempt:
         self._until_replaced: Wrote | None = None
         self.calls: list[tuple[float, int]] = []
         """How often it had written when, where that is counted."""
+        self._next_count = 0.0
         self._touched = 0
         self._noticed = False
         self._overran = False
@@ -250,8 +252,11 @@ class Attempt:
             self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
             self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
         self._date_files()
-        if self._count and (not self.calls or self.age_seconds - self.calls[-1][0] >= _COUNT_SECONDS):
+        if self._count and self.age_seconds >= self._next_count:
+            began = time.thread_time()
             self.calls.append((self.age_seconds, self.program.calls_so_far()))
+            pause = max(_COUNT_SECONDS, (time.thread_time() - began) / _COUNT_SHARE)
+            self._next_count = self.age_seconds + pause
         now = time.monotonic()
         if self._kill is not None and self._fired_at is None:
             if self._due_since is None and now >= self._due_at():

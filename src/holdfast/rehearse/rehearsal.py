@@ -238,7 +238,7 @@ class _Rehearsal:
             return self._beside_a_control(plan, baseline, label)
 
         if "no-progress" not in first:
-            first |= self._second_look(pool, facts, baseline, run_again, run_beside_a_control)
+            first |= self._second_look(pool, facts, baseline, run_beside_a_control)
         if "grace-overrun" not in first:
             first |= self._early_look(facts, baseline)
         if "stale-writer" not in first:
@@ -293,16 +293,22 @@ class _Rehearsal:
         ]
 
     def _second_look(
-        self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_again: Run, run_beside: Run
+        self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline, run_beside: Run
     ) -> dict[str, tuple[Reason, TrialFact]]:
         """Trials in which small gains, or a slow baseline, may hide that the first kill lost everything, alone."""
-        doubts = [(fact, run_again) for fact in facts if is_suspicious(baseline.fact, fact)][:_SECOND_LOOKS]
-        doubts += [(fact, run_beside) for fact in facts if is_close(baseline.fact, fact)][:_SECOND_LOOKS]
-        futures = [
-            pool.submit(run, fact.plan.only(frozenset({fact.plan.kills[0].number})), f"alone-{number}")
-            for number, (fact, run) in enumerate(doubts)
-        ]
-        for (fact, _), future in zip(doubts, futures, strict=True):
+
+        def look(fact: TrialFact, label: str) -> list[Reason]:
+            alone = fact.plan.only(frozenset({fact.plan.kills[0].number}))
+            if not is_close(baseline.fact, fact):
+                again = self._once(alone, baseline, label)
+                if not is_close(baseline.fact, again):
+                    return judge(baseline.fact, again)
+            return run_beside(alone, f"{label}-beside")
+
+        doubts = [fact for fact in facts if is_suspicious(baseline.fact, fact)][:_SECOND_LOOKS]
+        doubts += [fact for fact in facts if is_close(baseline.fact, fact)][:_SECOND_LOOKS]
+        futures = [pool.submit(look, fact, f"alone-{number}") for number, fact in enumerate(doubts)]
+        for fact, future in zip(doubts, futures, strict=True):
             for reason in future.result():
                 if reason.code == "no-progress":
                     return {reason.code: (reason, fact)}

@@ -32,6 +32,7 @@ _LATE_AGAIN = 0.75  # of what it writes late; a single checkpoint beside the res
 _CPU_BOUND = 0.5
 _SLOW_BASELINE = 2.0
 _CLOSE = 0.75
+_CLOSE_WHEN_COUNTED = 0.4
 _SUSPICIOUS_SHARE = 0.8
 _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
 _NOTHING = AttemptFact(0, 0.0, 0.0, 0.0, 0)
@@ -117,9 +118,13 @@ def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
 
 def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
     """Whether the attempt that finished had to do everything again although much had been done; says how we know."""
+    return _did_all_again(baseline, trial) if baseline.seconds >= _WORTH_KEEPING_SECONDS else ""
+
+
+def _did_all_again(baseline: BaselineFact, trial: TrialFact) -> str:
     *earlier, last = trial.attempts
     longest = max((_done_share(baseline, attempt) for attempt in earlier), default=0.0)
-    if longest < _HALF or last.code != 0 or baseline.seconds < _WORTH_KEEPING_SECONDS:
+    if longest < _HALF or last.code != 0:
         return ""
     wall = last.seconds / max(baseline.seconds, 1e-9)
     counted = _counted_share(baseline, last)
@@ -209,9 +214,14 @@ def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
 
 
 def is_close(baseline: BaselineFact, trial: TrialFact) -> bool:
-    """Whether a slow baseline may be all that hides lost work: only a run beside an uninterrupted one can tell."""
-    slow = baseline._replace(seconds=_CLOSE * baseline.seconds)
-    return trial.finished and not _is_countable(baseline) and bool(lost_everything(slow, trial))
+    """Whether a slow baseline may be all that hides lost work: only a run beside an uninterrupted one can tell.
+
+    Where everything that can be counted was done again, the baseline may have been much too slow.
+    """
+    if not trial.finished or baseline.seconds < _WORTH_KEEPING_SECONDS:
+        return False
+    share = _CLOSE_WHEN_COUNTED if _is_countable(baseline) else _CLOSE
+    return bool(_did_all_again(baseline._replace(seconds=share * baseline.seconds), trial))
 
 
 def _is_cpu_bound(baseline: BaselineFact) -> bool:
@@ -235,7 +245,8 @@ def _start_is_nearly_all(baseline: BaselineFact) -> bool:
 
 def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
-    by_clock = attempt.ran_seconds / max(baseline.seconds, 1e-9)
+    ran = _on_its_clock(baseline, attempt)
+    by_clock = ran / max(baseline.seconds, 1e-9)
     # Two writers: what it did beside its replacement is not lost work.
     opens, write_calls = attempt.until_replaced or (attempt.opens, attempt.write_calls)
     if baseline.steady_opens:
@@ -243,11 +254,18 @@ def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     elif baseline.steady_writes and baseline.write_calls:
         share = write_calls / baseline.write_calls
     elif baseline.idle is not None and not _start_is_nearly_all(baseline):
-        share = _share(attempt.ran_seconds, baseline.seconds, baseline.idle.seconds)
+        share = _share(ran, baseline.seconds, baseline.idle.seconds)
     else:
         share = by_clock
     # What is set up at the start may be half of the writes and none of the work; a busy machine halves times.
     return min(share, _SLOW_BASELINE * by_clock)
+
+
+def _on_its_clock(baseline: BaselineFact, attempt: AttemptFact) -> float:
+    """How long an attempt ran, with a start no slower than the baseline's: a slow start is no work."""
+    start = attempt.ran_seconds if attempt.first_write_seconds is None else attempt.first_write_seconds
+    start = min(start, attempt.ran_seconds)
+    return min(start, baseline.first_write_seconds) + attempt.ran_seconds - start
 
 
 def _grown_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
