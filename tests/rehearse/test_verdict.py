@@ -329,6 +329,19 @@ def test_files_of_a_queue_are_not_work() -> None:
     assert codes(trial(working, attempt(2, 10.0, opens=80)), queue) == ["no-progress"]
 
 
+def test_shards_that_are_kept_do_not_hide_that_checkpoints_are_never_read() -> None:
+    shards, checkpoints = ("shard-#", Point.OPEN), ("ck", Point.RENAME)
+    sharded = BASELINE._replace(
+        opens=26, steady_opens=True, families={checkpoints: 10}, prepared={shards: 16}, prepared_calls=80
+    )
+    killed = attempt(1, 7.0, 137, KILL, opens=23, write_calls=94, families={shards: 16, checkpoints: 7})
+    again = attempt(2, 9.7, opens=10, write_calls=20, families={checkpoints: 10})
+    assert codes(trial(killed, again), sharded) == ["no-progress"]
+    assert codes(trial(killed, again), sharded._replace(prepared={})) == []
+    resumed = attempt(2, 4.0, opens=3, write_calls=6, families={checkpoints: 3})
+    assert codes(trial(killed, resumed), sharded) == []
+
+
 def test_a_very_slow_baseline_is_measured_again_where_all_that_counts_was_done_again() -> None:
     """It took 10 s on a busy machine, an attempt that starts over 5 s on a quiet one."""
     killed = attempt(1, 5.0, 137, KILL, write_calls=80)

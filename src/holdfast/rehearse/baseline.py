@@ -15,7 +15,7 @@ from holdfast.rehearse import confine
 from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.compare import Comparison
 from holdfast.rehearse.copies import remove
-from holdfast.rehearse.facts import AttemptFact, BaselineFact, Wrote
+from holdfast.rehearse.facts import AttemptFact, BaselineFact, Family, Wrote
 from holdfast.rehearse.plan import Point, Profile
 from holdfast.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
 
@@ -47,7 +47,9 @@ class _Seen(NamedTuple):
     means: str
     steady_writes: bool
     steady_opens: bool
-    growing: frozenset[tuple[str, Point]]
+    growing: frozenset[Family]
+    prepared: frozenset[Family]
+    prepared_calls: int
 
 
 def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
@@ -99,6 +101,8 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
             f"without any interruption the command leaves with {fact.code}{said}",
             help="rehearse a command that succeeds by itself; it runs in a copy of the current directory",
         )
+    growing = _growing(attempt, fact)
+    prepared, prepared_calls = _prepared(attempt, growing)
     return _Seen(
         fact=fact,
         events=dict(attempt.watcher.counts),
@@ -108,7 +112,9 @@ def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
         means=attempt.watcher.means,
         steady_writes=is_steady(attempt.calls, fact.seconds),
         steady_opens=_opens_are_steady(attempt, fact),
-        growing=_growing(attempt, fact),
+        growing=growing,
+        prepared=prepared,
+        prepared_calls=prepared_calls,
     )
 
 
@@ -134,6 +140,8 @@ def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
         families={key: count for key, count in agreed if key in learned.growing | timed.growing},
         steady_writes=learned.steady_writes or timed.steady_writes,
         steady_opens=learned.steady_opens or timed.steady_opens,
+        prepared={key: count for key, count in agreed if key in learned.prepared & timed.prepared},
+        prepared_calls=min(learned.prepared_calls, timed.prepared_calls),
         late=Wrote(*map(max, learned.fact.late, timed.fact.late)),
     )
 
@@ -143,9 +151,17 @@ def _opens_are_steady(attempt: Attempt, fact: AttemptFact) -> bool:
     return is_steady(_counts(attempt.watcher.opened_seconds), fact.seconds, least_share=share)
 
 
-def _growing(attempt: Attempt, fact: AttemptFact) -> frozenset[tuple[str, Point]]:
+def _growing(attempt: Attempt, fact: AttemptFact) -> frozenset[Family]:
     by_family = attempt.watcher.opened_by_family()
     return frozenset(key for key, moments in by_family.items() if is_steady(_counts(moments), fact.seconds))
+
+
+def _prepared(attempt: Attempt, growing: frozenset[Family]) -> tuple[frozenset[Family], int]:
+    """What was written before the work began to show, and how often it had written by then."""
+    by_family = attempt.watcher.opened_by_family()
+    begin = min((by_family[key][0] for key in growing if len(by_family[key]) >= _RENEWALS), default=0.0)
+    calls = max((count for at, count in attempt.calls if at <= begin), default=0)
+    return frozenset(key for key, moments in by_family.items() if moments[-1] < begin), calls
 
 
 def _counts(moments: Sequence[float]) -> list[tuple[float, int]]:

@@ -14,7 +14,8 @@ from holdfast.rehearse.plan import Kill, Kind, Point, TrialPlan
 NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
 """Exit codes that cost a Job nothing, with the rendered policy."""
 
-Families = Mapping[tuple[str, Point], int]
+Family = tuple[str, Point]
+Families = Mapping[Family, int]
 
 
 class Wrote(NamedTuple):
@@ -113,6 +114,10 @@ class BaselineFact(NamedTuple):
     """Whether it writes as it works, so that the number of its writes tells how far an attempt has come."""
     steady_opens: bool = False
     """The same for files that it begins or names."""
+    prepared: Families = MappingProxyType({})
+    """Files that are all there before the first of those that come as it works."""
+    prepared_calls: int = 0
+    """How often it had written by then."""
     late: Wrote = Wrote(0, 0)
     """What it wrote in the second half of its time."""
     idle: AttemptFact | None = None

@@ -210,7 +210,8 @@ def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
     first, *later = trial.attempts
     if not trial.finished or len(later) < 2 or baseline.opens < _COUNTED_FROM or _done_share(baseline, first) < _HALF:
         return False
-    return sum(attempt.opens for attempt in later) >= _SUSPICIOUS_SHARE * baseline.opens
+    whole = baseline.opens - sum(baseline.prepared.values())
+    return sum(_working_opens(baseline, attempt) for attempt in later) >= _SUSPICIOUS_SHARE * whole
 
 
 def is_close(baseline: BaselineFact, trial: TrialFact) -> bool:
@@ -306,10 +307,16 @@ def _exact_shares(baseline: BaselineFact, last: AttemptFact) -> list[float]:
         if count - idle.families.get(key, 0) >= _RECURRING_FROM
     ]
     if baseline.steady_opens:
-        shares.append(_share(last.opens, baseline.opens, idle.opens))
+        whole = baseline.opens - sum(baseline.prepared.values())
+        shares.append(_share(_working_opens(baseline, last), whole, _working_opens(baseline, idle)))
     if baseline.steady_writes and baseline.write_calls:
-        shares.append(_share(last.write_calls, baseline.write_calls, idle.write_calls))
+        shares.append(_share(last.write_calls, baseline.write_calls - baseline.prepared_calls, idle.write_calls))
     return shares
+
+
+def _working_opens(baseline: BaselineFact, run: AttemptFact) -> int:
+    """Without the files that are there before the work begins: who keeps those may have lost all the rest."""
+    return run.opens - sum(run.families.get(key, 0) for key in baseline.prepared)
 
 
 def counted_failures(trials: Sequence[TrialFact], backoff_limit: int) -> str:
