@@ -13,13 +13,14 @@ import pytest
 from zoo import PROGRAMS
 
 from holdfast.errors import UsageError
+from holdfast.rehearse import wall_clock
 from holdfast.rehearse.attempt import Attempt, Surroundings
 from holdfast.rehearse.copies import LINK_FROM_BYTES
 from holdfast.rehearse.disk import Disk, used_bytes
 from holdfast.rehearse.facts import AttemptFact
 from holdfast.rehearse.plan import Kind
 from holdfast.rehearse.rehearsal import Options, rehearse
-from holdfast.rehearse.wall_clock import WallClock, date_files
+from holdfast.rehearse.wall_clock import WallClock, date_files, hide_vdso
 
 PYTHON = sys.executable
 NEVER = 1e6
@@ -130,6 +131,13 @@ FULL = {
     "shell": ["bash", "-c", "for i in 1 2 3; do head -c 40000 /dev/zero; done > out"],
     "perl": ["perl", "-e", "open(my $f, '>', 'o'); print $f 'x' x 120000; close $f or die $!"],
 }
+
+
+@pytest.mark.parametrize("left", [0, 8, 64], ids=["nothing", "count", "some"])
+def test_a_program_that_is_killed_as_it_starts(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    """Between the opening of its memory and the look into it, which then finds less than a stack and no error."""
+    monkeypatch.setattr(wall_clock, "read_memory", lambda *_: b"\1" * left)
+    hide_vdso(os.getpid())
 
 
 @pytest.mark.parametrize("way", FULL)

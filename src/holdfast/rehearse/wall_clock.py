@@ -94,7 +94,7 @@ class WallClock:
 
     def _stopped(self, pid: int, number: int, event: int) -> None:
         if event == _EVENT_EXEC:
-            _hide_vdso(pid)
+            hide_vdso(pid)
             self._starting.discard(pid)
             self._ptrace(_DETACH, pid, 0)
         elif event == _EVENT_STOP:
@@ -108,24 +108,29 @@ class WallClock:
         )
 
 
-def _hide_vdso(pid: int) -> None:
+def hide_vdso(pid: int) -> None:
     """At the bottom of its stack: count, arguments, 0, environment, 0, and then pairs that the kernel tells it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             bottom = int(file.read().rpartition(b")")[2].split()[_START_STACK])
         stack = read_memory(pid, bottom, _STACK_BYTES)
-    except OSError:
-        return  # it was killed meanwhile
-    words = memoryview(stack[: len(stack) // 8 * 8]).cast("Q")
+        place = _place_of_vdso(memoryview(stack[: len(stack) // 8 * 8]).cast("Q"))
+        if place is not None:
+            write_memory(pid, bottom + 8 * place, struct.pack("=Q", _AUX_IGNORE))
+    except (OSError, IndexError):
+        return  # it was killed meanwhile: the memory of a dead one is empty
+
+
+def _place_of_vdso(words: memoryview[int]) -> int | None:
     place = 2 + words[0]
     while words[place]:
         place += 1
     place += 1
     while words[place] != _AUX_END:
         if words[place] == _AUX_VDSO:
-            write_memory(pid, bottom + 8 * place, struct.pack("=Q", _AUX_IGNORE))
-            return
+            return place
         place += 2
+    return None
 
 
 def date_files(root: str, since_ns: int, off_seconds: float) -> None:
