@@ -82,6 +82,16 @@ def test_a_killed_training_program_goes_on(tmp_path, capsys):
     assert result["usd"] == pytest.approx(result["paid_seconds"] / 1000)
 
 
+def test_the_training_program_survives_the_rehearsal_that_is_proposed(tmp_path, capsys):
+    assert main(["init", "train", str(tmp_path / "fit")]) == 0
+    proposed = next(line.strip() for line in capsys.readouterr().out.splitlines() if "rehearse" in line)
+    assert proposed in (tmp_path / "fit" / "train.py").read_text()
+    command = proposed.replace("holdfast rehearse", f"{sys.executable} -m holdfast rehearse --trials 3 --parallel 3")
+    command = command.replace("python train.py", f"{sys.executable} train.py")
+    ended = subprocess.run(["sh", "-c", command], cwd=tmp_path / "fit", capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
 def test_the_batch_project_runs(tmp_path, capsys):
     init("batch", tmp_path / "p", capsys)
     queue, sink = "sqlite://./work.db", "sqlite://./results.db?table=results"

@@ -44,7 +44,9 @@ _TRAIN = '''\
 
     python train.py                                     keeps its checkpoints in ./checkpoints
     RUN_URL=gs://… python train.py                      keeps them in a bucket
-    holdfast rehearse --compare result.json -- python train.py
+    HOLDFAST_CHECKPOINT_SECONDS=0.2 holdfast rehearse --compare result.json -- python train.py
+
+By itself a run saves every 30 s or less often: of four seconds, a kill without a word would take all.
 """
 
 import json
@@ -126,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     first = "python train.py" if args.kind == "train" else "holdfast enqueue --queue sqlite://./work.db items.jsonl"
     print(f"next: cd {target} && {first}")
     if args.kind == "train":
-        print("      holdfast rehearse --compare result.json -- python train.py")
+        print("      HOLDFAST_CHECKPOINT_SECONDS=0.2 holdfast rehearse --compare result.json -- python train.py")
     print("      holdfast plan -f holdfast.yaml")
     print("      holdfast render -f holdfast.yaml -d deploy")
     return 0
