@@ -24,6 +24,17 @@ print(os.getpid(), flush=True)
 time.sleep(60)
 """
 
+TWO_ON_ONE_CORE = """
+import os, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+other = os.fork()
+until = time.process_time() + 0.5
+while time.process_time() < until:
+    pass
+if other:
+    os.waitpid(other, 0)
+"""
+
 
 @pytest.fixture(params=["own", "forked"])
 def begin(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[object]:
@@ -68,6 +79,18 @@ def test_a_handled_signal_arrives_and_the_code_comes_back(begin, tmp_path: Path,
     assert one.signal(signal.SIGTERM)
     assert one.wait(20.0) == 75
     assert "told" in (tmp_path / "out").read_text()
+
+
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/schedstat"), reason="this kernel does not count who waits for a core"
+)
+@WITH_OR_WITHOUT
+def test_how_long_it_waited_for_a_core_is_told(begin, namespace: bool) -> None:
+    """Two who want all of one core have half of it each."""
+    one = begin(sys.executable, "-c", TWO_ON_ONE_CORE, namespace=namespace)
+    began = time.monotonic()
+    assert one.wait(60.0) == 0
+    assert 0.15 < one.waited_seconds < time.monotonic() - began
 
 
 @WITH_OR_WITHOUT

@@ -364,6 +364,41 @@ def test_a_slow_start_is_no_work() -> None:
     assert codes(trial(working, attempt(2, 10.0, write_calls=1)), silent) == ["no-progress"]
 
 
+def test_other_load_is_no_work() -> None:
+    """The last attempt found nearly all done, and stood in line for a core for most of its time."""
+    silent = BASELINE._replace(write_calls=1, steady_writes=False)
+    killed = attempt(1, 7.0, 137, KILL)
+    assert codes(trial(killed, attempt(2, 10.0, write_calls=1, waited_seconds=5.0)), silent) == []
+    assert codes(trial(killed, attempt(2, 19.0, write_calls=1, waited_seconds=9.0)), silent) == ["no-progress"]
+    waited = attempt(1, 7.0, 137, KILL, waited_seconds=3.0)
+    assert codes(trial(waited, attempt(2, 10.0, write_calls=1)), silent) == [], "it had worked for four seconds"
+    busy = trial(attempt(1, 18.0, write_calls=1, waited_seconds=9.0))
+    assert at_least(silent, busy).seconds == 9.0
+    assert with_idle(silent, trial(attempt(1, 9.0, write_calls=0, waited_seconds=6.75))).idle.seconds == 2.25  # type: ignore[union-attr]
+    told = attempt(1, 12.0, 75, TERM, ran_seconds=6.0, waited_seconds=9.0, first_write_seconds=4.0)
+    own = told.on_its_own_clock()
+    assert (own.seconds, own.ran_seconds, own.first_write_seconds) == (3.0, 1.5, 1.0)
+    assert own.on_its_own_clock() == own
+
+
+def test_where_nothing_but_time_tells_it_most_of_several_runs_have_to() -> None:
+    silent = BASELINE._replace(write_calls=1, steady_writes=False)
+    lost = trial(attempt(1, 7.0, 137, KILL), attempt(2, 9.5, write_calls=1))
+    (reason,) = judge(silent, lost)
+    assert reason.by_time
+    assert judge(silent._replace(cpu_seconds=9.0), trial(*(x._replace(cpu_seconds=9.0) for x in lost.attempts)))[
+        0
+    ].by_time
+    (counted,) = judge(BASELINE, trial(attempt(1, 7.0, 137, KILL), attempt(2, 9.5)))
+    assert not counted.by_time
+    plan = TrialPlan(1, (KILL,))
+    for answers, told in (("YYY", True), ("YYNY", True), ("YNYY", True), ("YNNYNNYNN", False), ("NYNNNYYY", False)):
+        left = [*answers, *("N" * 9)]
+        found = shrink(reason, plan, lambda *_: [reason] if left.pop(0) == "Y" else [])
+        assert bool(found) == told, answers
+    assert shrink(counted, plan, lambda *_: [counted]) == [counted]
+
+
 def test_a_slow_baseline_is_measured_again_where_nothing_can_be_counted() -> None:
     """It took 10 s, an attempt that starts over 8.6 s, and an uninterrupted run beside that one 8.5 s."""
     silent = BASELINE._replace(write_calls=1, steady_writes=False)

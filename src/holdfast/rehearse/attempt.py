@@ -340,6 +340,7 @@ class Attempt:
             first_write_seconds=self.watcher.first_event_seconds,
             cpu_seconds=self.program.cpu_seconds,
             write_calls=self.program.write_calls,
+            waited_seconds=self.program.waited_seconds,
             opens=len(self.watcher.opened_seconds),
             late=self._late(ended_at - self.began_at),
             until_replaced=self._until_replaced,

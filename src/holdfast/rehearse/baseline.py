@@ -37,6 +37,12 @@ class Baseline(NamedTuple):
     means: str
     """How files were watched."""
 
+    @property
+    def as_seen(self) -> BaselineFact:
+        """With the times of this machine, as a report tells them; the verdict goes by the program's own."""
+        profile = self.profile
+        return self.fact._replace(seconds=profile.seconds, first_write_seconds=profile.first_write_seconds)
+
 
 class _Seen(NamedTuple):
     fact: AttemptFact
@@ -130,12 +136,13 @@ def _cannot(attempt: Attempt, around: Surroundings) -> str:
 
 def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
     agreed = learned.fact.families.items() & timed.fact.families.items()
+    own = [seen.fact.on_its_own_clock() for seen in (learned, timed)]
     return BaselineFact(
-        seconds=min(learned.fact.seconds, timed.fact.seconds),
+        seconds=min(fact.seconds for fact in own),
         cpu_seconds=min(learned.fact.cpu_seconds, timed.fact.cpu_seconds),
         # Starting over means as much as the busier of the two: a background task may have skipped some in the other.
         write_calls=max(learned.fact.write_calls, timed.fact.write_calls),
-        first_write_seconds=_first_write(learned.fact, timed.fact),
+        first_write_seconds=_first_write(*own),
         opens=max(learned.fact.opens, timed.fact.opens),
         families={key: count for key, count in agreed if key in learned.growing | timed.growing},
         steady_writes=learned.steady_writes or timed.steady_writes,

@@ -48,6 +48,8 @@ class AttemptFact(NamedTuple):
     first_write_seconds: float | None = None
     cpu_seconds: float = 0.0
     write_calls: int = 0
+    waited_seconds: float = 0.0
+    """For how much of its time its first process stood ready while others had the cores."""
     opens: int = 0
     """Files opened for writing or named."""
     late: Wrote = Wrote(0, 0)
@@ -60,6 +62,20 @@ class AttemptFact(NamedTuple):
     last_words: str = ""
     at: str = ""
     """What it was doing when it was interrupted."""
+
+    def on_its_own_clock(self) -> AttemptFact:
+        """As it would have been on a machine of its own: other load is no work. When it waited is not known, so every
+        moment is moved alike."""
+        if not 0.0 < self.waited_seconds < self.seconds:
+            return self
+        share = 1.0 - self.waited_seconds / self.seconds
+        first = self.first_write_seconds
+        return self._replace(
+            seconds=share * self.seconds,
+            ran_seconds=share * self.ran_seconds,
+            first_write_seconds=None if first is None else share * first,
+            waited_seconds=0.0,
+        )
 
     @property
     def interrupted(self) -> bool:
@@ -98,7 +114,7 @@ class TrialFact(NamedTuple):
 
 
 class BaselineFact(NamedTuple):
-    """The uninterrupted run."""
+    """The uninterrupted run, on its own clock."""
 
     seconds: float
     cpu_seconds: float

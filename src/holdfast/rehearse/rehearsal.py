@@ -169,7 +169,7 @@ class _Rehearsal:
                 raise
         return Result(
             options=self._options,
-            baseline=baseline.fact,
+            baseline=baseline.as_seen,
             trials=tuple(facts),
             reasons=tuple(reasons),
             namespace=baseline.why_no_namespace,
@@ -286,7 +286,7 @@ class _Rehearsal:
             trial = beside.submit(self._once, plan.stretched(self._slowness), baseline, label)
             fact = trial.result()
             now = at_least(with_idle(baseline.fact, idle.result()), control.result())
-        self._slowness = max(1.0, now.seconds / baseline.fact.seconds)
+        self._slowness = max(1.0, control.result().attempts[-1].seconds / baseline.profile.seconds)
         planned = {kill.number: kill for kill in plan.kills}
         return [
             reason._replace(kills=tuple(planned[kill.number] for kill in reason.kills)) for reason in judge(now, fact)
@@ -317,7 +317,7 @@ class _Rehearsal:
     def _early_look(self, facts: Sequence[TrialFact], baseline: Baseline) -> dict[str, tuple[Reason, TrialFact]]:
         """Whether a program that went on after SIGTERM overruns its grace when more is left to do."""
         kill, fact = next(((kill, fact) for fact in facts if (kill := worked_on(baseline.fact, fact))), (None, None))
-        if kill is None or fact is None or baseline.fact.seconds * (1 - _EARLY) <= self._options.grace_seconds:
+        if kill is None or fact is None or baseline.profile.seconds * (1 - _EARLY) <= self._options.grace_seconds:
             return {}
         early = fact.plan._replace(kills=(kill._replace(moment=AtTime(_EARLY)),))
         again = self._once(early, baseline, "early")

@@ -11,6 +11,7 @@ from holdfast.rehearse.verdict import BY_CLOCK, SINGLE, Reason
 _MOST_RUNS = 7
 _DOUBTS = 2  # trials that may show it again
 _TRIES_BY_CLOCK = 3  # a busy machine can hide what goes by the clock as well as imitate it
+_VOICES = 2  # of three more runs that have to agree where nothing can be counted: of many tries one may err
 
 
 Run = Callable[[TrialPlan, str], list[Reason]]
@@ -31,10 +32,22 @@ def shrink(reason: Reason, plan: TrialPlan, run: Run, *, instead: Sequence[Reaso
     fewer = itertools.chain.from_iterable(itertools.combinations(numbers, size) for size in range(1, len(numbers)))
     tries = [*itertools.islice(fewer, _MOST_RUNS), *([tuple(numbers)] * _TRIES_BY_CLOCK if doubtful else [])]
     for count, chosen in enumerate(tries):
-        found = _same(reason, run(plan.only(frozenset(chosen)), f"shrink-{reason.code}-{reason.trial}-{count}"))
-        if found is not None:
+        fewer_kills, label = plan.only(frozenset(chosen)), f"shrink-{reason.code}-{reason.trial}-{count}"
+        found = _same(reason, run(fewer_kills, label))
+        if found is not None and (not found.by_time or _agreed(found, fewer_kills, run, label)):
             return [found]
     return [] if doubtful else [reason]
+
+
+def _agreed(reason: Reason, plan: TrialPlan, run: Run, label: str) -> bool:
+    """Whether most of a few more runs show it too."""
+    against = for_it = 0
+    while max(for_it, against) < _VOICES:
+        if _same(reason, run(plan, f"{label}-again-{for_it + against}")) is not None:
+            for_it += 1
+        else:
+            against += 1
+    return for_it == _VOICES
 
 
 def settle(doubts: Sequence[tuple[Reason, TrialPlan]], run: Run) -> list[Reason]:

@@ -50,6 +50,8 @@ class Reason(NamedTuple):
     """The smallest known set of interruptions that shows it."""
     trial: int
     detail: str
+    by_time: bool = False
+    """Whether nothing but time tells it: no file or write that grows with the work."""
 
     @property
     def numbers(self) -> str:
@@ -79,7 +81,8 @@ def _reasons(baseline: BaselineFact, trial: TrialFact) -> Iterator[Reason]:
         yield _gave_up(trial, delivered)
     yield from _results(trial, delivered)
     if trial.finished and (detail := lost_everything(baseline, trial)):
-        yield Reason("no-progress", delivered, trial.plan.number, detail)
+        by_time = not _exact_shares(baseline, _NOTHING)
+        yield Reason("no-progress", delivered, trial.plan.number, detail, by_time)
 
 
 def _overrun(attempt: AttemptFact) -> str:
@@ -122,7 +125,7 @@ def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
 
 
 def _did_all_again(baseline: BaselineFact, trial: TrialFact) -> str:
-    *earlier, last = trial.attempts
+    *earlier, last = (attempt.on_its_own_clock() for attempt in trial.attempts)
     longest = max((_done_share(baseline, attempt) for attempt in earlier), default=0.0)
     if longest < _HALF or last.code != 0:
         return ""
@@ -148,7 +151,7 @@ def with_idle(baseline: BaselineFact, idle: TrialFact) -> BaselineFact:
     one who takes as long and writes as much of it late may not have seen it: what is saved of the work comes after a
     long start, and what is prepared and kept comes before a long work.
     """
-    run = idle.attempts[-1]
+    run = idle.attempts[-1].on_its_own_clock()
     shares = _exact_shares(baseline._replace(idle=None), run)
     if shares:
         again = min(shares) >= _NEARLY_ALL
@@ -172,7 +175,7 @@ def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
     Where nothing can be counted its time alone is right, be it shorter: the first one may have been the slow one. And
     where files are known to be the work, the clock need not be asked twice.
     """
-    run = control.attempts[-1]
+    run = control.attempts[-1].on_its_own_clock()
     seconds = max(baseline.seconds, run.seconds) if _is_countable(baseline) else run.seconds
     if baseline.idle is not None and _exact_shares(baseline, run):
         seconds = min(baseline.seconds, run.seconds)
@@ -197,7 +200,8 @@ def worked_on(baseline: BaselineFact, trial: TrialFact) -> Kill | None:
 
     Whatever it says then: one whose first thread leaves with 75 and waits for the others has done all of the work.
     """
-    told = (item for item in trial.attempts if item.kind in (Kind.TERM, Kind.OVERLAP) and not item.overran)
+    attempts = (item.on_its_own_clock() for item in trial.attempts)
+    told = (item for item in attempts if item.kind in (Kind.TERM, Kind.OVERLAP) and not item.overran)
     done = (item for item in told if item.code == FINISHED or item.seconds >= _NEARLY_ALL * baseline.seconds)
     return next((item.kill for item in done), None)
 
@@ -207,7 +211,7 @@ def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
 
     Only a trial with that kill alone can tell.
     """
-    first, *later = trial.attempts
+    first, *later = (attempt.on_its_own_clock() for attempt in trial.attempts)
     if not trial.finished or len(later) < 2 or baseline.opens < _COUNTED_FROM or _done_share(baseline, first) < _HALF:
         return False
     whole = baseline.opens - sum(baseline.prepared.values())

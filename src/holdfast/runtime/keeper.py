@@ -207,7 +207,8 @@ def _keep(channel: socket.socket, pid: int, *, namespace: bool) -> int:
             os.kill(pid, signal.SIGKILL)
             break
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    written = _written(1 if namespace else pid)  # asked of the dead, before they are buried; /proc is theirs
+    known_as = 1 if namespace else pid  # asked of the dead, before they are buried; /proc is theirs
+    written, waited_seconds = _written(known_as), _waited(known_as)
     _, status = os.waitpid(pid, 0)
     if not namespace:
         _end_orphans()
@@ -218,6 +219,7 @@ def _keep(channel: socket.socket, pid: int, *, namespace: bool) -> int:
             ended=os.waitstatus_to_exitcode(status),
             cpu_seconds=used.ru_utime + used.ru_stime,
             write_calls=written.get("syscw", 0),
+            waited_seconds=waited_seconds,
         )
     except OSError:
         pass
@@ -231,6 +233,15 @@ def _written(pid: int) -> dict[str, int]:
             return {name: int(value) for name, _, value in (line.partition(":") for line in file)}
     except (OSError, ValueError):
         return {}
+
+
+def _waited(pid: int) -> float:
+    """How long the first process stood ready while others had the cores; 0 where the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _end_orphans() -> None:

@@ -57,6 +57,8 @@ class Started:
         """Why there is no listener although one was asked for."""
         self.cpu_seconds = 0.0
         self.write_calls = 0
+        self.waited_seconds = 0.0
+        """For how much of its time the first process stood ready while others had the cores."""
         self.start_error: int | None = None
 
     @property
@@ -158,6 +160,7 @@ class Started:
             self._code = said.get("ended", self._code)
             self.cpu_seconds = said.get("cpu_seconds", self.cpu_seconds)
             self.write_calls = said.get("write_calls", self.write_calls)
+            self.waited_seconds = said.get("waited_seconds", self.waited_seconds)
             self.start_error = said.get("error", self.start_error)
             self.unwatched = said.get("unwatched", self.unwatched)
             self.listener_kind = said.get("listener", self.listener_kind)
