@@ -243,6 +243,103 @@ def test_where_calls_cannot_be_held_the_users_own_large_files_stay_as_they_are(t
     assert (tmp_path / "data.bin").read_bytes() == before
 
 
+CHANGES_LARGE_FILES = """
+import os, time
+with open("link.bin", "r+b") as file:
+    file.write(b"new")
+os.truncate("short.bin", 0)
+os.chmod("mode.bin", 0o600)
+os.chmod("link-to-date.bin", 0o600)
+os.utime("date.bin", (1, 1))
+time.sleep(0.3)
+"""
+
+
+def test_the_users_own_large_files_stay_as_they_are_by_whatever_name(tmp_path: Path) -> None:
+    """Written to through a link, cut short, or with another mode or date."""
+    before = bytes(2 * LINK_FROM_BYTES)
+    names = ["content.bin", "short.bin", "mode.bin", "date.bin"]
+    for name in names:
+        (tmp_path / name).write_bytes(before)
+        (tmp_path / name).chmod(0o644)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "link.bin").symlink_to("deep/link.bin")
+    (tmp_path / "deep" / "link.bin").symlink_to("../content.bin")
+    (tmp_path / "link-to-date.bin").symlink_to("date.bin")
+    (tmp_path / "program.py").write_text(CHANGES_LARGE_FILES)
+    known = {name: (tmp_path / name).stat() for name in names}
+    words = ["rehearse", "--trials", "1", "--kills", "1", "--", PYTHON, "program.py"]
+    ended = subprocess.run(
+        [PYTHON, "-m", "holdfast", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended
+    for name in names:
+        assert (tmp_path / name).read_bytes() == before, name
+        now = (tmp_path / name).stat()
+        assert (now.st_mode, now.st_mtime_ns) == (known[name].st_mode, known[name].st_mtime_ns), name
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "open('link', 'a').write('new')",
+        "open('chain', 'a').write('new')",
+        "open('made', 'w').write('new')",
+        "os.unlink(outside)",
+        "os.rename(outside, 'mine')",
+    ],
+)
+def test_what_leads_outside_is_refused_by_its_true_name(tmp_path: Path, deed: str) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "link").symlink_to(outside)
+    (work / "chain").symlink_to("link")
+    (work / "made").symlink_to(tmp_path / "new")
+    (work / "program.py").write_text(f"import os, time\noutside = {str(outside)!r}\n{deed}\ntime.sleep(0.3)\n")
+    words = ["rehearse", "--trials", "1", "--kills", "1", "--", PYTHON, "program.py"]
+    ended = subprocess.run([PYTHON, "-m", "holdfast", *words], cwd=work, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2, ended
+    named = tmp_path / "new" if "made" in deed else outside
+    assert f"writes outside its directory, to {named}" in ended.stderr
+    assert outside.read_text() == "precious"
+    assert not (tmp_path / "new").exists()
+
+
+def test_links_that_stay_inside_and_devices_are_fine(tmp_path: Path) -> None:
+    program = """
+import os, time
+os.symlink("state-1", "latest")
+with open("latest", "w") as file:  # makes state-1
+    file.write("x")
+os.symlink("/dev/stdout", "log")
+with open("log", "w") as log, open("/dev/stderr", "w") as error, open("/dev/null", "w") as null:
+    print("fine", file=log)
+try:
+    os.close(os.open("/tmp/none-of-ours", os.O_RDONLY))
+except OSError:
+    pass
+try:
+    open("latest", "x")
+except FileExistsError:
+    pass
+os.unlink("latest")
+os.unlink("log")
+assert os.path.exists("state-1")
+time.sleep(0.3)
+os.rename("state-1", "result")
+"""
+    (tmp_path / "program.py").write_text(program)
+    words = ["rehearse", "--trials", "1", "--kills", "1", "--seed", "1", "--compare", "result", "--", "bash", "-c"]
+    restart = f"rm -f latest log state-1; exec {PYTHON} program.py"
+    ended = subprocess.run(
+        [PYTHON, "-m", "holdfast", *words, restart], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert "writes outside" not in ended.stderr + ended.stdout, ended
+    assert ended.returncode == 0, ended
+
+
 def test_a_directory_that_all_nodes_share_is_never_used_by_two_runs_at_once(tmp_path: Path) -> None:
     """Nor by the runs beside which a suspicion is judged."""
     for name in ("scratch", "work", "seen"):

@@ -357,6 +357,44 @@ def test_a_copy_is_whole_and_its_own(tmp_path: Path) -> None:
     assert (plain / "big").stat().st_nlink == 1
 
 
+def test_the_copy_of_a_link_leads_to_the_copy_or_out_of_it_as_the_original_does(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    for name in ("file", "../outside"):
+        (source / name).write_text(name)
+    links = {"own": "../file", "whole": str(source / "file"), "out": "../../outside", "far": str(tmp_path / "outside")}
+    for name, aim in links.items():
+        (source / "deep" / name).symlink_to(aim)
+    target = tmp_path / "copies" / "of" / "it"
+    target.parent.mkdir(parents=True)
+    copies.Copier(str(source), may_link=True).copy_to(str(target))
+    for name in ("own", "whole"):
+        assert (target / "deep" / name).resolve() == target / "file"
+    for name in ("out", "far"):
+        assert (target / "deep" / name).resolve() == tmp_path / "outside"
+
+
+OTHERS_MODES = """
+import os
+from holdfast.rehearse import copies
+os.makedirs("source/shut")
+with open("source/shut/big", "wb") as file:
+    file.write(bytes(copies.LINK_FROM_BYTES))
+os.chmod("source/shut/big", 0o640)
+copies.Copier("source", may_link=True).copy_to("target")
+assert os.stat("target/shut/big").st_nlink == 2
+os.chmod("target/shut", 0o500)
+copies.remove("target")
+assert not os.path.exists("target")
+assert os.stat("source/shut/big").st_mode & 0o777 == 0o640
+"""
+
+
+def test_what_a_program_has_locked_is_removed_without_a_change_of_the_original(as_nobody) -> None:
+    ended = as_nobody("-c", OTHERS_MODES)
+    assert ended.returncode == 0, ended
+
+
 def test_copies_below_what_is_copied_do_not_copy_themselves(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "copies").mkdir()

@@ -53,7 +53,7 @@ class Copier:
             for entry in entries:
                 goal = os.path.join(target, entry.name)
                 if entry.is_symlink():
-                    os.symlink(os.readlink(entry.path), goal)
+                    os.symlink(self._aim(entry.path), goal)
                 elif entry.is_dir():
                     if entry.name in LINKED:
                         os.symlink(entry.path, goal)
@@ -62,6 +62,15 @@ class Copier:
                 elif entry.is_file():
                     self._file(entry.path, goal, entry.stat().st_size)
         shutil.copystat(source, target)
+
+    def _aim(self, link: str) -> str:
+        """Where the copy of a link points: inside to the copy's own, outside to the very same place."""
+        told, folder = os.readlink(link), os.path.dirname(link)
+        place = os.path.normpath(os.path.join(folder, told))
+        is_inside = place == self._source or place.startswith(self._source + os.sep)
+        if os.path.isabs(told) == is_inside:
+            return os.path.relpath(place, folder) if is_inside else place
+        return told
 
     def _file(self, source: str, target: str, size: int) -> None:
         if self._may_clone and size:
@@ -82,6 +91,7 @@ def _clone(source: str, target: str) -> bool:
         try:
             fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
         except OSError:
+            os.unlink(target)  # free for a link
             return False
     shutil.copystat(source, target)
     return True
@@ -106,8 +116,8 @@ def remove(path: str) -> None:
     def unlock(_: object, failed: str, __: object) -> None:
         try:
             os.chmod(os.path.dirname(failed), 0o700)
-            os.chmod(failed, 0o700)
             if os.path.isdir(failed) and not os.path.islink(failed):
+                os.chmod(failed, 0o700)  # never a file's: it may be a link to the original
                 shutil.rmtree(failed, ignore_errors=True)
             else:
                 os.unlink(failed)

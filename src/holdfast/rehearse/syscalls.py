@@ -23,6 +23,18 @@ _NAMES = {
         "renameat": 38, "renameat2": 276, "linkat": 37, "unlinkat": 35, "symlinkat": 36,
     },
 }  # fmt: skip
+# Mode, owner, dates and attributes by name, with the argument that is the name; the directory's is the one before it.
+_CHANGES = {
+    "x86_64": {
+        "chmod": (90, 0), "chown": (92, 0), "lchown": (94, 0), "utime": (132, 0), "utimes": (235, 0),
+        "setxattr": (188, 0), "lsetxattr": (189, 0), "removexattr": (197, 0), "lremovexattr": (198, 0),
+        "fchmodat": (268, 1), "fchmodat2": (452, 1), "fchownat": (260, 1), "futimesat": (261, 1), "utimensat": (280, 1),
+    },
+    "aarch64": {
+        "setxattr": (5, 0), "lsetxattr": (6, 0), "removexattr": (14, 0), "lremovexattr": (15, 0),
+        "fchmodat": (53, 1), "fchmodat2": (452, 1), "fchownat": (54, 1), "utimensat": (88, 1),
+    },
+}  # fmt: skip
 # With the argument that names the descriptor written to.
 _WRITES = {
     "x86_64": {
@@ -68,10 +80,10 @@ def machine() -> str | None:
 
 
 def build_filter(*, writes: bool, space: bool = False, clock: bool = False) -> bytes:
-    """The program for the kernel: opens for writing, renames, removals; with ``writes`` also what goes into files.
+    """The program for the kernel: opens for writing, renames, removals, changes of mode or date.
 
-    ``space``: everything that takes space, into standard output too; ``clock``: who asks for the time of day, and
-    every start of another program.
+    ``writes``: also what goes into files; ``space``: everything that takes space, into standard output too; ``clock``:
+    who asks for the time of day, and every start of another program.
     """
     name = machine()
     if name is None:
@@ -79,7 +91,8 @@ def build_filter(*, writes: bool, space: bool = False, clock: bool = False) -> b
     rows = [_row(_LOAD, 4), _row(_EQUAL, _ARCH[name], 1, 0), _row(_RETURN, _ALLOW), _row(_LOAD, 0)]
     for number, flags_at in _OPENS[name].values():
         rows += _only(number, _row(_LOAD, 16 + 8 * flags_at), _row(_ANY_BIT, O_WRITING, 0, 1))
-    for number in (*_NAMES[name].values(), *(_TIMES[name].values() if clock else ())):
+    changes = (number for number, _ in _CHANGES[name].values())
+    for number in (*_NAMES[name].values(), *changes, *(_TIMES[name].values() if clock else ())):
         rows += [_row(_EQUAL, number, 0, 1), _row(_RETURN, _NOTIFY)]
     if clock:
         is_coarse = _row(_EQUAL, _REALTIME_COARSE, 0, 1)
@@ -107,11 +120,13 @@ def _numbers() -> dict[int, str]:
         return {}
     single = {number: call for table in (_NAMES[name], _TIMES[name]) for call, number in table.items()}
     single[_CLOCK_GETTIME[name]] = "clock_gettime"
-    tables = (_OPENS[name], _WRITES[name], _FALLOCATE[name])
+    tables = (_OPENS[name], _CHANGES[name], _WRITES[name], _FALLOCATE[name])
     return single | {row[0]: call for table in tables for call, row in table.items()}
 
 
 NUMBERS = _numbers()
+CHANGED_AT = {call: argument for call, (_, argument) in _CHANGES.get(machine() or "", {}).items()}
+"""Where calls that change no content, but what else is known of a file, name it."""
 _DESCRIPTOR_AT = {**_WRITES.get(machine() or "", {}), **_FALLOCATE.get(machine() or "", {})}
 
 

@@ -18,14 +18,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast.rehearse import syscalls
+from holdfast.rehearse import syscalls, targets
 from holdfast.rehearse.disk import Disk
-from holdfast.rehearse.memory import read_memory
 from holdfast.rehearse.plan import COUNTABLE, Point
 from holdfast.rehearse.wall_clock import CLOCKS, EXECS, WallClock
 
-_AT_FDCWD = 0xFFFFFF9C
-_PATH_BYTES = 4096
 _RANDOM = re.compile(
     r"(?<![a-z])(tmp)[a-z0-9_]{8}(?![a-z0-9_])|[0-9a-f]{12,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
@@ -204,14 +201,18 @@ class Watcher(Opened):
 
     def _look(self, call: syscalls.Call) -> int | None:
         """The error number to answer with, 0 to go on, None to hold."""
-        path, truncates = _target(call)
+        path, truncates = targets.target(call)
         if path is None or not path.startswith("/"):
             return 0  # a pipe, a socket, a name that cannot be read: not a file of its own
         descriptor = syscalls.descriptor_of(call)
         is_write, removes = descriptor is not None, call.name.startswith("unlink")
-        real = path if is_write else os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        if not is_write and not removes and not self._allows(real):
-            self.refused.append(real)
+        real = path if is_write else targets.real(call, path)
+        if call.name in syscalls.CHANGED_AT:
+            if self._relative(real) is not None:
+                self._before_write(real)
+            return 0
+        if not is_write and (refused := self._refused(call, real)):
+            self.refused.append(refused)
             return errno.EROFS
         relative = self._relative(real)
         if relative is None:
@@ -248,6 +249,12 @@ class Watcher(Opened):
             self._note_replaced(event)
         return 0
 
+    def _refused(self, call: syscalls.Call, real: str) -> str:
+        """What of a call reaches outside: a file that would be changed, removed or taken away from its place."""
+        if call.name.startswith("unlink") and not os.path.lexists(real):
+            return ""
+        return next((path for path in (real, *targets.source(call)) if not self._allows(path)), "")
+
     def _note_replaced(self, event: Event) -> None:
         """Before the call is let go: what it takes away is still there."""
         now = time.monotonic()
@@ -281,59 +288,9 @@ class Watcher(Opened):
         return Point.LATER_WRITE if path in self._emptied else Point.WRITE
 
 
-def _target(call: syscalls.Call) -> tuple[str | None, bool]:
-    """The file that a call is about to change, and whether it empties it."""
-    arguments = call.arguments
-    descriptor = syscalls.descriptor_of(call)
-    if descriptor is not None:
-        return _link(f"/proc/{call.pid}/fd/{descriptor}"), False
-    match call.name:
-        case "open":
-            return _path(call.pid, None, arguments[0]), bool(arguments[1] & os.O_TRUNC)
-        case "openat":
-            return _path(call.pid, arguments[0], arguments[1]), bool(arguments[2] & os.O_TRUNC)
-        case "openat2":
-            flags = struct.unpack("=Q", read_memory(call.pid, arguments[2], 8))[0]
-            if not flags & syscalls.O_WRITING:
-                return None, False
-            return _path(call.pid, arguments[0], arguments[1]), bool(flags & os.O_TRUNC)
-        case "creat" | "truncate":
-            return _path(call.pid, None, arguments[0]), True
-        case "rename" | "link" | "symlink":
-            return _path(call.pid, None, arguments[1]), False
-        case "symlinkat":
-            return _path(call.pid, arguments[1], arguments[2]), False
-        case "unlink":
-            return _path(call.pid, None, arguments[0]), False
-        case "unlinkat":
-            return _path(call.pid, arguments[0], arguments[1]), False
-        case "renameat" | "renameat2" | "linkat":
-            return _path(call.pid, arguments[2], arguments[3]), False
-    return None, False
-
-
 def has_content(path: str) -> bool:
     """Whether there is anything in a file that could be lost."""
     try:
         return os.stat(path).st_size > 0
     except OSError:
         return False
-
-
-def _path(pid: int, directory: int | None, address: int) -> str | None:
-    name = os.fsdecode(read_memory(pid, address, _PATH_BYTES).split(b"\0", 1)[0])
-    if name.startswith("/") or not name:
-        return name or None
-    base = None
-    if directory is None or directory & 0xFFFFFFFF == _AT_FDCWD:
-        base = _link(f"/proc/{pid}/cwd")
-    else:
-        base = _link(f"/proc/{pid}/fd/{directory & 0xFFFFFFFF}")
-    return None if base is None else os.path.normpath(os.path.join(base, name))
-
-
-def _link(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return None
