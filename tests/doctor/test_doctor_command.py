@@ -81,6 +81,11 @@ def test_exit_zero(mode: list[str]) -> None:
     assert result["job_verdict"] == "complete"
 
 
+def test_who_never_heard_it_and_finished_by_itself_is_told_that_alone(mode: list[str]) -> None:
+    _, result = doctor(*mode, "--after", "0.3", "--", "sh", "-c", "sleep 1.2; true", grace=10)
+    assert (result["problems"], result["job_verdict"]) == (["signal-not-delivered"], "complete")
+
+
 def test_a_failure_of_its_own(mode: list[str]) -> None:
     _, result = doctor(*mode, "--", *handles(3))
     assert (result["problems"], result["job_verdict"], result["exit_code"]) == ([], "failed", 3)

@@ -14,7 +14,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from zoo import PROGRAMS
+from zoo import PROGRAMS, RESULT
+
+from holdfast.errors import UsageError
+from holdfast.rehearse.plan import Kind
+from holdfast.rehearse.rehearsal import Options, rehearse
 
 LONGER = ("env", "STEPS=40", sys.executable)
 SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")
@@ -88,6 +92,10 @@ def test_one_that_is_done_before_its_late_grace_is_over_is_asked_early(home: Pat
     once = ("--kinds", "term", "--kills", "1", "--trials", "1", "--grace", "0.8")
     ended = run(home, *once, "--compare", "result.txt", "--output", "json", "--", *LONGER, "ignores_sigterm.py")
     assert codes(ended) == {"grace-overrun"}
+    told = json.loads(ended.stdout)
+    (reason,) = told["reasons"]
+    shown = [row for row in told["attempts"] if row["trial"] == reason["trial"]]
+    assert [row["needed_sigkill"] for row in shown][:1] == [True], "what it is told from can be seen"
 
 
 def test_text_page_and_junit(home: Path) -> None:
@@ -142,6 +150,27 @@ def test_a_result_that_differs_by_itself_is_no_proof(home: Path) -> None:
     check = """python3 -c 'import json; assert json.load(open("result.json"))["sum"] > 0'"""
     ended = run(home, *SMALL, "--check", check, *program("time_stamps"))
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_what_differs_without_an_interruption_too_is_no_proof(home: Path) -> None:
+    """As where somebody changes what the program reads during the rehearsal."""
+    mark = home.parent / "mark"
+    (home / "program.py").write_text(
+        "import os, sys, time\n"
+        "time.sleep(0.6)\n"
+        "open('result.txt', 'w').write('new' if os.path.exists(sys.argv[1]) else 'old')\n"
+    )
+    options = Options(
+        command=(sys.executable, "program.py", str(mark)),
+        comparison=RESULT,
+        kinds=(Kind.KILL,),
+        kills=1,
+        trials=2,
+        parallel=1,
+        directory=str(home),
+    )
+    with pytest.raises(UsageError, match="'new' instead of 'old', and that without any interruption"):
+        rehearse(options, progress=lambda said: mark.touch() if said == "1 of 2 trials" else None)
 
 
 def test_a_write_outside_is_refused_and_does_not_happen(home: Path) -> None:

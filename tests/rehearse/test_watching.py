@@ -16,7 +16,7 @@ from zoo import PROGRAMS, PYTHON, RESULT
 
 from holdfast.errors import UsageError
 from holdfast.rehearse import confine, copies
-from holdfast.rehearse.attempt import Attempt, Surroundings
+from holdfast.rehearse.attempt import Attempt, Surroundings, last_words
 from holdfast.rehearse.baseline import is_steady
 from holdfast.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Point, Profile
 from holdfast.rehearse.polling import Listener, watch_files
@@ -110,6 +110,52 @@ def test_every_point_is_counted(tmp_path: Path) -> None:
         ("log", Point.FIRST_WRITE): 1,
         ("log", Point.WRITE): 2,
     }
+
+
+REDIRECTS = """
+for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.05; done > lines
+for i in 1 2 3; do echo $i > marks; sleep 0.05; done
+for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.05; done >> lines
+"""
+
+
+def test_output_that_a_shell_sends_into_a_file_is_seen_to_grow(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, ["bash", "-c", REDIRECTS])
+    assert finish(attempt).code == 0
+    counts = attempt.watcher.counts
+    assert 3 <= counts["lines", Point.LATER_WRITE] <= 7
+    assert 3 <= counts["lines", Point.WRITE] <= 7
+    assert ("marks", Point.LATER_WRITE) not in counts, "written once each time"
+    assert counts["marks", Point.FIRST_WRITE] == 3
+
+
+@pytest.mark.parametrize("kind", [Kind.KILL, Kind.TERM])
+def test_a_file_that_a_shell_fills_is_met_half_written(tmp_path: Path, kind: Kind) -> None:
+    program = f"trap 'exit 143' TERM; {REDIRECTS}"
+    attempt = begin(tmp_path, ["bash", "-c", program], Kill(1, kind, AtEvent("lines", Point.LATER_WRITE, 2)))
+    fact = finish(attempt)
+    assert fact.code == {Kind.KILL: 137, Kind.TERM: 143}[kind]
+    assert fact.at == "at the later-write of lines"
+    assert 2 < len((tmp_path / "work" / "lines").read_text().split()) < 8
+
+
+def test_many_files_that_are_filled_cost_little(tmp_path: Path) -> None:
+    attempt = begin(tmp_path, ["bash", "-c", "for i in $(seq 60); do echo > out-$i; done"])
+    assert finish(attempt).code == 0
+    assert len(attempt.watcher._streams) <= 16
+
+
+@pytest.mark.parametrize(
+    ("printed", "last"),
+    [
+        ("SyntaxError: no\n    at JSON.parse (<anonymous>)\n\nNode.js v20.20.2\n", "SyntaxError: no"),
+        ("ValueError: no\n\n", "ValueError: no"),
+        ("", ""),
+    ],
+)
+def test_the_last_words_say_something(tmp_path: Path, printed: str, last: str) -> None:
+    (tmp_path / "log").write_text(printed)
+    assert last_words(str(tmp_path / "log")) == last
 
 
 def test_a_kill_comes_before_a_claim_is_removed(tmp_path: Path) -> None:

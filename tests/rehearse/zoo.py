@@ -91,6 +91,7 @@ ZOO = (
     Animal("exec_around_exits_zero", (PYTHON, "-m", "holdfast", "exec", "--", PYTHON, "exits_zero.py")),
     Animal("right_shell", ("bash", "right_shell.sh")),
     Animal("torn_shell", ("bash", "torn_shell.sh"), frozenset({"resume-crash"})),
+    Animal("fills_by_redirect", ("bash", "fills_by_redirect.sh"), frozenset({"result-differs"}), rare=True),
     Animal("right_perl", ("perl", "right_perl.pl"), needs="perl"),
     Animal("exits_zero_perl", ("perl", "exits_zero.pl"), frozenset({"exit-zero-unfinished"}), needs="perl"),
     Animal("right_node", ("node", "right_node.js"), needs="node"),

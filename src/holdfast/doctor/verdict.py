@@ -69,7 +69,7 @@ def problems(seen: Observation) -> list[str]:
         found.add(LATE)
     if seen.ended_by == "sigkill":
         found.add(OVERRUN)
-    elif seen.exit_code == FINISHED:
+    elif seen.exit_code == FINISHED and (seen.delivered or received):  # else it had all done by itself
         found.add(EXIT_ZERO)
     if left:
         found.add(ORPHANS)

@@ -24,6 +24,7 @@ from holdfast.runtime.process_tree import disposition, send_signal
 
 _TICK_SECONDS = 0.02
 _TAIL_BYTES = 4000
+_TRAILERS = ("    at ", "Node.js v")
 _RESUME_LEAST_SECONDS = 0.05
 _SURE_LOOKS = 3
 _PATIENCE_SECONDS = 5.0
@@ -158,14 +159,18 @@ class Attempt:
         self._touched += 1
         if kill is None or self._fired_at is not None:
             return GO_ON
-        if isinstance(kill.moment, AtEvent):
-            due = (event.family, event.point) == kill.moment[:2] and event.nth >= kill.moment.nth
-        else:
-            due = isinstance(kill.moment, AtResume) and touched >= kill.moment.touches
+        due = _is_at(kill, event) or (isinstance(kill.moment, AtResume) and touched >= kill.moment.touches)
         if not due or not self._ready_for(kill):
             self._due_since = self._due_since or (time.monotonic() if due else None)
             return GO_ON
-        return self._fire(kill, f"{event.point} of {event.path}", event)
+        return self._fire(kill, _where(event), event)
+
+    def _look_at_streams(self) -> None:
+        """Output that goes into a file by a shell's doing: it is met between two looks, not at a call."""
+        for event in self.watcher.grown():
+            kill = self._kill
+            if kill is not None and self._fired_at is None and _is_at(kill, event) and self._ready_for(kill):
+                self._fire(kill, _where(event), None)
 
     def _ready_for(self, kill: Kill) -> bool:
         """A handler that the program is still about to install is waited for: it is late, not missing."""
@@ -252,6 +257,7 @@ class Attempt:
             self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
             self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
         self._date_files()
+        self._look_at_streams()
         if self._count and self.age_seconds >= self._next_count:
             began = time.thread_time()
             self.calls.append((self.age_seconds, self.program.calls_so_far()))
@@ -370,12 +376,22 @@ def can_watch(folder: str, environment: Mapping[str, str], keepers: Keepers, *, 
         started.close()
 
 
+def _is_at(kill: Kill, event: Event) -> bool:
+    moment = kill.moment
+    return isinstance(moment, AtEvent) and (event.family, event.point) == moment[:2] and event.nth >= moment.nth
+
+
+def _where(event: Event) -> str:
+    return f"at the {event.point} of {event.path}"
+
+
 def last_words(path: str) -> str:
-    """The last line that was printed."""
+    """The last line that was printed and says something: Node ends with its version, after where it was."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1].strip()[:300] if lines else ""
+    telling = [line.strip() for line in lines if line.strip() and not line.startswith(_TRAILERS)]
+    return telling[-1][:300] if telling else ""

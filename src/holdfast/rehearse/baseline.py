@@ -37,12 +37,6 @@ class Baseline(NamedTuple):
     means: str
     """How files were watched."""
 
-    @property
-    def as_seen(self) -> BaselineFact:
-        """With the times of this machine, as a report tells them; the verdict goes by the program's own."""
-        profile = self.profile
-        return self.fact._replace(seconds=profile.seconds, first_write_seconds=profile.first_write_seconds)
-
 
 class _Seen(NamedTuple):
     fact: AttemptFact

@@ -15,6 +15,7 @@ from holdfast.errors import UsageError
 from holdfast.rehearse.copies import files_below
 from holdfast.rehearse.records import compare_records, split, unstable_fields
 
+_EXCERPT_BYTES = 20
 _BLOCK = 1 << 20
 _TEMPORARY = re.compile(r"(^|/)(\.|tmp|temp)[^/]*$|(\.|-|_)(tmp|temp|part|partial|swp|lock)([.\-_][^/]*)?$|~$", re.I)
 _CHECK_SECONDS = 600.0
@@ -141,10 +142,19 @@ def _bytes_differ(baseline: str, found: str, path: str) -> str | None:
             if left != right:
                 place = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
                 offset += min(len(left), len(right)) if place is None else place
-                return f"differs first at byte {offset} ({sizes[1]} bytes, the baseline has {sizes[0]})"
+                begin = min(len(left), len(right)) if place is None else place
+                return (
+                    f"differs first at byte {offset} ({sizes[1]} bytes, the baseline has {sizes[0]}): "
+                    f"{_excerpt(right, begin)} instead of {_excerpt(left, begin)}"
+                )
             if not left:
                 return None
             offset += len(left)
+
+
+def _excerpt(block: bytes, begin: int) -> str:
+    text = block[begin : begin + _EXCERPT_BYTES].decode("utf-8", "backslashreplace")
+    return repr(text) if text else "nothing"
 
 
 def _json_differs(baseline: str, found: str, path: str, tolerance: float) -> str | None:

@@ -8,7 +8,7 @@ import secrets
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from typing import NamedTuple
@@ -23,11 +23,12 @@ from holdfast.rehearse.divergence import Steps, first_divergence
 from holdfast.rehearse.facts import BaselineFact, TrialFact
 from holdfast.rehearse.plan import DEFAULT_KINDS, TWO_WRITERS, AtEvent, AtTime, Kind, Profile, TrialPlan
 from holdfast.rehearse.schedule import schedule
-from holdfast.rehearse.shrink import Run, settle, shrink
+from holdfast.rehearse.shrink import Run, num_by_clock, settle, shrink
 from holdfast.rehearse.syscalls import machine
 from holdfast.rehearse.trial import Setting, Stopped, Trial
 from holdfast.rehearse.verdict import (
     BY_CLOCK,
+    BY_RESULT,
     CODES,
     Reason,
     at_least,
@@ -75,6 +76,8 @@ class Result(NamedTuple):
 
     options: Options
     baseline: BaselineFact
+    profile: Profile
+    """With the baseline's time on this machine."""
     trials: tuple[TrialFact, ...]
     reasons: tuple[Reason, ...]
     namespace: str
@@ -115,6 +118,16 @@ def _wakes_up_late(plan: TrialPlan) -> tuple[bool, bool]:
     return kill.kind is not Kind.FREEZE, not isinstance(kill.moment, AtEvent)
 
 
+def _insist_on_kills(reasons: Iterable[Reason]) -> None:
+    """Who fails without an interruption as well cannot be rehearsed."""
+    for reason in reasons:
+        if not reason.kills:
+            raise UsageError(
+                f"{reason.detail}, and that without any interruption",
+                help="rehearse a command that does the same every time, in a directory that nobody changes meanwhile",
+            )
+
+
 class _Rehearsal:
     def __init__(
         self,
@@ -128,6 +141,7 @@ class _Rehearsal:
         self._options = options
         self._progress = progress
         self._token = secrets.token_hex(3)
+        self._witnesses: list[TrialFact] = []  # trials beyond the schedule that a reason is told from
         self._slowness = 1.0  # of the machine, beside what it was when the baseline ran
         self._parallel = options.parallel or os.cpu_count() or 1
         shared = confine.check_ephemeral(options.ephemeral)
@@ -169,8 +183,9 @@ class _Rehearsal:
                 raise
         return Result(
             options=self._options,
-            baseline=baseline.as_seen,
-            trials=tuple(facts),
+            baseline=baseline.fact,
+            profile=baseline.profile,
+            trials=(*facts, *self._witnesses),
             reasons=tuple(reasons),
             namespace=baseline.why_no_namespace,
             watched=baseline.means,
@@ -224,12 +239,11 @@ class _Rehearsal:
         """One reason per code, from the first trial that shows it, with as few kills as show it."""
         if any(fact.finished and lost_everything(baseline.fact, fact) for fact in facts):
             baseline = baseline._replace(fact=with_idle(baseline.fact, self._idle(baseline, "idle")))
-        first: dict[str, tuple[Reason, TrialFact]] = {}
-        shown: dict[str, list[tuple[Reason, TrialPlan]]] = defaultdict(list)
+        shown: dict[str, list[tuple[Reason, TrialFact]]] = defaultdict(list)
         for fact in facts:
             for reason in judge(baseline.fact, fact):
-                first.setdefault(reason.code, (reason, fact))
-                shown[reason.code].append((reason, fact.plan))
+                shown[reason.code].append((reason, fact))
+        first = {code: min(rows, key=lambda row: num_by_clock(row[0])) for code, rows in shown.items()}
 
         def run_again(plan: TrialPlan, label: str) -> list[Reason]:
             return judge(baseline.fact, self._once(plan, baseline, label))
@@ -248,7 +262,9 @@ class _Rehearsal:
         if ordered:
             self._progress("looking for the smallest schedule that fails")
         futures = [
-            pool.submit(settle, shown[reason.code] or [(reason, fact.plan)], run_beside_a_control)
+            pool.submit(
+                settle, [(x, seen.plan) for x, seen in shown[reason.code] or [(reason, fact)]], run_beside_a_control
+            )
             if reason.code in BY_CLOCK
             else pool.submit(shrink, reason, fact.plan, run_again, instead=instead_of_the_signal(fact))
             for reason, fact in ordered
@@ -257,6 +273,8 @@ class _Rehearsal:
         for future in futures:
             for reason in future.result():
                 small.setdefault(reason.code, reason)
+        if small.keys() & BY_RESULT:
+            _insist_on_kills([*small.values(), *run_again(TrialPlan(0, ()), "uninterrupted")])
         if "result-differs" in small:
             plans = {fact.plan.number: fact.plan for fact in facts}
             small["result-differs"] = self._divergence(small["result-differs"], plans, baseline)
@@ -319,9 +337,12 @@ class _Rehearsal:
         kill, fact = next(((kill, fact) for fact in facts if (kill := worked_on(baseline.fact, fact))), (None, None))
         if kill is None or fact is None or baseline.profile.seconds * (1 - _EARLY) <= self._options.grace_seconds:
             return {}
-        early = fact.plan._replace(kills=(kill._replace(moment=AtTime(_EARLY)),))
+        number = max(fact.plan.number for fact in facts) + 1
+        early = TrialPlan(number, (kill._replace(moment=AtTime(_EARLY)),))
         again = self._once(early, baseline, "early")
-        return {x.code: (x, again) for x in judge(baseline.fact, again) if x.code == "grace-overrun"}
+        found = {x.code: (x, again) for x in judge(baseline.fact, again) if x.code == "grace-overrun"}
+        self._witnesses += [again] if found else []
+        return found
 
     def _look_at_zombies(
         self, pool: ThreadPoolExecutor, facts: Sequence[TrialFact], baseline: Baseline

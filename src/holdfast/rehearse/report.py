@@ -11,6 +11,11 @@ from holdfast.rehearse.rehearsal import Result
 from holdfast.rehearse.verdict import Reason, reproduce
 
 
+def amount(number: int, noun: str) -> str:
+    """In words: one trial, nine trials."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def as_json(result: Result, flags: Sequence[str]) -> dict[str, Any]:
     """The whole; ``flags`` are the options that have to be repeated to see a failure again."""
     options = result.options
@@ -24,9 +29,9 @@ def as_json(result: Result, flags: Sequence[str]) -> dict[str, Any]:
         "kinds": [str(kind) for kind in options.kinds],
         "grace_seconds": options.grace_seconds,
         "baseline": {
-            "seconds": round(result.baseline.seconds, 3),
+            "seconds": round(result.profile.seconds, 3),
             "cpu_seconds": round(result.baseline.cpu_seconds, 3),
-            "first_write_seconds": round(result.baseline.first_write_seconds, 3),
+            "first_write_seconds": round(result.profile.first_write_seconds, 3),
         },
         "measures": measures(result),
         "pid_namespace": not result.namespace,
@@ -71,8 +76,7 @@ def measures(result: Result) -> dict[str, float | None]:
     """Lost work per interruption, seconds from SIGTERM to safe, seconds from a start to the first write."""
     finished = [trial for trial in result.trials if trial.finished and trial.delivered]
     lost = [
-        max(0.0, sum(attempt.ran_seconds for attempt in trial.attempts) - result.baseline.seconds)
-        / len(trial.delivered)
+        max(0.0, sum(attempt.ran_seconds for attempt in trial.attempts) - result.profile.seconds) / len(trial.delivered)
         for trial in finished
     ]
     attempts = [attempt for trial in result.trials for attempt in trial.attempts]

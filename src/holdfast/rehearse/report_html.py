@@ -7,7 +7,7 @@ from html import escape
 
 from holdfast.rehearse.facts import AttemptFact, TrialFact
 from holdfast.rehearse.rehearsal import Result
-from holdfast.rehearse.report import measures
+from holdfast.rehearse.report import amount, measures
 from holdfast.rehearse.verdict import CODES, judge, reproduce
 
 _STYLE = """
@@ -37,9 +37,10 @@ def _parts(result: Result, flags: Sequence[str]) -> Iterator[str]:
     yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Rehearsal: {word}</title>'
     yield f"<style>{_STYLE}</style></head><body>"
     yield f'<h1 class="{word}">{word}</h1><p><code>{command}</code></p>'
+    counts = f"{amount(kills, 'interruption')} in {amount(len(result.trials), 'trial')}"
     yield (
-        f"<p>{kills} interruptions in {len(result.trials)} trials, seed {result.options.seed}, grace "
-        f"{result.options.grace_seconds:g} s, baseline {result.baseline.seconds:.1f} s.</p>"
+        f"<p>{counts}, seed {result.options.seed}, grace {result.options.grace_seconds:g} s, "
+        f"baseline {result.profile.seconds:.1f} s.</p>"
     )
     if result.reasons:
         yield "<h2>Reasons</h2><ul>"

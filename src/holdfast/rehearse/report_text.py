@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.rehearse.facts import AttemptFact, TrialFact
 from holdfast.rehearse.plan import Kind
 from holdfast.rehearse.rehearsal import Result
-from holdfast.rehearse.report import measures
+from holdfast.rehearse.report import amount, measures
 from holdfast.rehearse.verdict import CODES, judge, reproduce
 
 _WIDTH = 56
@@ -28,9 +28,10 @@ def as_text(result: Result, flags: Sequence[str]) -> str:
 def _lines(result: Result, flags: Sequence[str]) -> Iterator[str]:
     kills = sum(len(trial.delivered) for trial in result.trials)
     starts = sum(len(trial.attempts) for trial in result.trials)
+    counts = (len(result.trials), "trial"), (kills, "interruption"), (starts, "start")
     yield (
-        f"baseline {result.baseline.seconds:.1f} s; {len(result.trials)} trials, {kills} interruptions, "
-        f"{starts} starts, grace {result.options.grace_seconds:g} s, seed {result.options.seed}"
+        f"baseline {result.profile.seconds:.1f} s; {', '.join(amount(*row) for row in counts)}, "
+        f"grace {result.options.grace_seconds:g} s, seed {result.options.seed}"
     )
     yield ""
     scale = max((trial.seconds for trial in result.trials), default=1.0) or 1.0
@@ -48,7 +49,7 @@ def _lines(result: Result, flags: Sequence[str]) -> Iterator[str]:
         yield f"  note: {note}"
     yield ""
     if result.survives:
-        yield f"survives: {kills} interruptions, and the result is the uninterrupted run's"
+        yield f"survives: {amount(kills, 'interruption')}, and the result is the uninterrupted run's"
         return
     yield "fails"
     for reason in result.reasons:

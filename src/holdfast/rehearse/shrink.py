@@ -55,11 +55,16 @@ def settle(doubts: Sequence[tuple[Reason, TrialPlan]], run: Run) -> list[Reason]
 
     A kill that is aimed at a file comes at the same point again, one at a time of day may not.
     """
-    certain = sorted(doubts, key=lambda doubt: sum(isinstance(kill.moment, AtTime) for kill in doubt[0].kills))
+    certain = sorted(doubts, key=lambda doubt: num_by_clock(doubt[0]))
     for reason, plan in certain[:_DOUBTS]:
         if found := shrink(reason, plan, run):
             return found
     return []
+
+
+def num_by_clock(reason: Reason) -> int:
+    """How many of its kills come at a time of the clock."""
+    return sum(isinstance(kill.moment, AtTime) for kill in reason.kills)
 
 
 def _was_it_the_signal(reason: Reason, plan: TrialPlan, run: Run, instead: Sequence[Reason]) -> list[Reason]:

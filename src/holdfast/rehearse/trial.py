@@ -146,7 +146,8 @@ class Trial:
             is_same = not fact.interrupted and fact.code not in NOT_COUNTED and fact.first_write_seconds is None
             same = same + 1 if is_same else 0
             if failures > self._setting.backoff_limit or same >= _SAME_FAILURES:
-                return _Ending(gave_up=f"attempt {number} left with {fact.code}: {fact.last_words}")
+                which = f"attempts {number - same + 1} to {number}" if same > 1 else f"attempt {number}"
+                return _Ending(gave_up=f"{which} left with {fact.code}: {fact.last_words}")
 
     def _missing(self) -> list[Difference]:
         """Interrupted, and it says that it is done: what is not as it would be at the end?"""

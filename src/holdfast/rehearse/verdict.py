@@ -38,6 +38,8 @@ _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the sta
 _NOTHING = AttemptFact(0, 0.0, 0.0, 0.0, 0)
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
 """Reasons that one kill alone explains: nothing to shrink."""
+BY_RESULT = frozenset({"result-differs", "resume-crash", "duplicate-records", "missing-records"})
+"""Reasons that a program could give by itself, without any interruption."""
 BY_CLOCK = frozenset({"no-progress"})
 """Reasons that a slow moment of the machine could imitate: told only when they show a second time."""
 
@@ -138,10 +140,7 @@ def _did_all_again(baseline: BaselineFact, trial: TrialFact) -> str:
     least = _NEARLY_ALL if counted is None else _WALL_WHEN_RECURRING if recurring else _WALL_WHEN_COUNTED
     if working < least or (counted is not None and counted < _NEARLY_ALL):
         return ""
-    return (
-        f"an attempt had done {longest:.0%} of the baseline's {baseline.seconds:.1f} s, "
-        f"and the last one still needed {wall:.0%} of it"
-    )
+    return f"an attempt had done {min(1.0, longest):.0%} of it, and the last one still needed {wall:.0%} of the time"
 
 
 def with_idle(baseline: BaselineFact, idle: TrialFact) -> BaselineFact:

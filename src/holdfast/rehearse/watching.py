@@ -28,6 +28,7 @@ _RANDOM = re.compile(
 )
 _STREAMS = 3  # standard input, output and error
 _START_MILLISECONDS = 1.0
+_MOST_STREAMS = 16  # a loop may send its output into a new file each time
 _NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
 
 
@@ -75,12 +76,25 @@ class Opened:
         """How many by family and point."""
         return Counter(key for _, key in list(self._opened))
 
+    def grown(self) -> list[Event]:
+        """Files in the place of standard output that hold more than at the last look; by watching calls alone."""
+        return []
+
     def opened_by_family(self) -> dict[tuple[str, Point], list[float]]:
         """When, by family and point."""
         found: dict[tuple[str, Point], list[float]] = defaultdict(list)
         for at, key in list(self._opened):
             found[key].append(at)
         return found
+
+
+class _Stream:
+    """A file in the place of standard output or error: writes into it are not held, because programs print a lot."""
+
+    def __init__(self, name: str, relative: str, point: Point, size: int) -> None:
+        self.name, self.relative, self.point = name, relative, point
+        self.size = size
+        self.grown = 0
 
 
 class Watcher(Opened):
@@ -109,6 +123,7 @@ class Watcher(Opened):
         self._allows = allows
         self._before_write = before_write
         self._begun = time.monotonic()
+        self._streams: dict[str, _Stream] = {}
         self._empty: set[str] = set()  # opened and emptied, nothing written yet
         self._emptied: set[str] = set()
         self._held: list[tuple[int, Event, bool]] = []
@@ -128,6 +143,24 @@ class Watcher(Opened):
         self.refused: list[str] = []
         self._thread = threading.Thread(target=self._work, name="holdfast-watch", daemon=True)
         self._thread.start()
+
+    def grown(self) -> list[Event]:
+        """From the second time on: only then is it half written rather than written once."""
+        found = []
+        for path, stream in list(self._streams.items()):
+            try:
+                size = os.stat(path).st_size
+            except OSError:
+                continue
+            if size > stream.size:
+                stream.size = size
+                stream.grown += 1
+                if stream.grown > 1:
+                    key = stream.name, stream.point
+                    self.counts[key] += 1
+                    at_seconds = time.monotonic() - self._begun
+                    found.append(Event(stream.point, stream.name, stream.relative, at_seconds, self.counts[key]))
+        return found
 
     def release(self) -> None:
         """Let the held calls go on."""
@@ -223,9 +256,11 @@ class Watcher(Opened):
             return errno.ENOSPC
         if descriptor is not None and descriptor < _STREAMS:
             return 0  # what a shell sends there was looked at when it put a file in that place
+        name = family(relative)
+        if call.name.startswith("dup") and call.arguments[1] < _STREAMS:
+            self._note_stream(real, name, relative)
         point = self._point(call, real, truncates)
         now = time.monotonic()
-        name = family(relative)
         if point is None:
             if call.name.startswith("open"):  # a log, a database, a mark that was there already
                 self._opened.append((now - self._begun, (name, Point.OPEN)))
@@ -254,6 +289,13 @@ class Watcher(Opened):
         if call.name.startswith("unlink") and not os.path.lexists(real):
             return ""
         return next((path for path in (real, *targets.source(call)) if not self._allows(path)), "")
+
+    def _note_stream(self, path: str, name: str, relative: str) -> None:
+        point = Point.LATER_WRITE if path in self._emptied else Point.WRITE
+        self._streams.pop(path, None)
+        self._streams[path] = _Stream(name, relative, point, os.stat(path).st_size)
+        if len(self._streams) > _MOST_STREAMS:
+            del self._streams[next(iter(self._streams))]
 
     def _note_replaced(self, event: Event) -> None:
         """Before the call is let go: what it takes away is still there."""
