@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from zoo import PROGRAMS
+from zoo import PROGRAMS, RESULT
 
 from holdfast.errors import UsageError
-from holdfast.rehearse import wall_clock
+from holdfast.rehearse import rehearsal, wall_clock
 from holdfast.rehearse.attempt import Attempt, Surroundings
+from holdfast.rehearse.baseline import Baseline, run_baselines
 from holdfast.rehearse.copies import LINK_FROM_BYTES
 from holdfast.rehearse.disk import Disk, used_bytes
 from holdfast.rehearse.facts import AttemptFact
@@ -368,3 +369,25 @@ open("result", "w").write("x")
     )
     assert [reason.code for reason in found.reasons] == ["no-progress"]
     assert [path.name for path in (tmp_path / "seen").iterdir()] == ["lock"]
+
+
+def test_a_baseline_that_stood_still_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its moments would come after the end, and a program that keeps nothing would pass."""
+    made = []
+
+    def stalled(*arguments: object, **more: object) -> Baseline:
+        baseline = run_baselines(*arguments, **more)  # type: ignore[arg-type]
+        made.append(baseline.profile.seconds)
+        if len(made) > 1:
+            return baseline
+        slow = 4 * baseline.profile.seconds
+        return baseline._replace(
+            fact=baseline.fact._replace(seconds=slow), profile=baseline.profile._replace(seconds=slow)
+        )
+
+    monkeypatch.setattr(rehearsal, "run_baselines", stalled)
+    options = Options(
+        command=(PYTHON, "writes_at_the_end.py"), comparison=RESULT, trials=3, parallel=3, directory=str(PROGRAMS)
+    )
+    assert [reason.code for reason in rehearse(options).reasons] == ["no-progress"]
+    assert len(made) == 2

@@ -21,6 +21,7 @@ from holdfast.rehearse.verdict import (
     is_suspicious,
     judge,
     reproduce,
+    was_stalled,
     with_idle,
     worked_on,
 )
@@ -362,6 +363,18 @@ def test_a_slow_start_is_no_work() -> None:
     assert codes(trial(asleep, attempt(2, 10.0, write_calls=1)), silent) == []
     working = attempt(1, 6.0, 137, KILL, first_write_seconds=2.0)
     assert codes(trial(working, attempt(2, 10.0, write_calls=1)), silent) == ["no-progress"]
+
+
+def test_a_machine_that_stood_still_during_the_baseline_is_found_out() -> None:
+    """It took 30 s where trials take 11 s for all of the work, their restarts included."""
+    stalled = BASELINE._replace(seconds=30.0)
+    kept = trial(attempt(1, 7.0, 137, KILL), attempt(2, 4.5))
+    assert was_stalled(stalled, [kept])
+    assert not was_stalled(BASELINE, [kept])
+    assert was_stalled(stalled, [trial(attempt(1, 10.0))]), "its moments came after the end"
+    assert was_stalled(stalled, [trial(attempt(1, 25.0, 137, KILL, waited_seconds=20.0), attempt(2, 6.0))])
+    skipped = trial(attempt(1, 7.0, 137, KILL), attempt(2, 0.5), differences=(Difference("result-differs", "r", "x"),))
+    assert not was_stalled(stalled, [skipped, kept._replace(finished=False)]), "they have not done all"
 
 
 def test_other_load_is_no_work() -> None:

@@ -188,6 +188,16 @@ def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
     )
 
 
+def was_stalled(baseline: BaselineFact, trials: Sequence[TrialFact]) -> bool:
+    """Whether the machine stood still while the baseline ran, so that all moments and shares are wrong.
+
+    Interrupted as often as it may be, a trial that does all of the work takes no less time than one run of it.
+    """
+    whole = (trial for trial in trials if trial.finished and not trial.differences)
+    took = [sum(attempt.on_its_own_clock().seconds for attempt in trial.attempts) for trial in whole]
+    return min(took, default=baseline.seconds) < _CLOSE * baseline.seconds
+
+
 def instead_of_the_signal(trial: TrialFact) -> list[Reason]:
     """What an attempt that left with 0 is guilty of when no signal made it leave: a result of its own."""
     rows = [row for row in trial.unfinished_zero if "missing" not in row.detail]
