@@ -173,6 +173,17 @@ def test_what_differs_without_an_interruption_too_is_no_proof(home: Path) -> Non
         rehearse(options, progress=lambda said: mark.touch() if said == "1 of 2 trials" else None)
 
 
+def test_a_directory_in_which_all_is_done_is_pointed_out(home: Path) -> None:
+    words = (*SMALL, "--compare", "result.txt", "--json", *program("right_by_hand"))
+    (home / "result.txt").write_text("of another program")
+    ended = run(home, *words)
+    assert "was there before" not in ended.stdout, ended
+    subprocess.run([sys.executable, "right_by_hand.py"], cwd=home, check=True)
+    ended = run(home, *words)
+    assert ended.returncode == 0, ended
+    assert any("result.txt was there before and is the same" in note for note in json.loads(ended.stdout)["notes"])
+
+
 def test_a_write_outside_is_refused_and_does_not_happen(home: Path) -> None:
     outside = home.parent / "outside.txt"
     ended = run(home, *SMALL, *program("outside"), str(outside))

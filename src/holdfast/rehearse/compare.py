@@ -78,6 +78,11 @@ class Comparison(NamedTuple):
             if detail := _json_differs(baseline, found, path, self.tolerance):
                 yield path, detail
 
+    def was_there(self, before: str, baseline: str) -> list[str]:
+        """The files named by globs, where every one was there before the program ran and is the same afterwards."""
+        files = list(_matching(self.globs, baseline, baseline))
+        return [] if any(_bytes_differ(before, baseline, path) for path in files) else files
+
     def check_baseline(self, baseline: str, environment: Mapping[str, str]) -> None:
         """Whatever was named has to be there when nothing is interrupted."""
         for glob in self.globs:

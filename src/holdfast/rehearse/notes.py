@@ -10,10 +10,15 @@ from holdfast.rehearse.trial import Setting
 from holdfast.rehearse.verdict import counted_failures
 
 
-def told_besides(setting: Setting, baseline: Baseline, facts: Sequence[TrialFact]) -> Iterator[str]:
+def told_besides(setting: Setting, source: str, baseline: Baseline, facts: Sequence[TrialFact]) -> Iterator[str]:
     """Sentences for the end of a report."""
     if setting.comparison.is_empty:
         yield "nothing was compared: name what has to be the same with --compare, --records or --check"
+    if there := setting.comparison.was_there(source, baseline.work):
+        yield (
+            f"{there[0]} was there before and is the same afterwards: a run that is finished already proves little; "
+            "rehearse where earlier runs have left no result and no checkpoints"
+        )
     if baseline.why_no_namespace and setting.namespace:
         yield f"no PID namespace ({baseline.why_no_namespace}): PID 1 is imitated from outside"
     if not baseline.watched:

@@ -189,7 +189,7 @@ class _Rehearsal:
             reasons=tuple(reasons),
             namespace=baseline.why_no_namespace,
             watched=baseline.means,
-            notes=tuple(told_besides(self._setting, baseline, facts)),
+            notes=tuple(told_besides(self._setting, self._options.directory, baseline, facts)),
         )
 
     def _measure(self, pool: ThreadPoolExecutor) -> tuple[Baseline, list[TrialFact]]:
