@@ -126,9 +126,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"wrote {', '.join(files)} to {target}")
     first = "python train.py" if args.kind == "train" else "holdfast enqueue --queue sqlite://./work.db items.jsonl"
-    print(f"next: cd {target} && {first}")
-    if args.kind == "train":
+    print(f"next: cd {target}")
+    if args.kind == "train":  # first, because a finished run has nothing left to lose
         print("      HOLDFAST_CHECKPOINT_SECONDS=0.2 holdfast rehearse --compare result.json -- python train.py")
+    print(f"      {first}")
     print("      holdfast plan -f holdfast.yaml")
     print("      holdfast render -f holdfast.yaml -d deploy")
     return 0
