@@ -146,10 +146,9 @@ def _bytes_differ(baseline: str, found: str, path: str) -> str | None:
             left, right = one.read(_BLOCK), other.read(_BLOCK)
             if left != right:
                 place = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
-                offset += min(len(left), len(right)) if place is None else place
                 begin = min(len(left), len(right)) if place is None else place
                 return (
-                    f"differs first at byte {offset} ({sizes[1]} bytes, the baseline has {sizes[0]}): "
+                    f"differs first at byte {offset + begin} ({sizes[1]} bytes, the baseline has {sizes[0]}): "
                     f"{_excerpt(right, begin)} instead of {_excerpt(left, begin)}"
                 )
             if not left:

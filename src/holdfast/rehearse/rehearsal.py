@@ -175,7 +175,7 @@ class _Rehearsal:
             try:
                 baseline, facts = self._measure(pool)
                 if was_stalled(baseline.fact, facts):
-                    self._progress("the baseline took longer than any trial: once more")
+                    self._progress("the baseline took longer than a whole trial: once more")
                     baseline, facts = self._measure(pool)
                 reasons = self._reasons(pool, facts, baseline)
             except BaseException:
@@ -195,6 +195,7 @@ class _Rehearsal:
     def _measure(self, pool: ThreadPoolExecutor) -> tuple[Baseline, list[TrialFact]]:
         """The uninterrupted run, and then all trials by its moments."""
         self._token = secrets.token_hex(3)
+        self._setting.hung.clear()
         self._progress("baseline: running it without an interruption, twice")
         setting = self._setting._replace(comparison=self._options.comparison)
         baseline = run_baselines(setting, self._token, parallel=self._parallel)
