@@ -27,10 +27,10 @@ venv: $(VENV)/.installed  ## create .venv with everything the tests need
 # quiet machine: a defect fails twice, a starved process does not.
 test: venv  ## run the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS) || \
-	  HOLDFAST_COUNTS_FILE=tests/.counts/again.json $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
+	  STAYFAST_COUNTS_FILE=tests/.counts/again.json $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
 
 faults: venv  ## the fault suites alone, as CI runs them; test-night and test-release inject 10 to 1,000 times as much
-	HOLDFAST_TIER=pr $(BIN)/python -m pytest -m faults -s tests $(PYTEST_ARGS)
+	STAYFAST_TIER=pr $(BIN)/python -m pytest -m faults -s tests $(PYTEST_ARGS)
 
 test-night: venv  ## the fault suites at the count of a night (about two hours on two cores); again goes on where it stopped
 	$(BIN)/python tools/night.py run --tier night --into tests/.counts/night $(NIGHT_ARGS)
@@ -44,9 +44,9 @@ test-release: venv  ## the same at the count of a release: a weekend
 test-long: venv  ## every program of the zoo with 20 seeds: half an hour on two cores
 	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 -n $$((3 * $$(nproc))) --dist load
 
-test-cluster: venv  ## the control-plane scenarios on the cluster of HOLDFAST_TEST_KUBECONFIG (>= 1.30, no nodes needed)
-	@test -n "$$HOLDFAST_TEST_KUBECONFIG" || { echo "set HOLDFAST_TEST_KUBECONFIG to a kubeconfig; HOLDFAST_TEST_LONG=1 measures ten restarts"; exit 2; }
-	$(BIN)/python -m pytest tests/control_plane -v -rs -s --timeout=$(if $(HOLDFAST_TEST_LONG),5400,900)
+test-cluster: venv  ## the control-plane scenarios on the cluster of STAYFAST_TEST_KUBECONFIG (>= 1.30, no nodes needed)
+	@test -n "$$STAYFAST_TEST_KUBECONFIG" || { echo "set STAYFAST_TEST_KUBECONFIG to a kubeconfig; STAYFAST_TEST_LONG=1 measures ten restarts"; exit 2; }
+	$(BIN)/python -m pytest tests/control_plane -v -rs -s --timeout=$(if $(STAYFAST_TEST_LONG),5400,900)
 
 lint: venv  ## style
 	$(BIN)/ruff check src tests benchmarks tools
@@ -65,7 +65,7 @@ format: venv  ## rewrite in house style
 	$(BIN)/ruff format src tests benchmarks tools
 
 demo: $(VENV)/.base  ## the whole story on this machine, in under a minute
-	$(BIN)/holdfast demo
+	$(BIN)/stayfast demo
 
 docs: venv  ## the site, into site/
 	$(BIN)/python -m mkdocs build --strict --quiet
@@ -75,7 +75,7 @@ dist: venv  ## wheel and sdist, into dist/: the same bytes for the same commit
 	rm -rf dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1767225600) $(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python tools/check_dist.py dist
-	$(BIN)/python tools/make_sbom.py sbom dist/holdfast.cdx.json
+	$(BIN)/python tools/make_sbom.py sbom dist/stayfast.cdx.json
 	cd dist && sha256sum *
 
 sbom: venv  ## what a release depends on, as CycloneDX, to stdout

@@ -19,13 +19,13 @@ import numpy as np
 from fit_regimes import histories
 from reporting import publish
 
-from holdfast.replay.adaptive import Adaptive
-from holdfast.replay.batch import BatchReplay, Openings
-from holdfast.replay.optimum import optima
-from holdfast.replay.regimes import fit_regimes
-from holdfast.replay.roster import BATCH_POLICIES
-from holdfast.replay.scenario import Scenario, cut, floor_ticks
-from holdfast.replay.trace import Trace, read_traces
+from stayfast.replay.adaptive import Adaptive
+from stayfast.replay.batch import BatchReplay, Openings
+from stayfast.replay.optimum import optima
+from stayfast.replay.regimes import fit_regimes
+from stayfast.replay.roster import BATCH_POLICIES
+from stayfast.replay.scenario import Scenario, cut, floor_ticks
+from stayfast.replay.trace import Trace, read_traces
 
 JOBS = {"48 h by 60 h": (48, 60), "24 h by 36 h": (24, 36)}
 SINGLE_GOAL, FREE_GOAL = 0.9, 0.6
@@ -53,7 +53,7 @@ def gaps(traces: list[Trace], scenario: Scenario, starts: list[int], policies: d
         done = BatchReplay(scenario, Openings(tick, table, np.array(starts)), policy).run()
         row[name] = float((done.cost * tick / 3600 - best).mean()) / base
         met[name] = done.in_time
-    row["missed"] = int((met["greedy"] & ~met["holdfast"]).sum())
+    row["missed"] = int((met["greedy"] & ~met["stayfast"]).sum())
     return row
 
 
@@ -73,7 +73,7 @@ def main() -> int:
             last = trace.ticks - floor_ticks(scenario.deadline_seconds, trace.tick_seconds)
             starts = [rng.randint(0, last) for _ in range(args.windows)]
             policies = {name: BATCH_POLICIES[name] for name in ("greedy", "uniform-progress")}
-            row = gaps([trace], scenario, starts, policies | {"holdfast": Adaptive(fit_regimes(others))})
+            row = gaps([trace], scenario, starts, policies | {"stayfast": Adaptive(fit_regimes(others))})
             rows.append({"job": job, "trace": trace.id, "nodes": nodes, "kind": "single", **row})
             show(rows[-1])
         for nodes in (16, 4):
@@ -91,7 +91,7 @@ def free_choice(known: list[Trace], nodes: int, job: str, args: argparse.Namespa
     last = min(zone.ticks for zone in zones) - floor_ticks(scenario.deadline_seconds, zones[0].tick_seconds)
     starts = [rng.randint(0, last) for _ in range(args.windows)]
     policies = {name: BATCH_POLICIES[name] for name in ("greedy", "uniform-progress")}
-    policies["holdfast"] = Adaptive(fit_regimes(others))
+    policies["stayfast"] = Adaptive(fit_regimes(others))
     rows = []
     for _ in range(ORDERS):
         rng.shuffle(zones)  # uniform progress takes the first open one: which is first must not matter
@@ -102,9 +102,9 @@ def free_choice(known: list[Trace], nodes: int, job: str, args: argparse.Namespa
 
 
 def show(row: dict[str, Any]) -> None:
-    ratio = row["holdfast"] / row["uniform-progress"] if row["uniform-progress"] > 1e-6 else float("nan")
+    ratio = row["stayfast"] / row["uniform-progress"] if row["uniform-progress"] > 1e-6 else float("nan")
     head = f"{row['job']:<14}{row['trace'][-38:]:<40}{row['nodes']:>3}  optimum {row['optimum']:.3f}"
-    body = f"  greedy +{row['greedy']:.4f}  uniform +{row['uniform-progress']:.4f}  holdfast +{row['holdfast']:.4f}"
+    body = f"  greedy +{row['greedy']:.4f}  uniform +{row['uniform-progress']:.4f}  stayfast +{row['stayfast']:.4f}"
     print(f"{head}{body}  ratio {ratio:.2f}  missed {row['missed']}", flush=True)
 
 
@@ -114,12 +114,12 @@ def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
     for kind, goal in (("single", SINGLE_GOAL), ("free", FREE_GOAL)):
         for job in (*JOBS, None):
             some = [row for row in rows if row["kind"] == kind and job in (None, row["job"])]
-            line, ours = (sum(row[name] for row in some) / len(some) for name in ("uniform-progress", "holdfast"))
+            line, ours = (sum(row[name] for row in some) / len(some) for name in ("uniform-progress", "stayfast"))
             ratio = ours / line
             failed |= job is None and ratio > goal
-            means = f"uniform +{line:.4f}  holdfast +{ours:.4f}"
+            means = f"uniform +{line:.4f}  stayfast +{ours:.4f}"
             print(f"{kind:<7}{job or 'all jobs':<14} {means}  ratio {ratio:.3f}  goal {goal}")
-            summary.append({"kind": kind, "job": job or "all", "uniform-progress": line, "holdfast": ours})
+            summary.append({"kind": kind, "job": job or "all", "uniform-progress": line, "stayfast": ours})
             summary[-1] |= {"ratio": ratio, "goal": goal}
     publish("policy", rows, windows=args.windows, seed=args.seed, summary=summary)
     return int(failed)

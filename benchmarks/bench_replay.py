@@ -22,17 +22,17 @@ from typing import Any
 
 from reporting import publish
 
-from holdfast.replay.engine import replay
-from holdfast.replay.lookahead import look_ahead
-from holdfast.replay.optimum import optima, optimum
-from holdfast.replay.roster import POLICIES
-from holdfast.replay.scenario import Scenario, Window, cut
-from holdfast.replay.trace import Trace, from_counts, read_traces
-from holdfast.simulate.windows import run_batch
+from stayfast.replay.engine import replay
+from stayfast.replay.lookahead import look_ahead
+from stayfast.replay.optimum import optima, optimum
+from stayfast.replay.roster import POLICIES
+from stayfast.replay.scenario import Scenario, Window, cut
+from stayfast.replay.trace import Trace, from_counts, read_traces
+from stayfast.simulate.windows import run_batch
 
 GOAL = 5000
 WINDOWS, REPEATS = 10_000, 5
-PLAIN_WINDOWS = {"holdfast": 3, "optimum": 10}
+PLAIN_WINDOWS = {"stayfast": 3, "optimum": 10}
 SCENARIO = Scenario(48 * 3600, 60 * 3600, 360, 10.979, 6.5874, 16, flex_start_usd_per_hour=4.2, flex_wait_seconds=7200)
 
 

@@ -24,9 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.clock import to_rfc3339
-from holdfast.stores.base import ABSENT, Store
-from holdfast.stores.open import open_store
+from stayfast.clock import to_rfc3339
+from stayfast.stores.base import ABSENT, Store
+from stayfast.stores.open import open_store
 
 SERVER = Path(__file__).resolve().parent.parent / "tests" / "servers" / "bucket_server.py"
 Upload = Callable[[int, memoryview, int], None]

@@ -4,7 +4,7 @@
 
 All rows are measured interleaved, round after round, and the median over the rounds is shown: buffered writes vary by
 a factor of eight between rounds, so single numbers mean nothing. Durable: from the call to bytes that survive a power
-cut; for holdfast that includes the snapshot, all checksums, and the commit of HEAD.json. Stall: what the training loop
+cut; for stayfast that includes the snapshot, all checksums, and the commit of HEAD.json. Stall: what the training loop
 waits for. Raw: one O_DIRECT write of the same bytes to one file, by the same number of threads, and one fsync.
 """
 
@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.checkpoint.arena import map_pages, touch
-from holdfast.checkpoint.checksum import default_algorithm
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.head import AttemptRow, Committed
-from holdfast.checkpoint.protocol import claim, commit
-from holdfast.clock import SystemClock
-from holdfast.stores.file import FileStore
+from stayfast.checkpoint.arena import map_pages, touch
+from stayfast.checkpoint.checksum import default_algorithm
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.head import AttemptRow, Committed
+from stayfast.checkpoint.protocol import claim, commit
+from stayfast.clock import SystemClock
+from stayfast.stores.file import FileStore
 
 BLOCK = 32 << 20
 WHEN = "2026-01-01T00:00:00.000Z"
@@ -164,11 +164,11 @@ def measure(folder: str, megabytes: int, rounds: int, threads: int) -> dict[str,
     victim = next(iter(state["model"].values()))
     for _ in range(rounds):
         note("raw write+fsync", seconds(raw.write))
-        note("holdfast durable", seconds(lambda: subject.save(state)))
-        note("holdfast stall", subject.stall)
+        note("stayfast durable", seconds(lambda: subject.save(state)))
+        note("stayfast stall", subject.stall)
         victim.add_(1.0)  # one tensor of many: about 0.4 % of the state
-        note("holdfast durable, 1 % changed", seconds(lambda: subject.save(state)))
-        note("holdfast restore, verified", seconds(lambda: subject.engine.restore(subject.newest, into=state)))
+        note("stayfast durable, 1 % changed", seconds(lambda: subject.save(state)))
+        note("stayfast restore, verified", seconds(lambda: subject.engine.restore(subject.newest, into=state)))
         subject.forget()
         note("memcpy, one block", seconds(raw.copy))
         note("memcpy, each tensor", seconds(lambda: raw.copy_each(tensors)))
@@ -190,10 +190,10 @@ def goals(rounds: dict[str, list[float]]) -> list[dict[str, Any]]:
         return statistics.median(a / b for a, b in zip(rounds[over], rounds[under], strict=True))
 
     rows = [
-        ("durable / raw write", ratio("holdfast durable", "raw write+fsync"), "<=", 1.3),
-        ("torch.save+fsync / durable", ratio("torch.save+fsync", "holdfast durable"), ">=", 1.5),
-        ("stall / memcpy of each tensor", ratio("holdfast stall", "memcpy, each tensor"), "<=", 1.3),
-        ("stall / memcpy of one block", ratio("holdfast stall", "memcpy, one block"), "<=", 1.3),
+        ("durable / raw write", ratio("stayfast durable", "raw write+fsync"), "<=", 1.3),
+        ("torch.save+fsync / durable", ratio("torch.save+fsync", "stayfast durable"), ">=", 1.5),
+        ("stall / memcpy of each tensor", ratio("stayfast stall", "memcpy, each tensor"), "<=", 1.3),
+        ("stall / memcpy of one block", ratio("stayfast stall", "memcpy, one block"), "<=", 1.3),
     ]
     return [
         {
@@ -214,7 +214,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=4)
     args = parser.parse_args()
-    folder = os.path.join(os.path.abspath(args.dir), "holdfast-bench")
+    folder = os.path.join(os.path.abspath(args.dir), "stayfast-bench")
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     try:

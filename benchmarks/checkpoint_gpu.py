@@ -24,15 +24,15 @@ from typing import Any
 import torch
 from checkpoint_peers import Training, clean, median, peers, seconds
 
-from holdfast.checkpoint.arena import map_pages, touch
-from holdfast.checkpoint.checksum import default_algorithm
-from holdfast.checkpoint.device import register_host
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.head import AttemptRow, Committed
-from holdfast.checkpoint.protocol import claim, commit
-from holdfast.clock import SystemClock
-from holdfast.stores.file import FileStore
+from stayfast.checkpoint.arena import map_pages, touch
+from stayfast.checkpoint.checksum import default_algorithm
+from stayfast.checkpoint.device import register_host
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.head import AttemptRow, Committed
+from stayfast.checkpoint.protocol import claim, commit
+from stayfast.clock import SystemClock
+from stayfast.stores.file import FileStore
 
 BLOCK = 32 << 20
 PEERS = (("torch.save", "safetensors", "dcp", "dcp async thread"), ("dcp async process",))
@@ -118,7 +118,7 @@ class Floors:
 # -- us
 
 
-class Holdfast:
+class Stayfast:
     def __init__(self, folder: str, training: Training, options: dict[str, Any]) -> None:
         self.training = training
         self.store = FileStore(folder)
@@ -154,7 +154,7 @@ class Holdfast:
         self.engine._base = None
 
 
-def overlapped(training: Training, ours: Holdfast, repeats: int) -> dict[str, float]:
+def overlapped(training: Training, ours: Stayfast, repeats: int) -> dict[str, float]:
     """Time of a few steps with and without a snapshot among them, interleaved; the loop runs on as training does."""
     steps, before = 5, 2
     plain, with_save, calls = [], [], []
@@ -188,7 +188,7 @@ def overlapped(training: Training, ours: Holdfast, repeats: int) -> dict[str, fl
 
 def ours(training: Training, folder: str, floors: Floors, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    subject = Holdfast(folder, training, options)
+    subject = Stayfast(folder, training, options)
     stall: list[float] = []
     durable: list[float] = []
 
@@ -227,7 +227,7 @@ def ours(training: Training, folder: str, floors: Floors, repeats: int, options:
     return result
 
 
-def lora(training: Training, subject: Holdfast, repeats: int) -> dict[str, Any]:
+def lora(training: Training, subject: Stayfast, repeats: int) -> dict[str, Any]:
     """One in a hundred bytes changes between two saves."""
     subject.finish(subject.snapshot())
     times, written = [], []
@@ -265,7 +265,7 @@ def warm_cache(folder: str) -> None:
                 pass
 
 
-def restore(training: Training, folder: str, subject: Holdfast, floors: Floors, repeats: int) -> dict[str, Any]:
+def restore(training: Training, folder: str, subject: Stayfast, floors: Floors, repeats: int) -> dict[str, Any]:
     subject.forget()
     subject.finish(subject.snapshot())
     assert subject.newest is not None
@@ -301,15 +301,15 @@ def restore(training: Training, folder: str, subject: Holdfast, floors: Floors, 
 
 
 def show(report: dict[str, Any]) -> None:
-    us, floor = report["holdfast"], report["floors"]
+    us, floor = report["stayfast"], report["floors"]
     rows = [
         ("floor", floor["copy_seconds"], floor["write_seconds"], floor["warm_read_seconds"]),
         *(
             (name, row.get("stall_seconds"), row.get("durable_seconds"), row.get("restore_warm_seconds"))
             for name, row in report["peers"].items()
         ),
-        ("holdfast", us["stall_seconds"], us["durable_seconds"], us["restore_warm_seconds"]),
-        ("holdfast, overlapped", us["overlapped"]["added_seconds"], us["durable_seconds"], us["restore_warm_seconds"]),
+        ("stayfast", us["stall_seconds"], us["durable_seconds"], us["restore_warm_seconds"]),
+        ("stayfast, overlapped", us["overlapped"]["added_seconds"], us["durable_seconds"], us["restore_warm_seconds"]),
     ]
     print(f"{'':<22}{'stall s':>10}{'durable s':>12}{'restore s':>12}")
     for name, *values in rows:
@@ -359,7 +359,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no CUDA device here", file=sys.stderr)
         return 2
-    folder = os.path.join(os.path.abspath(args.dir), "holdfast-bench")
+    folder = os.path.join(os.path.abspath(args.dir), "stayfast-bench")
     clean(folder)
     training = Training(args.gigabytes, args.batch)
     size = sum(tensor.numel() * tensor.element_size() for tensor in training.tensors())
@@ -393,7 +393,7 @@ def tell(path: str | None, training: Training, size: int, floor: Any, us: Any, p
         "state_bytes": size,
         "tensors": len(training.tensors()),
         "floors": floor,
-        "holdfast": us,
+        "stayfast": us,
         "peers": peer,
         "verdicts": verdicts(us, floor, peer),
     }

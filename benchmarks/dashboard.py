@@ -27,8 +27,8 @@ sys.path.insert(0, str(HERE.parent / "tests" / "dashboard"))
 
 from dashboard_server import Dashboard, row
 
-from holdfast.checkpoint.head import HEAD_KEY, Committed, Head, encode
-from holdfast.clock import to_rfc3339
+from stayfast.checkpoint.head import HEAD_KEY, Committed, Head, encode
+from stayfast.clock import to_rfc3339
 
 TICK = os.sysconf("SC_CLK_TCK")
 

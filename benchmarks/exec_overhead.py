@@ -17,8 +17,8 @@ from pathlib import Path
 
 from reporting import SOURCE, publish
 
-HOLDFAST = [sys.executable, "-m", "holdfast"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off"}
+STAYFAST = [sys.executable, "-m", "stayfast"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
 
 
 def milliseconds(command: list[str]) -> tuple[float, float]:
@@ -49,10 +49,10 @@ def main() -> None:
     options = parser.parse_args()
     commands = {
         "bare: python -c pass": ([sys.executable, "-c", "pass"], 0.0),
-        "python -c 'import holdfast'": ([sys.executable, "-c", "import holdfast"], 50.0),
-        "holdfast --version": ([*HOLDFAST, "--version"], 150.0),
-        "holdfast --help": ([*HOLDFAST, "--help"], 150.0),
-        "holdfast exec -- true": ([*HOLDFAST, "exec", "--", "true"], 100.0),
+        "python -c 'import stayfast'": ([sys.executable, "-c", "import stayfast"], 50.0),
+        "stayfast --version": ([*STAYFAST, "--version"], 150.0),
+        "stayfast --help": ([*STAYFAST, "--help"], 150.0),
+        "stayfast exec -- true": ([*STAYFAST, "exec", "--", "true"], 100.0),
     }
     for command, _ in commands.values():
         milliseconds(command)  # bytecode and page cache
@@ -79,7 +79,7 @@ def main() -> None:
                 "cpu_within_goal": cost < goal if goal else "no goal",
             }
         )
-    memory = resident_megabytes([*HOLDFAST, "exec", "--", "sh", "-c", "echo up; sleep 5"])
+    memory = resident_megabytes([*STAYFAST, "exec", "--", "sh", "-c", "echo up; sleep 5"])
     floor = resident_megabytes([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(5)"])
     publish("exec_overhead", rows, exec_peak_mb=round(memory, 1), bare_peak_mb=round(floor, 1), repeats=options.repeats)
     print(f"exec at its peak: {memory:.1f} MB (bare interpreter {floor:.1f} MB, goal 30 MB)")

@@ -1,6 +1,6 @@
 """Fit the bundled capacity regimes to a trace file.
 
-python benchmarks/fit_regimes.py TRACES > src/holdfast/replay/regimes.json
+python benchmarks/fit_regimes.py TRACES > src/stayfast/replay/regimes.json
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.replay.regimes import fit_regimes, to_json
-from holdfast.replay.trace import Trace, read_traces
+from stayfast.replay.regimes import fit_regimes, to_json
+from stayfast.replay.trace import Trace, read_traces
 
 SOURCE = (
-    "fitted by holdfast to public traces: skypilot-org/spot-traces 221da1a (AWS V100, 2023; Apache-2.0) and the raw "
+    "fitted by stayfast to public traces: skypilot-org/spot-traces 221da1a (AWS V100, 2023; Apache-2.0) and the raw "
     "probes of andylizf/skynomad-artifact (GCP H100, October 2025; Apache-2.0); events per hour by age of the spell"
 )
 

@@ -1,4 +1,4 @@
-"""How long does it take to lint a folder of manifests? holdfast beside kubernetes-validate and checkov.
+"""How long does it take to lint a folder of manifests? stayfast beside kubernetes-validate and checkov.
 
     python benchmarks/lint_speed.py FOLDER [--repeats 5] [--json out.json]
 
@@ -30,10 +30,10 @@ for name in sys.argv[1:]:
 
 def commands(folder: str, files: list[str]) -> dict[str, list[str]]:
     """What is measured, by name."""
-    lint = [sys.executable, "-c", "import sys; from holdfast.cli.main import main; sys.exit(main(sys.argv[1:]))"]
+    lint = [sys.executable, "-c", "import sys; from stayfast.cli.main import main; sys.exit(main(sys.argv[1:]))"]
     found = {
         "floor: compose only": [sys.executable, "-c", FLOOR, *files],
-        "holdfast lint": [*lint, "lint", "--format", "json", folder],
+        "stayfast lint": [*lint, "lint", "--format", "json", folder],
     }
     if path := shutil.which("kubernetes-validate"):
         found["kubernetes-validate"] = [path, "--strict", *files]

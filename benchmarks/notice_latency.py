@@ -17,10 +17,10 @@ import time
 from reporting import SOURCE, publish
 
 CHILD = """
-import sys, time, holdfast
+import sys, time, stayfast
 kind = sys.argv[1]
 started = time.monotonic(); sum(range(2_000_000)); BLOCK = int(2_000_000 * 0.25 / (time.monotonic() - started))
-with holdfast.guard() as guard:
+with stayfast.guard() as guard:
     if kind == "threads":
         import threading
         def busy():
@@ -51,7 +51,7 @@ print(seen[0], time.monotonic(), flush=True)
 
 def once(kind: str, wait: float) -> tuple[float, float]:
     """Milliseconds from sending until the stamp, and until the loop saw it."""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off"}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
     source = PLAIN if kind == "plain handler" else CHILD
     child = subprocess.Popen(
         [sys.executable, "-c", source, kind],

@@ -1,4 +1,4 @@
-"""``holdfast plan`` with 10,000 replays, the whole command: seconds, CPU seconds and memory, medians of 5.
+"""``stayfast plan`` with 10,000 replays, the whole command: seconds, CPU seconds and memory, medians of 5.
 
     python benchmarks/plan_speed.py
 
@@ -41,8 +41,8 @@ SPECS = {
 
 def one(path: Path, *more: str) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and megabytes of one command."""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_CATALOGUE": str(path.with_name("none.json"))}
-    command = [sys.executable, "-m", "holdfast", "plan", "-f", str(path), "--replays", "10000", "--json", *more]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_CATALOGUE": str(path.with_name("none.json"))}
+    command = [sys.executable, "-m", "stayfast", "plan", "-f", str(path), "--replays", "10000", "--json", *more]
     begun = time.perf_counter()
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -55,7 +55,7 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for name, values in SPECS.items():
-            path = Path(folder) / "holdfast.yaml"
+            path = Path(folder) / "stayfast.yaml"
             hours = int(str(values["hours"]))
             path.write_text(COMMON.format(**{"size": "40GB", "deadline": f"deadline: {hours * 2}h\n", **values}))
             for more in ((), ("--html", str(Path(folder) / "report.html"))):

@@ -24,11 +24,11 @@ from reporting import SOURCE, publish
 
 sys.path.insert(0, str(SOURCE))
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off", "HOLDFAST_OUTCOME_FILE": os.devnull}
-HOLDFAST = [sys.executable, "-c", "from holdfast.cli.main import entry; entry()"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off", "STAYFAST_OUTCOME_FILE": os.devnull}
+STAYFAST = [sys.executable, "-c", "from stayfast.cli.main import entry; entry()"]
 TASK = """
-import holdfast, time
-@holdfast.task(each=True)
+import stayfast, time
+@stayfast.task(each=True)
 def work(item):
     open("first", "a").write(f"{time.time()}\\n")
     if item["id"] == "k00000001": time.sleep(3)
@@ -48,7 +48,7 @@ def enqueue(folder: Path, count: int) -> dict[str, Any]:
     took = []
     for number in range(3):
         done = subprocess.run(
-            [*HOLDFAST, "enqueue", "--queue", f"sqlite://{folder}/e{number}.db", "--json", str(source)],
+            [*STAYFAST, "enqueue", "--queue", f"sqlite://{folder}/e{number}.db", "--json", str(source)],
             env=ENVIRONMENT, capture_output=True, text=True, check=True,
         )  # fmt: skip
         took.append(json.loads(done.stdout)["seconds"])
@@ -65,7 +65,7 @@ def start(folder: Path) -> list[dict[str, Any]]:
         url = f"sqlite://{folder}/s{number}.db"
         lines = '{"id": "k00000001"}\n'
         subprocess.run(
-            [*HOLDFAST, "enqueue", "--queue", url],
+            [*STAYFAST, "enqueue", "--queue", url],
             input=lines,
             text=True,
             env=ENVIRONMENT,
@@ -75,7 +75,7 @@ def start(folder: Path) -> list[dict[str, Any]]:
         first = folder / "first"
         first.unlink(missing_ok=True)
         started = time.time()
-        command = [*HOLDFAST, "work", "job:work", "--queue", url, "--sink", url]
+        command = [*STAYFAST, "work", "job:work", "--queue", url, "--sink", url]
         pool = subprocess.Popen(
             command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -89,13 +89,13 @@ def start(folder: Path) -> list[dict[str, Any]]:
         pool.terminate()
         pool.wait()
     return [
-        row("start of `holdfast work` to first item", statistics.median(seconds), "s", 0.5),
+        row("start of `stayfast work` to first item", statistics.median(seconds), "s", 0.5),
         row("resident memory of a worker", statistics.median(memory), "MB", 45),
     ]
 
 
 def depth(folder: Path, deep: int) -> list[dict[str, Any]]:
-    from holdfast.queue.sqlite import SqliteQueue
+    from stayfast.queue.sqlite import SqliteQueue
 
     queues = {}
     for count in (10_000, deep):
@@ -118,11 +118,11 @@ def depth(folder: Path, deep: int) -> list[dict[str, Any]]:
 def audit(folder: Path, deep: int) -> dict[str, Any]:
     """Everything enqueued, nothing recorded: the list of missing keys is cut, so memory must not grow with it."""
     url = f"sqlite://{folder}/depth{deep}.db"
-    from holdfast.sink.sqlite import SqliteSink
+    from stayfast.sink.sqlite import SqliteSink
 
     SqliteSink(f"{folder}/depth{deep}.db").close()
     script = (
-        "import resource, sys; from holdfast.cli.main import main; code = main(sys.argv[1:]); "
+        "import resource, sys; from stayfast.cli.main import main; code = main(sys.argv[1:]); "
         "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
     )
     done = subprocess.run(

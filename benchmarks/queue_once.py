@@ -18,7 +18,7 @@ sys.path.insert(0, str(SOURCE))
 
 import queue_floor
 
-os.environ["HOLDFAST_OUTCOME_FILE"] = os.devnull
+os.environ["STAYFAST_OUTCOME_FILE"] = os.devnull
 
 
 class Counter:
@@ -41,12 +41,12 @@ class Counter:
 
 
 def ours(queue_url: str, sink_url: str, chunk: int, prefetch: int) -> int:
-    """What a worker process of ``holdfast work`` does; returns the number of commits."""
-    from holdfast.queue.open import open_queue
-    from holdfast.runtime.guard import Guard
-    from holdfast.runtime.task import Task
-    from holdfast.runtime.worker import Worker, WorkerOptions
-    from holdfast.sink.open import open_sink
+    """What a worker process of ``stayfast work`` does; returns the number of commits."""
+    from stayfast.queue.open import open_queue
+    from stayfast.runtime.guard import Guard
+    from stayfast.runtime.task import Task
+    from stayfast.runtime.worker import Worker, WorkerOptions
+    from stayfast.sink.open import open_sink
 
     queue, sink = open_queue(queue_url, sink=sink_url), open_sink(sink_url)
     task = Task(lambda batch: [1] * len(batch), key=None, each=False)
@@ -70,9 +70,9 @@ def warm_up(who: str) -> None:
     elif who == "ours":
         if "PUBSUB_EMULATOR_HOST" in os.environ:
             import google.cloud.pubsub_v1  # noqa: F401
-        import holdfast.queue.open
-        import holdfast.runtime.worker
-        import holdfast.sink.open  # noqa: F401
+        import stayfast.queue.open
+        import stayfast.runtime.worker
+        import stayfast.sink.open  # noqa: F401
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Items per second and CPU per item: the raw floor, holdfast, and its peers, side by side on this machine.
+"""Items per second and CPU per item: the raw floor, stayfast, and its peers, side by side on this machine.
 
     python benchmarks/queue_speed.py [--items 20000] [--repeats 3] [--peers PYTHON] [--only sqlite,postgres,pubsub]
 
@@ -59,14 +59,14 @@ def sqlite_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dic
     floor = {"path": str(folder / f"floor{tag}.db")}
     queue_floor.fill_sqlite(floor["path"], count)
     runs = {"floor": once("floor-sqlite", floor, count, chunk)}
-    runs["holdfast"] = once("ours", sqlite_place(folder, count, tag), count, chunk)
+    runs["stayfast"] = once("ours", sqlite_place(folder, count, tag), count, chunk)
     if chunk == 1:
-        runs["holdfast, nothing ahead"] = once("ours", sqlite_place(folder, count, tag + "-0"), count, chunk, 0)
+        runs["stayfast, nothing ahead"] = once("ours", sqlite_place(folder, count, tag + "-0"), count, chunk, 0)
     return runs
 
 
 def sqlite_place(folder: Path, count: int, tag: str) -> dict[str, str]:
-    from holdfast.queue.open import open_queue
+    from stayfast.queue.open import open_queue
 
     place = {"queue": f"sqlite://{folder}/ours{tag}.db", "sink": f"sqlite://{folder}/ours{tag}.db?table=r"}
     queue = open_queue(place["queue"])
@@ -78,7 +78,7 @@ def sqlite_place(folder: Path, count: int, tag: str) -> dict[str, str]:
 def postgres_runs(url: str, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
     import psycopg
 
-    from holdfast.queue.open import open_queue
+    from stayfast.queue.open import open_queue
 
     queue_floor.fill_postgres(url, count)
     ours = {"queue": f"{url}?queue=b{tag}", "sink": f"{url}?table=b{tag}"}
@@ -86,15 +86,15 @@ def postgres_runs(url: str, count: int, chunk: int, tag: str) -> dict[str, dict[
     queue.enqueue(pairs(count))
     queue.close()
     with psycopg.connect(url, autocommit=True) as db:
-        db.execute("VACUUM ANALYZE holdfast_item")
-    return {"floor": once("floor-postgres", {"url": url}, count, chunk), "holdfast": once("ours", ours, count, chunk)}
+        db.execute("VACUUM ANALYZE stayfast_item")
+    return {"floor": once("floor-postgres", {"url": url}, count, chunk), "stayfast": once("ours", ours, count, chunk)}
 
 
 def pubsub_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
-    from holdfast.queue.open import open_queue
+    from stayfast.queue.open import open_queue
 
     runs = {}
-    for who in ("floor", "holdfast", "official streaming client"):
+    for who in ("floor", "stayfast", "official streaming client"):
         name = f"bench-{who.split()[0]}-{tag}"
         url, sink = f"pubsub://lab/{name}?topic={name}", f"sqlite://{folder}/{name}.db?table=r"
         queue = open_queue(url, sink=sink)
@@ -103,7 +103,7 @@ def pubsub_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dic
         place = {"project": "lab", "subscription": name, "path": f"{folder}/{name}-raw.db"}
         if who == "floor":
             runs[who] = once("floor-pubsub", place, count, chunk)
-        elif who == "holdfast":
+        elif who == "stayfast":
             runs[who] = once("ours", {"queue": url, "sink": sink}, count, chunk)
         else:
             runs[who] = once("streaming-pubsub", place, count, chunk)

@@ -1,4 +1,4 @@
-"""What ``holdfast rehearse`` itself costs beside the program: processor seconds, not the clock's.
+"""What ``stayfast rehearse`` itself costs beside the program: processor seconds, not the clock's.
 
 Goal: supervision under 2 % of one core per second of a running program. Ours are the supervisor's own seconds and those
 of the keepers (all children's, less what the programs used). What is done once per attempt (copying, starting,
@@ -20,8 +20,8 @@ from reporting import SOURCE, publish
 
 sys.path.insert(0, str(SOURCE))
 
-from holdfast.rehearse.compare import Comparison
-from holdfast.rehearse.rehearsal import Options, rehearse
+from stayfast.rehearse.compare import Comparison
+from stayfast.rehearse.rehearsal import Options, rehearse
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -50,7 +50,7 @@ def children_seconds() -> float:
 def run(name: str, work: str, steps: int, trials: int) -> dict[str, float | str]:
     """One rehearsal; nothing of it is counted by the clock but the seconds that programs ran."""
     text = PROGRAM.replace("STEPS", str(steps)).replace("WORK", work)
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="stayfast-bench-") as folder:
         Path(folder, "program.py").write_text(text)
         own, children, began = time.process_time(), children_seconds(), time.monotonic()
         command = [sys.executable, "program.py"]

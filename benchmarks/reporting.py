@@ -23,7 +23,7 @@ def machine() -> dict[str, Any]:
     except OSError:
         pass
     sys.path.insert(0, str(SOURCE))
-    from holdfast.version import __version__
+    from stayfast.version import __version__
 
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -32,7 +32,7 @@ def machine() -> dict[str, Any]:
         "load_average": [round(load, 1) for load in os.getloadavg()],
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "holdfast": __version__,
+        "stayfast": __version__,
     }
 
 

@@ -1,4 +1,4 @@
-"""``holdfast status`` on a crowded namespace: time and memory of the whole command, beside reading and parsing alone.
+"""``stayfast status`` on a crowded namespace: time and memory of the whole command, beside reading and parsing alone.
 
 The server is the pretended one of the tests, in a process of its own, with pods of 6-7 kB (managed fields included);
 its lists are kept as bytes, so that its own speed does not count.
@@ -23,7 +23,7 @@ sys.path[:0] = [str(SOURCE), str(HERE.parent / "tests")]
 
 FLOOR = """
 import http.client, json, sys, urllib.parse
-path = "/api/v1/pods?limit=500&labelSelector=holdfast.dev%2Frun"
+path = "/api/v1/pods?limit=500&labelSelector=stayfast.dev%2Frun"
 c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
 n, token = 0, ""
 while True:
@@ -54,7 +54,7 @@ def pod(number: int) -> dict[str, Any]:
     run = f"run-{number // 50:03d}"
     return {
         "metadata": {
-            "name": f"{run}-{number:05d}", "labels": {"holdfast.dev/run": run, "app.kubernetes.io/name": run},
+            "name": f"{run}-{number:05d}", "labels": {"stayfast.dev/run": run, "app.kubernetes.io/name": run},
             "ownerReferences": [{"kind": "Job", "uid": run}], "managedFields": managed,
         },
         "spec": {
@@ -68,13 +68,13 @@ def pod(number: int) -> dict[str, Any]:
 
 def serve(pods: int, ready: Any) -> None:
     """The server's process."""
-    from holdfast.cluster.resources import JOBS, PODS
     from servers.api_server import ApiServer
+    from stayfast.cluster.resources import JOBS, PODS
 
     with ApiServer() as server:
         for number in range(pods // 50):
             run = f"run-{number:03d}"
-            metadata = {"name": run, "uid": run, "labels": {"holdfast.dev/run": run}}
+            metadata = {"name": run, "uid": run, "labels": {"stayfast.dev/run": run}}
             server.add(JOBS, {"metadata": metadata, "spec": {"parallelism": 40}})
         for number in range(pods):
             server.add(PODS, pod(number))
@@ -114,16 +114,16 @@ def main() -> None:
         )
         config.flush()
         environment = {**os.environ, "KUBECONFIG": config.name, "PYTHONPATH": str(SOURCE)}
-        ours = [sys.executable, "-m", "holdfast", "status", "-A", "--json"]
+        ours = [sys.executable, "-m", "stayfast", "status", "-A", "--json"]
         floor = [sys.executable, "-c", FLOOR, url.rpartition(":")[2]]
-        runs: dict[str, list[tuple[float, float, float]]] = {"floor: list and parse": [], "holdfast status -A": []}
+        runs: dict[str, list[tuple[float, float, float]]] = {"floor: list and parse": [], "stayfast status -A": []}
         for _ in range(args.repeats + 1):  # interleaved: both see the same machine; the first turn fills the server
             *numbers, out = measure(floor, environment)
             assert int(out) == args.pods
             runs["floor: list and parse"].append(tuple(numbers))
             *numbers, out = measure(ours, environment)
             assert len(json.loads(out)["runs"]) == args.pods // 50
-            runs["holdfast status -A"].append(tuple(numbers))
+            runs["stayfast status -A"].append(tuple(numbers))
     process.terminate()
     process.join(10)
     rows = []

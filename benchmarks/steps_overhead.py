@@ -16,8 +16,8 @@ from reporting import SOURCE, publish
 
 sys.path.insert(0, str(SOURCE))
 
-import holdfast
-from holdfast.runtime.environment import Settings
+import stayfast
+from stayfast.runtime.environment import Settings
 
 
 def seconds(loop: Iterable[int]) -> float:
@@ -28,12 +28,12 @@ def seconds(loop: Iterable[int]) -> float:
 
 
 def through_run(url: str | None, steps: int) -> float:
-    with holdfast.run(url, steps, settings=Settings(metadata="off", outcome_file="/dev/null")) as run:
+    with stayfast.run(url, steps, settings=Settings(metadata="off", outcome_file="/dev/null")) as run:
         return seconds(run.steps())
 
 
 def with_should_stop(steps: int) -> float:
-    with holdfast.run(settings=Settings(metadata="off", outcome_file="/dev/null")) as run:
+    with stayfast.run(settings=Settings(metadata="off", outcome_file="/dev/null")) as run:
         started = time.perf_counter()
         for step in range(steps):
             if run.should_stop(step):

@@ -1,4 +1,4 @@
-"""What ``holdfast exec --sync`` costs beside a program, and how soon a finished file is in the store.
+"""What ``stayfast exec --sync`` costs beside a program, and how soon a finished file is in the store.
 
 Goals: under 2 % of one core for watching, a finished file noticed within 2 s. The processor time is the supervisor's
 own; ``exec`` without ``--sync`` stands beside it as the floor. Seconds to the store count from the newest file that was
@@ -21,8 +21,8 @@ from pathlib import Path
 
 from reporting import SOURCE, publish
 
-HOLDFAST = [sys.executable, "-m", "holdfast"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off"}
+STAYFAST = [sys.executable, "-m", "stayfast"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
 TICKS = os.sysconf("SC_CLK_TCK")
 SETTLE_SECONDS = 4.0
 
@@ -53,13 +53,13 @@ def megabytes(pid: int) -> float:
 
 def run(name: str, program: list[str], seconds: float, *, sync: bool, files: int = 0) -> dict[str, object]:
     """One program under the supervisor; its processor time over a stretch in which it has settled."""
-    work = Path(tempfile.mkdtemp(prefix="holdfast-sync-"))
+    work = Path(tempfile.mkdtemp(prefix="stayfast-sync-"))
     try:
         (work / "d").mkdir()
         for number in range(files):
             (work / "d" / f"f{number:05d}").write_bytes(b"x" * 100)
         options = ["--sync", f"d=file://{work}/store"] if sync else []
-        words = [*HOLDFAST, "exec", *options, "--", *program]
+        words = [*STAYFAST, "exec", *options, "--", *program]
         process = subprocess.Popen(words, cwd=work, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
         time.sleep(SETTLE_SECONDS)
         before, started = cpu_seconds(process.pid), time.monotonic()

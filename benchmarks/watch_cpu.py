@@ -1,4 +1,4 @@
-"""What ``holdfast watch`` costs while nothing special happens: CPU at a steady rate of cluster events."""
+"""What ``stayfast watch`` costs while nothing special happens: CPU at a steady rate of cluster events."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ sys.path[:0] = [str(SOURCE), str(HERE.parent / "tests")]
 
 def serve(pods: int, rate: float, ready: Any) -> None:
     """The server's process: pods change one after the other."""
-    from holdfast.cluster.resources import JOBS, PODS
     from servers.api_server import ApiServer
+    from stayfast.cluster.resources import JOBS, PODS
 
     with ApiServer() as server:
         server.bookmark_seconds = 60.0  # as the real one
         for number in range(max(1, pods // 50)):
             run = f"run-{number:03d}"
-            metadata = {"name": run, "uid": run, "labels": {"holdfast.dev/run": run}}
+            metadata = {"name": run, "uid": run, "labels": {"stayfast.dev/run": run}}
             server.add(JOBS, {"metadata": metadata, "spec": {"parallelism": 40}})
         for number in range(pods):
             server.add(PODS, pod(number))
@@ -72,7 +72,7 @@ def main() -> None:
             )
             config.flush()
             environment = {**os.environ, "KUBECONFIG": config.name, "PYTHONPATH": str(SOURCE)}
-            command = [sys.executable, "-m", "holdfast", "watch", "-A"]
+            command = [sys.executable, "-m", "stayfast", "watch", "-A"]
             watch = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(8)  # start-up and the first list are not what is measured
             before, started = cpu_seconds(watch.pid), time.monotonic()

@@ -13,10 +13,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from faults.counts import counts_file
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
 from servers.bucket_server import BucketServer
 from servers.public_servers import gcs_emulator, moto_server
+from stayfast.stores.base import Store
+from stayfast.stores.open import open_store
 
 
 class Unpickling(BaseException):
@@ -26,7 +26,7 @@ class Unpickling(BaseException):
     """
 
 
-SOURCE = str(Path(__file__).resolve().parent.parent / "src" / "holdfast")
+SOURCE = str(Path(__file__).resolve().parent.parent / "src" / "stayfast")
 # What may unpickle below our code, each for a reason: multiprocessing and its executors talk between our own processes,
 # torch reads its checkpoint metadata, which dcp_read lets it do only after the sha256 of the commit record matched.
 MAY_UNPICKLE = (
@@ -64,7 +64,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & in a scr
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Counts are those of this run: what an earlier one injected must not fill up this one's."""
-    if not hasattr(session.config, "workerinput") and "HOLDFAST_COUNTS_FILE" not in os.environ:
+    if not hasattr(session.config, "workerinput") and "STAYFAST_COUNTS_FILE" not in os.environ:
         counts_file().unlink(missing_ok=True)
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.cli.commands import COMMANDS
-from holdfast.cli.completion import describe
-from holdfast.cli.main import main
+import stayfast
+from stayfast.cli.commands import COMMANDS
+from stayfast.cli.completion import describe
+from stayfast.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "src" / "holdfast"
+PACKAGE = ROOT / "src" / "stayfast"
 JSON_PAGE = (ROOT / "docs" / "reference" / "json.md").read_text()
 ELSEWHERE = {"demo", "rehearse", "status", "explain", "watch", "logs", "cancel", "check-cluster"}
 ELSEWHERE |= {"dashboard", "queue dead", "prices refresh"}  # need a cluster, minutes, a browser or a network
@@ -45,10 +45,10 @@ def listed_names(path: Path) -> set[str]:
 
 def test_every_public_name_is_on_the_page() -> None:
     surface = {module: {name for name, _ in names} for module, names in library_tool().SURFACE}
-    assert set(holdfast.__all__) <= surface["holdfast"]
+    assert set(stayfast.__all__) <= surface["stayfast"]
     for module, path in (
-        ("holdfast.testing", PACKAGE / "testing.py"),
-        ("holdfast.integrations.dcp", PACKAGE / "integrations" / "dcp.py"),
+        ("stayfast.testing", PACKAGE / "testing.py"),
+        ("stayfast.integrations.dcp", PACKAGE / "integrations" / "dcp.py"),
     ):
         assert listed_names(path) == surface[module], module
     written = (ROOT / "docs" / "reference" / "library.md").read_text()
@@ -74,10 +74,10 @@ def test_every_policy_and_integration_is_on_the_page() -> None:
 def test_other_pages_import_only_what_is_public() -> None:
     surface = {module: {name for name, _ in names} for module, names in library_tool().SURFACE}
     errors = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/errors.md").read_text(), re.MULTILINE))
-    surface |= {"holdfast.errors": errors}
+    surface |= {"stayfast.errors": errors}
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.[mp][dy]")]
     for page in pages:
-        for module, names in re.findall(r"^\s*from (holdfast[\w.]*) import ([\w, ]+)$", page.read_text(), re.MULTILINE):
+        for module, names in re.findall(r"^\s*from (stayfast[\w.]*) import ([\w, ]+)$", page.read_text(), re.MULTILINE):
             assert set(names.replace(" ", "").split(",")) <= surface.get(module, set()), f"{page.name}: {module}"
 
 
@@ -120,12 +120,12 @@ def test_names_that_need_a_cluster_or_minutes_are_at_least_in_the_source(command
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, a finished batch, a workload and a manifest."""
     folder = tmp_path_factory.mktemp("json")
-    (folder / "tasks.py").write_text("import holdfast\n@holdfast.task(each=True)\ndef count(item): return 1\n")
+    (folder / "tasks.py").write_text("import stayfast\n@stayfast.task(each=True)\ndef count(item): return 1\n")
     (folder / "items.jsonl").write_text('{"id": "a"}\n{"id": "b"}\n')
     (folder / "job.yaml").write_text(
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\nspec: {maxParallelism: 1}\n"
     )
-    with holdfast.run(f"file://{folder}/run", total_steps=2) as run:
+    with stayfast.run(f"file://{folder}/run", total_steps=2) as run:
         list(run.steps())
     return folder
 
@@ -145,11 +145,11 @@ CASES = {
     "checkpoints prune": ["checkpoints", "prune", "file://./run"],
     "bill": ["bill", "file://./run", "--usd-per-hour", "1"],
     "metrics": ["metrics"],
-    "plan": ["plan", "-f", "made/holdfast.yaml", "--replays", "80"],
+    "plan": ["plan", "-f", "made/stayfast.yaml", "--replays", "80"],
     "simulate": ["simulate", "--model", "exponential", "--policy", "greedy", *SCENARIO],
     "prices show": ["prices", "show"],
-    "render": ["render", "-f", "made/holdfast.yaml", "-d", "deploy"],
-    "submit": ["submit", "-f", "made/holdfast.yaml", "--dry-run", "client"],
+    "render": ["render", "-f", "made/stayfast.yaml", "-d", "deploy"],
+    "submit": ["submit", "-f", "made/stayfast.yaml", "--dry-run", "client"],
     "lint": ["lint", "job.yaml", "--format", "json"],
     "doctor": ["doctor", "--json", "--", "sleep", "2"],
 }
@@ -159,7 +159,7 @@ def test_the_page_says_what_the_commands_print(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place)
-    monkeypatch.setenv("HOLDFAST_METADATA", "off")
+    monkeypatch.setenv("STAYFAST_METADATA", "off")
     monkeypatch.setenv("PYTHONPATH", str(PACKAGE.parent))
     monkeypatch.setattr(sys, "path", [*sys.path])
     names, rows = promised(), parts()
@@ -174,7 +174,7 @@ def test_the_page_says_what_the_commands_print(
 
 
 def test_the_last_line_of_an_attempt_is_described(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with holdfast.run(f"file://{tmp_path}/run", total_steps=1) as run:
+    with stayfast.run(f"file://{tmp_path}/run", total_steps=1) as run:
         list(run.steps())
     told = json.loads(capfd.readouterr().err.splitlines()[-1])
     assert list(told) == WORDS.findall(JSON_PAGE.partition("termination\nmessage:")[2].partition("(")[0])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import main as cli
-from holdfast.model.exits import CONTRACT, Outcome
-from holdfast.model.notice import Cause
-from holdfast.runtime.environment import VARIABLES
+from stayfast.cli import main as cli
+from stayfast.model.exits import CONTRACT, Outcome
+from stayfast.model.notice import Cause
+from stayfast.runtime.environment import VARIABLES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -33,14 +33,14 @@ def test_every_variable_is_documented_with_its_default(variable: object) -> None
 
 
 def test_no_variable_is_documented_that_does_not_exist() -> None:
-    mentioned = set(re.findall(r"HOLDFAST_[A-Z_]+", "".join(path.read_text() for path in REFERENCE.glob("*.md"))))
-    known = {variable.name for variable in VARIABLES} | set(re.findall(r"HOLDFAST_[A-Z_]+", all_source()))
+    mentioned = set(re.findall(r"STAYFAST_[A-Z_]+", "".join(path.read_text() for path in REFERENCE.glob("*.md"))))
+    known = {variable.name for variable in VARIABLES} | set(re.findall(r"STAYFAST_[A-Z_]+", all_source()))
     assert mentioned <= known
 
 
 def test_no_variable_is_read_that_is_not_in_the_table() -> None:
     known = {variable.name for variable in VARIABLES}
-    used = set(re.findall(r"\bHOLDFAST_(?!DEMO_)[A-Z_]+[A-Z]\b", all_source()))  # the demo talks to its own children
+    used = set(re.findall(r"\bSTAYFAST_(?!DEMO_)[A-Z_]+[A-Z]\b", all_source()))  # the demo talks to its own children
     assert used <= known, "add it to VARIABLES in runtime/environment.py"
 
 
@@ -62,8 +62,8 @@ def test_every_cause_and_notice_source_is_documented() -> None:
     text = page("notices.md")
     for cause in Cause:
         assert f"`{cause}`" in text, cause
-    from holdfast.runtime.guard import Guard
-    from holdfast.runtime.metadata import WATCHED
+    from stayfast.runtime.guard import Guard
+    from stayfast.runtime.metadata import WATCHED
 
     words = {
         "SignalSource": "SIGTERM",
@@ -82,14 +82,14 @@ def test_the_readme_is_short_and_shows_what_it_should() -> None:
     assert len(text.splitlines()) <= 200
     picture = re.search(r"!\[[^\]]{20,}\]\((docs/images/[a-z-]+\.png)\)", text)
     assert picture is not None, "a picture made from a real run, with words for those who cannot see it"
-    for word in ("make demo", "make test", "holdfast lint", "holdfast plan", "holdfast rehearse", "@holdfast.task"):
+    for word in ("make demo", "make test", "stayfast lint", "stayfast plan", "stayfast rehearse", "@stayfast.task"):
         assert word in text, word
 
 
 def test_the_table_of_the_readme_is_what_was_measured() -> None:
     text = (ROOT / "README.md").read_text()
     found = json.loads((ROOT / "benchmarks" / "results" / "checkpoint_gpu.json").read_text())
-    peers, ours, floors = found["peers"], found["holdfast"], found["floors"]
+    peers, ours, floors = found["peers"], found["stayfast"], found["floors"]
     names = {
         "torch.save": "torch.save",
         "safetensors": "safetensors",
@@ -108,7 +108,7 @@ def test_the_table_of_the_readme_is_what_was_measured() -> None:
     assert numbers(text, "the hardware's floor") == pytest.approx(
         [floors["copy_seconds"], floors["write_seconds"], floors["warm_read_seconds"]], rel=0.03
     )
-    assert numbers(text, "**holdfast**, checksummed, committed") == pytest.approx(
+    assert numbers(text, "**stayfast**, checksummed, committed") == pytest.approx(
         [
             ours["overlapped"]["added_seconds"],
             ours["stall_seconds"],

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.commands import COMMANDS
+from stayfast.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")])
@@ -66,9 +66,9 @@ def has_snippets(page: Path) -> bool:
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``holdfast`` and ``python`` as a reader types them: this interpreter, this source."""
+    """``stayfast`` and ``python`` as a reader types them: this interpreter, this source."""
     folder = tmp_path_factory.mktemp("bin")
-    for name, rest in (("holdfast", "-m holdfast "), ("python", "")):
+    for name, rest in (("stayfast", "-m stayfast "), ("python", "")):
         (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {rest}"$@"\n')
         (folder / name).chmod(0o755)
     return folder
@@ -84,7 +84,7 @@ def test_snippets_run(page: Path, tmp_path: Path, tools: Path) -> None:
         assert snippet.key in (None, "file", "no-run"), f"{where}: unknown directive {snippet.key!r}"
         if snippet.key == "no-run":
             assert snippet.value, f"{where}: say why it is not run"
-        text = snippet.text.replace("/tmp/holdfast-", f"{tmp_path}/holdfast-")
+        text = snippet.text.replace("/tmp/stayfast-", f"{tmp_path}/stayfast-")
         if snippet.key == "file":
             (tmp_path / snippet.value).write_text(text)
         check_syntax(snippet, where)
@@ -113,11 +113,11 @@ def run_snippet(language: str, text: str, where: str, folder: Path, tools: Path)
     else:
         command = ["bash", "-euo", "pipefail", "-c", f"trap {shlex.quote(f'pwd > {place}')} EXIT\n{text}"]
         folder = Path(place.read_text().strip()) if place.exists() else folder
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("STAYFAST_")}
     environment |= {
         "PYTHONPATH": str(ROOT / "src"),
         "PATH": f"{tools}:{os.environ['PATH']}",
-        "HOLDFAST_METADATA": "off",
+        "STAYFAST_METADATA": "off",
         "PAUSE_SECONDS": "0",
     }
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
@@ -125,7 +125,7 @@ def run_snippet(language: str, text: str, where: str, folder: Path, tools: Path)
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """The words behind ``holdfast`` on every line of a fenced block that calls it, up to a pipe or remark."""
+    """The words behind ``stayfast`` on every line of a fenced block that calls it, up to a pipe or remark."""
     found = []
     for snippet in BLOCK.finditer(text):
         for line in re.sub(r"\s*\\\n\s*", " ", snippet["text"]).splitlines():
@@ -137,8 +137,8 @@ def commands_in(text: str) -> list[list[str]]:
                 words = list(lexer)
             except ValueError:
                 continue  # prose, or a quotation over several lines: bash -n has read it where it is bash
-            while "holdfast" in words:
-                words = words[words.index("holdfast") + 1 :]
+            while "stayfast" in words:
+                words = words[words.index("stayfast") + 1 :]
                 end = next((at for at, word in enumerate(words) if set(word) <= set("|&;<>()")), len(words))
                 if words[:1] and re.fullmatch("[a-z-]+", words[0]) and is_command_line(line):
                     found.append(words[:end])
@@ -146,13 +146,13 @@ def commands_in(text: str) -> list[list[str]]:
 
 
 def is_command_line(line: str) -> bool:
-    """A line that is typed, not a sentence about holdfast."""
-    return re.match(r"\s*(\$ )?(\w+=\S+ )*(holdfast |source |code=|generate |helm )", line) is not None
+    """A line that is typed, not a sentence about stayfast."""
+    return re.match(r"\s*(\$ )?(\w+=\S+ )*(stayfast |source |code=|generate |helm )", line) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_that_are_shown_can_be_typed(page: Path) -> None:
-    from holdfast.cli.main import build_parser
+    from stayfast.cli.main import build_parser
 
     known = {command.name: command for command in COMMANDS}
     for words in commands_in(page.read_text()):
@@ -162,7 +162,7 @@ def test_commands_that_are_shown_can_be_typed(page: Path) -> None:
         parser = build_parser(known[words[0]])
         __import__(known[words[0]].module, fromlist=["configure"]).configure(parser)
         for action in parser._actions:
-            action.required = action.required and bool(action.option_strings) and "HOLDFAST_" not in (action.help or "")
+            action.required = action.required and bool(action.option_strings) and "STAYFAST_" not in (action.help or "")
         try:
             parser.parse_args(words[1:])
         except SystemExit as left:
@@ -173,10 +173,10 @@ def test_a_broken_snippet_is_found(tmp_path: Path, tools: Path) -> None:
     with pytest.raises(AssertionError, match="left with 1"):
         run_snippet("python", "assert False", "here", tmp_path, tools)
     with pytest.raises(AssertionError, match="left with 2"):
-        run_snippet("bash", "holdfast plan --no-such-option\ntrue", "here", tmp_path, tools)
+        run_snippet("bash", "stayfast plan --no-such-option\ntrue", "here", tmp_path, tools)
     with pytest.raises(SyntaxError):
         check_syntax(Snippet("python", "for", 1, None, ""), "here")
-    assert commands_in("```bash\nA=b holdfast doctor -- sh -c 'a | b' | cat\nholdfast is a word\n```\n") == [
+    assert commands_in("```bash\nA=b stayfast doctor -- sh -c 'a | b' | cat\nstayfast is a word\n```\n") == [
         ["doctor", "--", "sh", "-c", "a | b"],
         ["is", "a", "word"],
     ]

@@ -73,18 +73,18 @@ def test_it_holds_what_it_should(dist: Path, capsys: pytest.CaptureFixture[str])
     assert checks.main([str(dist)]) == 0, capsys.readouterr().err
     files = checks.read_wheel(next(dist.glob("*.whl")))
     for data in ("py.typed", "catalogue/prices.json", "lint/schemas/kubernetes.json", "replay/regimes.json"):
-        assert f"holdfast/{data}" in files
+        assert f"stayfast/{data}" in files
     assert any(name.endswith("/licenses/LICENSE") for name in files)
 
 
 def test_the_check_finds_what_is_wrong(dist: Path, tmp_path: Path) -> None:
     checks = check_dist()
     files = checks.read_wheel(next(dist.glob("*.whl")))
-    lacking = {name: data for name, data in files.items() if name != "holdfast/py.typed"}
-    assert checks.check_wheel(lacking) == ["the wheel lacks holdfast/py.typed"]
+    lacking = {name: data for name, data in files.items() if name != "stayfast/py.typed"}
+    assert checks.check_wheel(lacking) == ["the wheel lacks stayfast/py.typed"]
     assert checks.check_wheel({**files, "tests/test_x.py": b""}) == ["the wheel holds tests/test_x.py"]
-    told = checks.check_wheel({**files, "holdfast/version.py": str(checks.ROOT).encode()})
-    assert [sentence.split(" ")[0] for sentence in told] == ["holdfast/version.py", "holdfast/version.py"]
+    told = checks.check_wheel({**files, "stayfast/version.py": str(checks.ROOT).encode()})
+    assert [sentence.split(" ")[0] for sentence in told] == ["stayfast/version.py", "stayfast/version.py"]
     assert checks.main([str(tmp_path)]) == 1
 
 
@@ -97,22 +97,22 @@ def test_installed_alone_it_works(dist: Path, tmp_path: Path) -> None:
     installer = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet"]
     run([*installer, "--no-deps", "--no-index", str(wheel)], tmp_path)
     assert not (site / "yaml").exists()
-    python, holdfast = str(place / "bin" / "python"), str(place / "bin" / "holdfast")
-    quiet = {"HOLDFAST_METADATA": "off"}
+    python, stayfast = str(place / "bin" / "python"), str(place / "bin" / "stayfast")
+    quiet = {"STAYFAST_METADATA": "off"}
     program = (
-        "import holdfast\n"
-        "with holdfast.run('file:///' + __import__('os').getcwd() + '/run', total_steps=3) as run:\n"
+        "import stayfast\n"
+        "with stayfast.run('file:///' + __import__('os').getcwd() + '/run', total_steps=3) as run:\n"
         "    for step in run.steps(): print(step)\n"
     )
     assert run([python, "-c", program], tmp_path, **quiet).split() == ["0", "1", "2"]
-    version = run([python, "-c", "import holdfast; print(holdfast.__version__)"], tmp_path).strip()
-    assert run([holdfast, "--version"], tmp_path) == f"holdfast {version}\n"
-    assert "Start here:" in run([holdfast], tmp_path)
-    assert run([holdfast, "exec", "--", "echo", "held"], tmp_path, **quiet) == "held\n"
-    assert "whole" in run([holdfast, "checkpoints", "verify", f"file://{tmp_path}/run"], tmp_path)
-    run([holdfast, "init", "batch", "p"], tmp_path)
+    version = run([python, "-c", "import stayfast; print(stayfast.__version__)"], tmp_path).strip()
+    assert run([stayfast, "--version"], tmp_path) == f"stayfast {version}\n"
+    assert "Start here:" in run([stayfast], tmp_path)
+    assert run([stayfast, "exec", "--", "echo", "held"], tmp_path, **quiet) == "held\n"
+    assert "whole" in run([stayfast, "checkpoints", "verify", f"file://{tmp_path}/run"], tmp_path)
+    run([stayfast, "init", "batch", "p"], tmp_path)
     assert "100 items added" in run(
-        [holdfast, "enqueue", "--queue", "sqlite://./work.db", "items.jsonl"], tmp_path / "p"
+        [stayfast, "enqueue", "--queue", "sqlite://./work.db", "items.jsonl"], tmp_path / "p"
     )
 
 
@@ -124,12 +124,12 @@ def test_what_it_reads_is_in_the_wheel(dist: Path, tmp_path: Path) -> None:
     installer = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet"]
     run([*installer, "--no-deps", "--no-index", str(next(dist.glob("*.whl")))], tmp_path)
     (site / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")  # PyYAML, rich, NumPy
-    holdfast = str(place / "bin" / "holdfast")
-    origin = run([str(place / "bin" / "python"), "-c", "import holdfast; print(holdfast.__file__)"], tmp_path)
+    stayfast = str(place / "bin" / "stayfast")
+    origin = run([str(place / "bin" / "python"), "-c", "import stayfast; print(stayfast.__file__)"], tmp_path)
     assert origin.startswith(str(site)), "the tests are worth nothing when they import the source tree"
-    run([holdfast, "init", "train", "p"], tmp_path)
-    assert "done p50" in run([holdfast, "plan", "-f", "p/holdfast.yaml", "--replays", "80"], tmp_path)
-    run([holdfast, "render", "-f", "p/holdfast.yaml", "-d", "deploy"], tmp_path)
-    assert "No findings" in run([holdfast, "lint", "deploy"], tmp_path)
-    assert "HF101" in run([holdfast, "lint", "--explain", "HF101"], tmp_path)
-    assert '"panels"' in run([holdfast, "metrics", "--grafana"], tmp_path)
+    run([stayfast, "init", "train", "p"], tmp_path)
+    assert "done p50" in run([stayfast, "plan", "-f", "p/stayfast.yaml", "--replays", "80"], tmp_path)
+    run([stayfast, "render", "-f", "p/stayfast.yaml", "-d", "deploy"], tmp_path)
+    assert "No findings" in run([stayfast, "lint", "deploy"], tmp_path)
+    assert "SF101" in run([stayfast, "lint", "--explain", "SF101"], tmp_path)
+    assert '"panels"' in run([stayfast, "metrics", "--grafana"], tmp_path)

@@ -37,7 +37,7 @@ def wanted(extra: str | None) -> list[Requirement]:
     todo = [extra] if extra else []
     while todo:
         for row in map(Requirement, PROJECT["optional-dependencies"][todo.pop()]):
-            if row.name == "holdfast":
+            if row.name == "stayfast":
                 todo += row.extras
             else:
                 rows.append(row)
@@ -70,7 +70,7 @@ def test_the_sbom_lists_what_is_locked_and_is_the_same_twice(tmp_path: Path) -> 
     assert re.fullmatch(
         r"urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", bom["serialNumber"]
     )
-    about = importlib.import_module("holdfast.version").__version__
+    about = importlib.import_module("stayfast.version").__version__
     assert bom["metadata"]["component"]["version"] == about
     locked = module.read_lock(module.LOCK.read_text())
     assert {(item["name"], item["version"]) for item in bom["components"]} == {item[:2] for item in locked}
@@ -99,7 +99,7 @@ class Harmless:
 def test_unpickling_in_the_product_fails_the_run() -> None:
     data = pickle.dumps(Harmless())
     assert isinstance(pickle.loads(data), Harmless), "tests may"
-    here = str(ROOT / "src" / "holdfast" / "checkpoint" / "made_up.py")
+    here = str(ROOT / "src" / "stayfast" / "checkpoint" / "made_up.py")
     for source in ("import pickle\nread = pickle.loads", "import pickle\nread = lambda data: pickle._loads(data)"):
         scope: dict[str, object] = {}
         exec(compile(source + "\ndef product(data):\n    return read(data)", here, "exec"), scope)
@@ -113,7 +113,7 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 
 
 def test_the_product_neither_unpickles_nor_evaluates() -> None:
-    for path in (ROOT / "src" / "holdfast").rglob("*.py"):
+    for path in (ROOT / "src" / "stayfast").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
             if isinstance(node, ast.Import):
@@ -155,7 +155,7 @@ def test_no_secret_lies_in_the_tree() -> None:
 
 def test_workflow_examples_ask_for_no_more_than_they_need() -> None:
     """Not a whole linter: what goes wrong most in workflows that people copy."""
-    from holdfast.documents import load_documents
+    from stayfast.documents import load_documents
 
     examples = sorted((ROOT / "docs" / "examples").glob("*.yml")) + sorted((ROOT / ".github").rglob("*.y*ml"))
     assert examples

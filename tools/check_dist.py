@@ -1,6 +1,6 @@
 """Say whether the wheel and the sdist in a folder are what they should be: ``python tools/check_dist.py dist``.
 
-Everything of ``src/holdfast`` is in both, nothing else is in the wheel, and no file names the machine it was built on.
+Everything of ``src/stayfast`` is in both, nothing else is in the wheel, and no file names the machine it was built on.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def read_archive(path: Path) -> dict[str, bytes]:
 def source_files() -> dict[str, bytes]:
     """What lies under ``src``."""
     source = ROOT / "src"
-    paths = [path for path in (source / "holdfast").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    paths = [path for path in (source / "stayfast").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     return {str(path.relative_to(source)): path.read_bytes() for path in paths}
 
 
 def check_wheel(files: dict[str, bytes]) -> list[str]:
     """Package and metadata, no more and no less."""
     problems = compare(
-        source_files(), {name: data for name, data in files.items() if name.startswith("holdfast/")}, "wheel"
+        source_files(), {name: data for name, data in files.items() if name.startswith("stayfast/")}, "wheel"
     )
-    strangers = [name for name in files if not name.startswith("holdfast/") and ".dist-info/" not in name]
+    strangers = [name for name in files if not name.startswith("stayfast/") and ".dist-info/" not in name]
     return problems + [f"the wheel holds {name}" for name in strangers] + marks(files, "wheel")
 
 

@@ -7,13 +7,13 @@ import os
 import sys
 from pathlib import Path
 
-for name in ("HOLDFAST_QUEUE", "HOLDFAST_SINK"):
+for name in ("STAYFAST_QUEUE", "STAYFAST_SINK"):
     os.environ.pop(name, None)  # they would show up as defaults
 
-from holdfast import errors  # noqa: E402
-from holdfast.cli.commands import COMMANDS, Command  # noqa: E402
-from holdfast.cli.completion import describe  # noqa: E402
-from holdfast.cli.main import build_parser, exit_code  # noqa: E402
+from stayfast import errors  # noqa: E402
+from stayfast.cli.commands import COMMANDS, Command  # noqa: E402
+from stayfast.cli.completion import describe  # noqa: E402
+from stayfast.cli.main import build_parser, exit_code  # noqa: E402
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference"
 MADE = "Made by `python tools/make_cli_reference.py` from the code.\n"
@@ -43,7 +43,7 @@ def command_section(command: Command) -> str:
     """One command."""
     parser = build_parser(command)
     importlib.import_module(command.module).configure(parser)
-    lines = [f"\n## holdfast {command.name}\n", f"{command.summary[0].upper()}{command.summary[1:]}.\n"]
+    lines = [f"\n## stayfast {command.name}\n", f"{command.summary[0].upper()}{command.summary[1:]}.\n"]
     rows = []
     for action in parser._actions:
         if action.option_strings:
@@ -73,7 +73,7 @@ def errors_page() -> str:
     """Every error with its meaning and the exit code of the command line."""
     lines = [f"# Errors\n\n{MADE}", "`str(error)` is one sentence: what, where, what to do.\n"]
     lines += ["| Error | Is a | Meaning | Exit code of the command line |", "|---|---|---|---|"]
-    todo: list[type[errors.HoldfastError]] = [errors.HoldfastError]
+    todo: list[type[errors.StayfastError]] = [errors.StayfastError]
     while todo:
         kind = todo.pop(0)
         todo = sorted(kind.__subclasses__(), key=lambda item: item.__name__) + todo

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "src" / "stayfast"
 PAGE = ROOT / "docs" / "reference" / "library.md"
 HEAD = """\
 # Library
@@ -22,7 +22,7 @@ Errors have [a page of their own](errors.md), and so have [environment variables
 
 SURFACE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
-        "holdfast",
+        "stayfast",
         (
             ("run", "runtime/session.py"),
             ("RunOptions", "runtime/options.py"),
@@ -34,46 +34,46 @@ SURFACE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("Notice", "model/notice.py"),
             ("Cause", "model/notice.py"),
             ("Interrupted", "errors.py"),
-            ("HoldfastError", "errors.py"),
+            ("StayfastError", "errors.py"),
             ("__version__", "version.py"),
         ),
     ),
     (
-        "holdfast.checkpoint.cadence",
+        "stayfast.checkpoint.cadence",
         tuple(
             (name, "checkpoint/cadence.py")
             for name in ("Cadence", "YoungDaly", "HazardRule", "EverySteps", "EverySeconds", "AnyOf")
         ),
     ),
     (
-        "holdfast.checkpoint.retention",
+        "stayfast.checkpoint.retention",
         tuple(
             (name, "checkpoint/retention.py") for name in ("Retention", "KeepLast", "KeepEvery", "KeepAny", "KeepAll")
         ),
     ),
-    ("holdfast.spec", (("read_spec", "spec/read.py"),)),
-    ("holdfast.catalogue.catalogue", (("bundled_catalogue", "catalogue/catalogue.py"),)),
-    ("holdfast.plan.planner", (("make_plan", "plan/planner.py"),)),
-    ("holdfast.render.bundle", (("render", "render/bundle.py"),)),
-    ("holdfast.render.check", (("findings", "render/check.py"),)),
-    ("holdfast.testing", tuple((name, "testing.py") for name in ("rehearse", "Rehearsal", "interrupt_at"))),
-    ("holdfast.integrations.torch", (("ResumableSampler", "integrations/torch.py"),)),
-    ("holdfast.integrations.lightning", (("HoldfastCallback", "integrations/lightning.py"),)),
-    ("holdfast.integrations.transformers", (("HoldfastCallback", "integrations/transformers.py"),)),
+    ("stayfast.spec", (("read_spec", "spec/read.py"),)),
+    ("stayfast.catalogue.catalogue", (("bundled_catalogue", "catalogue/catalogue.py"),)),
+    ("stayfast.plan.planner", (("make_plan", "plan/planner.py"),)),
+    ("stayfast.render.bundle", (("render", "render/bundle.py"),)),
+    ("stayfast.render.check", (("findings", "render/check.py"),)),
+    ("stayfast.testing", tuple((name, "testing.py") for name in ("rehearse", "Rehearsal", "interrupt_at"))),
+    ("stayfast.integrations.torch", (("ResumableSampler", "integrations/torch.py"),)),
+    ("stayfast.integrations.lightning", (("StayfastCallback", "integrations/lightning.py"),)),
+    ("stayfast.integrations.transformers", (("StayfastCallback", "integrations/transformers.py"),)),
     (
-        "holdfast.integrations.dcp",
+        "stayfast.integrations.dcp",
         (
-            ("HoldfastWriter", "integrations/dcp.py"),
-            ("HoldfastReader", "integrations/dcp.py"),
+            ("StayfastWriter", "integrations/dcp.py"),
+            ("StayfastReader", "integrations/dcp.py"),
             ("sharded", "integrations/dcp_sharded.py"),
         ),
     ),
 )
 ASKED = {  # of classes that also have methods for their framework or for the layers above
     "Guard": ("notice", "should_stop", "wait", "interrupt", "on_drain"),
-    "HoldfastCallback": ("run", "train"),
-    "HoldfastWriter": ("save",),
-    "HoldfastReader": ("load",),
+    "StayfastCallback": ("run", "train"),
+    "StayfastWriter": ("save",),
+    "StayfastReader": ("load",),
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -122,7 +122,7 @@ def section(module: str, name: str, file: str) -> list[str]:
     if name == "__version__":
         return [f"### `{module}.{name}`\n", "The version, as in the release's name.\n"]
     assert isinstance(node, ast.ClassDef | Function)
-    title = "Options of `holdfast.run`" if name == "RunOptions" else f"`{module}.{name}`"
+    title = "Options of `stayfast.run`" if name == "RunOptions" else f"`{module}.{name}`"
     lines = [f"### {title}\n"]
     if isinstance(node, Function):
         lines.append(f"```text\n{name}{signature(node)}\n```\n")

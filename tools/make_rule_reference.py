@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.lint.pages import reference
+from stayfast.lint.pages import reference
 
 TARGET = Path(__file__).parent.parent / "docs/reference/rules.md"
 

@@ -1,6 +1,6 @@
 """What a release depends on: a CycloneDX SBOM of the locked versions, and the licences as a page of the docs.
 
-python tools/make_sbom.py sbom dist/holdfast.cdx.json     from requirements/all.txt: the same lock, the same bytes
+python tools/make_sbom.py sbom dist/stayfast.cdx.json     from requirements/all.txt: the same lock, the same bytes
 python tools/make_sbom.py licences                        docs/reference/dependencies.md, from what is installed
 """
 
@@ -23,7 +23,7 @@ KNOWN = {"torch": "BSD-3-Clause"}  # its metadata holds the whole text
 HEAD = """\
 # Dependencies and their licences
 
-Made by `python tools/make_sbom.py licences`. holdfast itself is Apache-2.0. The library and `holdfast exec` need the
+Made by `python tools/make_sbom.py licences`. stayfast itself is Apache-2.0. The library and `stayfast exec` need the
 Python standard library alone; the rest comes with the command line or with an extra. `requirements/base.txt`,
 `all.txt` and `test.txt` lock every version with its hashes (`pip install --require-hashes -r requirements/base.txt`),
 `make dist` writes a CycloneDX SBOM beside the wheel, and `make audit` asks the vulnerability service about the locks.
@@ -65,13 +65,13 @@ def sbom(lock: list[Locked], version: str) -> dict[str, Any]:
             "version": item.version,
             "purl": f"pkg:pypi/{item.name}@{item.version}",
             "properties": [
-                *({"name": "holdfast:sha256", "value": value} for value in item.hashes),
-                *([{"name": "holdfast:marker", "value": item.marker}] if item.marker else []),
+                *({"name": "stayfast:sha256", "value": value} for value in item.hashes),
+                *([{"name": "stayfast:marker", "value": item.marker}] if item.marker else []),
             ],
         }
         for item in sorted(lock)
     ]
-    itself = {"type": "library", "bom-ref": "holdfast", "name": "holdfast", "version": version}
+    itself = {"type": "library", "bom-ref": "stayfast", "name": "stayfast", "version": version}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -79,7 +79,7 @@ def sbom(lock: list[Locked], version: str) -> dict[str, Any]:
         "version": 1,
         "metadata": {"component": {**itself, "licenses": [{"license": {"id": "Apache-2.0"}}]}},
         "components": components,
-        "dependencies": [{"ref": "holdfast", "dependsOn": [item["bom-ref"] for item in components]}],
+        "dependencies": [{"ref": "stayfast", "dependsOn": [item["bom-ref"] for item in components]}],
     }
 
 
@@ -87,12 +87,12 @@ def direct() -> dict[str, str]:
     """What pyproject.toml names, and what for; the test tools are not shipped and not listed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {"the command line": project["dependencies"]}
-    wanted |= {f"`holdfast[{name}]`": rows for name, rows in project["optional-dependencies"].items() if name != "test"}
+    wanted |= {f"`stayfast[{name}]`": rows for name, rows in project["optional-dependencies"].items() if name != "test"}
     found: dict[str, list[str]] = {}
     for purpose, rows in wanted.items():
         for row in rows:
             name = re.split(r"[\[<>=!~; ]", row)[0]
-            if name != "holdfast":
+            if name != "stayfast":
                 found.setdefault(name, []).append(purpose)
     return {name: ", ".join(purposes) for name, purposes in found.items()}
 
@@ -112,7 +112,7 @@ def licence(name: str) -> str:
 def main(arguments: list[str]) -> int:
     """Write one of the two."""
     if arguments[:1] == ["sbom"] and len(arguments) == 2:
-        version = re.search(r'__version__ = "(.+)"', (ROOT / "src" / "holdfast" / "version.py").read_text())
+        version = re.search(r'__version__ = "(.+)"', (ROOT / "src" / "stayfast" / "version.py").read_text())
         assert version is not None
         Path(arguments[1]).write_text(json.dumps(sbom(read_lock(LOCK.read_text()), version[1]), indent=1) + "\n")
         return 0

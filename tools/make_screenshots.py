@@ -29,10 +29,10 @@ import fleet_world  # noqa: E402 - the path must be set first
 from dashboard_server import Dashboard, environment  # noqa: E402
 from real_browser import emulate, eventually, open_browser, text  # noqa: E402
 
-from holdfast.dashboard.runs import identify  # noqa: E402
-from holdfast.queue.base import Failure, Policy  # noqa: E402
-from holdfast.queue.open import open_queue  # noqa: E402
 from servers.api_server import ApiServer  # noqa: E402
+from stayfast.dashboard.runs import identify  # noqa: E402
+from stayfast.queue.base import Failure, Policy  # noqa: E402
+from stayfast.queue.open import open_queue  # noqa: E402
 
 RUNS = {
     "llm-7b-pretrain": ("us-central1-a", 6000),
@@ -55,9 +55,9 @@ def start(runs: Path, name: str) -> subprocess.Popen[bytes]:
     """The demo's training program, as one attempt of a run."""
     zone, steps = RUNS[name]
     log = str(runs.parent / f"{name}.log")
-    more = {"HOLDFAST_USD_PER_HOUR": "29.4", "HOLDFAST_CAPACITY": "spot", "HOLDFAST_DEMO_PAUSE": "0.02"}
-    more |= {"HOLDFAST_ZONE": zone, "HOLDFAST_MACHINE": f"gke-h100-{zone[-1]}-{random.getrandbits(16):04x}"}
-    command = [sys.executable, "-m", "holdfast.demo.train", f"file://{runs}/{name}", str(steps), log]
+    more = {"STAYFAST_USD_PER_HOUR": "29.4", "STAYFAST_CAPACITY": "spot", "STAYFAST_DEMO_PAUSE": "0.02"}
+    more |= {"STAYFAST_ZONE": zone, "STAYFAST_MACHINE": f"gke-h100-{zone[-1]}-{random.getrandbits(16):04x}"}
+    command = [sys.executable, "-m", "stayfast.demo.train", f"file://{runs}/{name}", str(steps), log]
     return subprocess.Popen(command, env=environment(**more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -157,7 +157,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["BROWSER_REQUIRED"] = "1"
     browser = open_browser()
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-pictures-"))
+    folder = Path(tempfile.mkdtemp(prefix="stayfast-pictures-"))
     try:
         world(folder, browser, options.into, options.all)
     finally:

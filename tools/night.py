@@ -71,9 +71,9 @@ def run_shard(suite: str, number: int, parts: int, tier: str, into: Path) -> tup
     for path in (fresh, fresh.with_suffix(".planted.json")):
         path.unlink(missing_ok=True)
     environment = os.environ | {
-        "HOLDFAST_TIER": tier,
-        "HOLDFAST_SHARD": f"{number}/{parts}",
-        "HOLDFAST_COUNTS_FILE": str(fresh),
+        "STAYFAST_TIER": tier,
+        "STAYFAST_SHARD": f"{number}/{parts}",
+        "STAYFAST_COUNTS_FILE": str(fresh),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
     }
     command = [sys.executable, "-m", "pytest", "-c", "tools/night.ini", "--rootdir", ".", *SUITES[suite][1]]

@@ -39,10 +39,10 @@ USUAL = (
 def main(arguments: list[str]) -> int:
     """Everything happens below one temporary folder."""
     parser = argparse.ArgumentParser(prog="tools/test_wheel.py")
-    parser.add_argument("--borrow", action="store_true", help="use this interpreter's packages, all but holdfast")
+    parser.add_argument("--borrow", action="store_true", help="use this interpreter's packages, all but stayfast")
     parser.add_argument("tests", nargs="*", default=USUAL)
     args = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="holdfast-wheel-") as name:
+    with tempfile.TemporaryDirectory(prefix="stayfast-wheel-") as name:
         folder = Path(name)
         python = install(build(folder), folder, borrow=args.borrow)
         for part in ("tests", "examples"):
@@ -72,7 +72,7 @@ def install(wheel: Path, folder: Path, *, borrow: bool) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*pip, str(wheel)], check=True)
     site = next((folder / "venv" / "lib").glob("python*/site-packages"))
-    # A line in a .pth file adds the folder behind our own, and does not follow the .pth of an editable holdfast in it.
+    # A line in a .pth file adds the folder behind our own, and does not follow the .pth of an editable stayfast in it.
     (site / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return python
 
@@ -84,10 +84,10 @@ def clean() -> dict[str, str]:
 
 def check_origin(python: Path, folder: Path) -> None:
     """The tests are worth nothing when they import the source tree."""
-    program = "import holdfast, sys; print(holdfast.__file__)"
+    program = "import stayfast, sys; print(stayfast.__file__)"
     found = subprocess.run([python, "-c", program], cwd=folder, env=clean(), check=True, capture_output=True, text=True)
     if not found.stdout.startswith(str(folder / "venv")):
-        raise SystemExit(f"holdfast came from {found.stdout.strip()}, not from the wheel")
+        raise SystemExit(f"stayfast came from {found.stdout.strip()}, not from the wheel")
 
 
 if __name__ == "__main__":

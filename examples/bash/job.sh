@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Adds up numbers, slowly. It knows nothing of holdfast: it keeps its progress in a file, as careful scripts do.
+# Adds up numbers, slowly. It knows nothing of stayfast: it keeps its progress in a file, as careful scripts do.
 set -euo pipefail
 mkdir -p state
 next=1 sum=0

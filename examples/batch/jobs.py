@@ -4,7 +4,7 @@ import hashlib
 import os
 import time
 
-import holdfast
+import stayfast
 
 PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0.05"))  # stands for the work of a real batch
 
@@ -17,7 +17,7 @@ def model(text):
     }
 
 
-@holdfast.task(key=lambda item: item["id"])
+@stayfast.task(key=lambda item: item["id"])
 def infer(batch):
     time.sleep(PAUSE_SECONDS)
     print(f"batch of {len(batch)}", flush=True)

@@ -8,7 +8,7 @@ import time
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
 
-from holdfast.integrations.transformers import HoldfastCallback
+from stayfast.integrations.transformers import StayfastCallback
 
 URL = os.environ.get("RUN_URL", "file://" + os.path.abspath("run"))
 PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0.02"))  # stands for the work of a real step
@@ -29,7 +29,7 @@ torch.manual_seed(7)
 torch.set_num_threads(1)
 config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
 model = BertForSequenceClassification(config)
-survive = HoldfastCallback(URL)
+survive = StayfastCallback(URL)
 arguments = TrainingArguments(
     "out", num_train_epochs=5, save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True
 )

@@ -9,7 +9,7 @@ import lightning as L
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from holdfast.integrations.lightning import HoldfastCallback
+from stayfast.integrations.lightning import StayfastCallback
 
 URL = os.environ.get("RUN_URL", "file://" + os.path.abspath("run"))
 PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0.02"))  # stands for the work of a real step
@@ -36,7 +36,7 @@ torch.set_num_threads(1)
 model = Model()
 loader = StatefulDataLoader(torch.randn(128, 8), batch_size=4, shuffle=True)
 trainer = L.Trainer(
-    max_epochs=3, callbacks=[HoldfastCallback(URL)], accelerator="cpu", logger=False, enable_progress_bar=False
+    max_epochs=3, callbacks=[StayfastCallback(URL)], accelerator="cpu", logger=False, enable_progress_bar=False
 )
 trainer.fit(model, loader)
 

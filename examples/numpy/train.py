@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-import holdfast
+import stayfast
 
 URL = os.environ.get("RUN_URL", "file://" + os.path.abspath("run"))
 PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0.02"))  # stands for the work of a real step
@@ -24,7 +24,7 @@ def restore_order(state):
     order.bit_generator.state = state
 
 
-with holdfast.run(URL, total_steps=120) as run:
+with stayfast.run(URL, total_steps=120) as run:
     run.track(
         model=(lambda: model, model.update),  # a pair of functions: get, set
         order=(lambda: order.bit_generator.state, restore_order),

@@ -3,12 +3,12 @@
 import os
 import time
 
-import holdfast
+import stayfast
 
 PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0.05"))  # stands for the work of a real batch
 
 
-@holdfast.task
+@stayfast.task
 def count(batch):
     time.sleep(PAUSE_SECONDS)
     print(f"batch of {len(batch)}", flush=True)

@@ -8,8 +8,8 @@ import time
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-import holdfast
-from holdfast.integrations.torch import ResumableSampler
+import stayfast
+from stayfast.integrations.torch import ResumableSampler
 
 URL = os.environ.get("RUN_URL", "file://" + os.path.abspath("run"))
 PAUSE_SECONDS = float(os.environ.get("PAUSE_SECONDS", "0.02"))  # stands for the work of a real step
@@ -28,7 +28,7 @@ schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=80)
 sampler = ResumableSampler(len(dataset), seed=7)  # knows which samples of the epoch were taken
 loader = DataLoader(dataset, batch_size=16, sampler=sampler)
 
-with holdfast.run(URL, total_steps=80) as run:
+with stayfast.run(URL, total_steps=80) as run:
     run.track(model=model, optimizer=optimizer, schedule=schedule, sampler=sampler)
     run.restore()
     batches = sampler.batches(loader)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.engine import Engine
-from holdfast.stores.base import Store
+from stayfast.checkpoint.engine import Engine
+from stayfast.stores.base import Store
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``holdfast checkpoints``: exit codes, JSON on stdout alone, damaged files by name."""
+"""``stayfast checkpoints``: exit codes, JSON on stdout alone, damaged files by name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from saving import head_of, save
 
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.head import HEAD_KEY, Committed, encode
-from holdfast.cli.main import main
-from holdfast.stores.file import FileStore
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.head import HEAD_KEY, Committed, encode
+from stayfast.cli.main import main
+from stayfast.stores.file import FileStore
 
 
 @pytest.fixture

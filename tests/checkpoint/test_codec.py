@@ -16,8 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import codec, leaf, tree
-from holdfast.errors import CheckpointError, CorruptError, EncodingError, FormatError
+from stayfast.checkpoint import codec, leaf, tree
+from stayfast.errors import CheckpointError, CorruptError, EncodingError, FormatError
 
 
 def round_trip(value: Any) -> Any:

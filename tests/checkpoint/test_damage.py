@@ -17,14 +17,14 @@ from saving import head_of, save
 
 from faults.counts import record
 from faults.tiers import account, goal, seed_for, tier
-from holdfast.checkpoint import head as head_format
-from holdfast.checkpoint import inventory as inventory_format
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.head import Committed
-from holdfast.checkpoint.inventory import Inventory, InventoryEntry, Part
-from holdfast.checkpoint.restore import assemble, read_inventory
-from holdfast.errors import CheckpointError, CorruptError, FormatError
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint import head as head_format
+from stayfast.checkpoint import inventory as inventory_format
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.head import Committed
+from stayfast.checkpoint.inventory import Inventory, InventoryEntry, Part
+from stayfast.checkpoint.restore import assemble, read_inventory
+from stayfast.errors import CheckpointError, CorruptError, FormatError
+from stayfast.stores.memory import MemoryStore
 
 Make = Callable[..., Engine]
 BLOCK = 4096
@@ -120,7 +120,7 @@ def _damage(good: bytes, start: int, round_: int, generator: random.Random) -> b
 
 def _found(store: MemoryStore, engine: Engine, committed: Committed, key: str, data: bytes) -> bool:
     """Whether reading the damaged part, as a restore reads it, is refused by name."""
-    from holdfast.checkpoint.restore import read_chunk
+    from stayfast.checkpoint.restore import read_chunk
 
     store.put(key, data)
     _, found = engine_inventory(store, committed)

@@ -16,12 +16,12 @@ import pytest
 import torch
 from saving import save
 
-from holdfast.checkpoint import codec, device
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.fingerprint import ROW_BYTES, Fingerprints
-from holdfast.checkpoint.head import Committed
-from holdfast.errors import CheckpointError
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint import codec, device
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.fingerprint import ROW_BYTES, Fingerprints
+from stayfast.checkpoint.head import Committed
+from stayfast.errors import CheckpointError
+from stayfast.stores.memory import MemoryStore
 
 Make = Callable[..., Engine]
 FROM_ELEMENTS = 1000  # smaller tensors stay on the host

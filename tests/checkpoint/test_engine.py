@@ -17,11 +17,11 @@ import pytest
 import torch
 from saving import head_of, save
 
-from holdfast.checkpoint import inventory as inventory_format
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.head import Committed
-from holdfast.checkpoint.restore import read_inventory
-from holdfast.errors import (
+from stayfast.checkpoint import inventory as inventory_format
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.head import Committed
+from stayfast.checkpoint.restore import read_inventory
+from stayfast.errors import (
     AccessDeniedError,
     CorruptError,
     FormatError,
@@ -30,9 +30,9 @@ from holdfast.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from holdfast.fs import SystemFS
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
+from stayfast.fs import SystemFS
+from stayfast.stores.file import FileStore
+from stayfast.stores.memory import MemoryStore
 
 Make = Callable[..., Engine]
 
@@ -149,7 +149,7 @@ def test_unchanged_parts_are_referenced(make_engine: Make, tmp_path: Path) -> No
 def test_a_part_of_many_chunks_is_unchanged_only_as_a_whole(
     changed: int, make_engine: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.checkpoint.engine.CHUNK_BYTES", 4096)
+    monkeypatch.setattr("stayfast.checkpoint.engine.CHUNK_BYTES", 4096)
     engine = make_engine(MemoryStore())
     state = np.zeros(3 * 65_536, np.uint8)
     first = save(engine, 1, {"a": state})
@@ -271,7 +271,7 @@ class Flaky(MemoryStore):
 def test_lost_answers_are_tried_again_under_another_name(
     error: type[Exception], applied: bool, make_engine: Make
 ) -> None:
-    from holdfast.clock import ManualClock
+    from stayfast.clock import ManualClock
 
     store = Flaky(error, 3, applied)
     engine = make_engine(store, clock=ManualClock())
@@ -292,7 +292,7 @@ def test_a_damaged_newest_is_named_and_the_one_before_is_used(
     data = bytearray(part.read_bytes())
     data[1234] ^= 4
     part.write_bytes(data)
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "stayfast"):
         found = engine.restore_newest(head_of(new, old))
     assert found is not None
     assert found[0] == old
@@ -362,7 +362,7 @@ def test_a_newer_format_is_named_and_not_passed_over(make_engine: Make) -> None:
     data = inventory_format._canonical(body)
     store.put(key, data)
     new = replace(new, inventory_sha256=hashlib.sha256(data).hexdigest())
-    with pytest.raises(FormatError, match="upgrade holdfast"):
+    with pytest.raises(FormatError, match="upgrade stayfast"):
         engine.restore_newest(head_of(new, old))
 
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from saving import WHEN, head_of, save
 
-from holdfast.checkpoint.effects import Delete, Effect, drive, perform
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.garbage import Collected, collect
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, encode
-from holdfast.checkpoint.protocol import claim, commit
-from holdfast.checkpoint.retention import KeepAll, KeepAny, KeepEvery, KeepLast, retained
-from holdfast.clock import ManualClock
-from holdfast.errors import StoreUnavailableError
-from holdfast.model.exits import Outcome
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint.effects import Delete, Effect, drive, perform
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.garbage import Collected, collect
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, encode
+from stayfast.checkpoint.protocol import claim, commit
+from stayfast.checkpoint.retention import KeepAll, KeepAny, KeepEvery, KeepLast, retained
+from stayfast.clock import ManualClock
+from stayfast.errors import StoreUnavailableError
+from stayfast.model.exits import Outcome
+from stayfast.stores.memory import MemoryStore
 
 Make = Callable[..., Engine]
 

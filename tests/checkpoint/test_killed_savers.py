@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.protocol import read_head
-from holdfast.clock import SystemClock
-from holdfast.stores.file import FileStore
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.protocol import read_head
+from stayfast.clock import SystemClock
+from stayfast.stores.file import FileStore
 
 KILLS = 25
 
@@ -25,14 +25,14 @@ SERVER = r"""
 import itertools, os, sys
 from dataclasses import replace
 import numpy as np
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.garbage import collect
-from holdfast.checkpoint.head import AttemptRow, Committed
-from holdfast.checkpoint.protocol import claim, commit
-from holdfast.checkpoint.retention import KeepLast, retained
-from holdfast.clock import SystemClock
-from holdfast.stores.file import FileStore
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.garbage import collect
+from stayfast.checkpoint.head import AttemptRow, Committed
+from stayfast.checkpoint.protocol import claim, commit
+from stayfast.checkpoint.retention import KeepLast, retained
+from stayfast.clock import SystemClock
+from stayfast.stores.file import FileStore
 
 WHEN = "2026-11-15T12:00:00.000Z"
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode
-from holdfast.checkpoint.ledger import RunLedger, check_progress
-from holdfast.clock import ManualClock
-from holdfast.errors import (
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode
+from stayfast.checkpoint.ledger import RunLedger, check_progress
+from stayfast.clock import ManualClock
+from stayfast.errors import (
     KeyMissingError,
     NoProgressError,
     OutcomeUnknownError,
     StoreUnavailableError,
     SupersededError,
 )
-from holdfast.model.exits import Outcome
-from holdfast.stores.memory import MemoryStore
+from stayfast.model.exits import Outcome
+from stayfast.stores.memory import MemoryStore
 
 ROW = AttemptRow(0, "2026-11-16T10:00:00.000Z")
 

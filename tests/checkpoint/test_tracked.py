@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from holdfast.checkpoint.rng import GlobalRng
-from holdfast.checkpoint.tracked import collect, load, track
-from holdfast.errors import StateMismatchError, UsageError
-from holdfast.integrations.torch import ResumableSampler
+from stayfast.checkpoint.rng import GlobalRng
+from stayfast.checkpoint.tracked import collect, load, track
+from stayfast.errors import StateMismatchError, UsageError
+from stayfast.integrations.torch import ResumableSampler
 
 
 def tracked(**things: Any) -> dict[str, Any]:
@@ -71,14 +71,14 @@ def test_the_refusal_of_plain_values_shows_a_pair_that_works(thing: Any, cure: s
     ],
 )
 def test_a_generator_of_ones_own_goes_on_after_a_real_save(make: Any, draw: Any, tmp_path: Path) -> None:
-    import holdfast
+    import stayfast
 
     whole = make()
     wanted = [draw(whole) for _ in range(6)]
     drawn: list[float] = []
     for total in (3, 6):
         mine = make()
-        with holdfast.run(f"file://{tmp_path}/run", total_steps=total) as run:
+        with stayfast.run(f"file://{tmp_path}/run", total_steps=total) as run:
             run.track(generator=mine)
             for _ in run.steps():
                 drawn.append(draw(mine))
@@ -168,7 +168,7 @@ def test_generators_go_on_where_they_were() -> None:
 
 def test_nothing_is_imported_for_the_generators_sake() -> None:
     code = (
-        "import sys; from holdfast.checkpoint.rng import GlobalRng; r = GlobalRng(); s = r.state_dict(); "
+        "import sys; from stayfast.checkpoint.rng import GlobalRng; r = GlobalRng(); s = r.state_dict(); "
         "r.load_state_dict(s); assert not {'numpy', 'torch'} & set(sys.modules), 'loaded'; print(sorted(s))"
     )
     source = str(Path(__file__).resolve().parents[2] / "src")

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import errors
-from holdfast.cli.commands import COMMANDS
-from holdfast.cli.main import exit_code, main
-from holdfast.version import __version__
+from stayfast import errors
+from stayfast.cli.commands import COMMANDS
+from stayfast.cli.main import exit_code, main
+from stayfast.version import __version__
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
 def held(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)} | dict(options.pop("env", {}))  # type: ignore[call-overload]
-    command = [sys.executable, "-m", "holdfast", *arguments]
+    command = [sys.executable, "-m", "stayfast", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.run(command, env=environment, text=True, timeout=30, **pipes)  # type: ignore[call-overload,no-any-return]
 
@@ -39,7 +39,7 @@ def test_help_lists_every_command_and_the_exit_codes(arguments: list[str], capsy
 @pytest.mark.parametrize("spelling", ["--version", "-V"])
 def test_version(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([spelling]) == 0
-    assert capsys.readouterr().out == f"holdfast {__version__}\n"
+    assert capsys.readouterr().out == f"stayfast {__version__}\n"
 
 
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])
@@ -48,14 +48,14 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         with pytest.raises(SystemExit) as left:
             main(arguments)
         assert left.value.code == 0
-        assert f"holdfast {command}" in capsys.readouterr().out
+        assert f"stayfast {command}" in capsys.readouterr().out
 
 
 def test_a_typing_mistake_is_one_sentence_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exce"]) == 2
-    assert capsys.readouterr().err == "holdfast: there is no command 'exce'; type: holdfast exec\n"
+    assert capsys.readouterr().err == "stayfast: there is no command 'exce'; type: stayfast exec\n"
     assert main(["zzz"]) == 2
-    assert "holdfast --help lists the commands" in capsys.readouterr().err
+    assert "stayfast --help lists the commands" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_usage_is_2_without_a_traceback(arguments: list[str]) -> None:
     assert ended.stderr
 
 
-def all_errors() -> list[type[errors.HoldfastError]]:
-    found, todo = [], [errors.HoldfastError]
+def all_errors() -> list[type[errors.StayfastError]]:
+    found, todo = [], [errors.StayfastError]
     while todo:
         kind = todo.pop()
         found.append(kind)
         todo += kind.__subclasses__()
-    return [kind for kind in found if kind.__module__ == "holdfast.errors"]
+    return [kind for kind in found if kind.__module__ == "stayfast.errors"]
 
 
 def test_one_map_from_errors_to_exit_codes() -> None:
@@ -117,11 +117,11 @@ def test_a_full_disk_behind_stdout_is_one_sentence() -> None:
     with open("/dev/full", "w") as full:
         ended = held("--help", stdout=full)
     assert ended.returncode == 1
-    assert ended.stderr == "holdfast: the output could not be written: No space left on device\n"
+    assert ended.stderr == "stayfast: the output could not be written: No space left on device\n"
 
 
 def test_with_standard_error_closed_nothing_leaks_to_stdout() -> None:
-    command = f"{sys.executable} -m holdfast nonsense 2>&-"
+    command = f"{sys.executable} -m stayfast nonsense 2>&-"
     ended = subprocess.run(
         ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=30
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.commands import COMMANDS, Command
-from holdfast.cli.main import build_parser, main
+from stayfast.cli.commands import COMMANDS, Command
+from stayfast.cli.main import build_parser, main
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7])[0-9;]*m")
@@ -25,7 +25,7 @@ def test_help_has_an_example_that_can_be_typed(command: str, capsys: pytest.Capt
         main([command, "--help"])
     out = capsys.readouterr().out
     examples = out.partition("example")[2]
-    assert re.search(rf"^  .*\bholdfast {command}\b", examples, re.MULTILINE), (
+    assert re.search(rf"^  .*\bstayfast {command}\b", examples, re.MULTILINE), (
         "give the command an epilog with examples"
     )
 
@@ -44,8 +44,8 @@ def test_a_wrong_option_names_the_next_command(command: str, capsys: pytest.Capt
     assert left.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("holdfast: ")
-    assert f"holdfast {command} --help" in err
+    assert err.startswith("stayfast: ")
+    assert f"stayfast {command} --help" in err
     assert err.count("\n") == 1
 
 
@@ -62,12 +62,12 @@ def test_a_wrong_option_names_the_next_command(command: str, capsys: pytest.Capt
 def test_a_mistyped_option_names_the_near_one(
     arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_QUEUE", raising=False)
+    monkeypatch.delenv("STAYFAST_QUEUE", raising=False)
     wrong = next(word for word in arguments if word.startswith("--")).split("=")[0]
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert left.value.code == 2
-    assert capsys.readouterr().err.startswith(f"holdfast: there is no option {wrong}; type {meant}; ")
+    assert capsys.readouterr().err.startswith(f"stayfast: there is no option {wrong}; type {meant}; ")
 
 
 def test_the_first_screen_begins_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +75,7 @@ def test_the_first_screen_begins_with_what_to_do(capsys: pytest.CaptureFixture[s
     lines = capsys.readouterr().out.splitlines()
     start = lines.index("Start here:")
     assert start < 4
-    assert lines[start + 1].strip().startswith("holdfast demo")
+    assert lines[start + 1].strip().startswith("stayfast demo")
     assert "" in lines[start + 2 : start + 9], "a line of air before the list"
 
 
@@ -85,7 +85,7 @@ def on_terminal(arguments: list[str], **variables: str) -> str:
     environment |= {"PYTHONPATH": str(SOURCE), "TERM": "xterm-256color", "COLUMNS": "100"} | variables
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *arguments], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        [sys.executable, "-m", "stayfast", *arguments], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     painted = b""
@@ -109,10 +109,10 @@ def bad_manifest(tmp_path: Path) -> list[str]:
 
 
 def finished_run(tmp_path: Path) -> list[str]:
-    import holdfast
+    import stayfast
 
     url = f"file://{tmp_path}/run"
-    with holdfast.run(url, total_steps=2) as run:
+    with stayfast.run(url, total_steps=2) as run:
         run.track(state=(lambda: {"bytes": b"x" * 100_000}, lambda _: None))
         for _ in run.steps():
             pass
@@ -130,5 +130,5 @@ def test_colours_on_a_terminal_unless_no_color(make: object, tmp_path: Path) -> 
 def test_every_colour_goes_through_rich_or_asks_no_color() -> None:
     """Colours of our own stand in one module, whose caller asks; moving the cursor (K, H, J) paints nothing."""
     colour = re.compile(r"\\(x1b|033)\[(?![0-9;]*[KHJ])")
-    own = [path.name for path in (SOURCE / "holdfast").rglob("*.py") if colour.search(path.read_text())]
+    own = [path.name for path in (SOURCE / "stayfast").rglob("*.py") if colour.search(path.read_text())]
     assert own == ["text.py"]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.cli import progress
+from stayfast.cli import progress
 
 
 class Screen(io.StringIO):

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.commands import COMMANDS
-from holdfast.cli.completion import Described, Option, describe
-from holdfast.cli.completion_scripts import bash, fish, zsh
-from holdfast.cli.main import main
+from stayfast.cli.commands import COMMANDS
+from stayfast.cli.completion import Described, Option, describe
+from stayfast.cli.completion_scripts import bash, fish, zsh
+from stayfast.cli.main import main
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HEAVY = {"numpy", "torch", "xxhash", "obstore", "psycopg", "google", "httpx", "starlette", "uvicorn", "rich"}
@@ -27,9 +27,9 @@ HEAVY = {"numpy", "torch", "xxhash", "obstore", "psycopg", "google", "httpx", "s
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("completion") / "holdfast.bash"
+    path = tmp_path_factory.mktemp("completion") / "stayfast.bash"
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    command = [sys.executable, "-m", "holdfast", "completion", "bash"]
+    command = [sys.executable, "-m", "stayfast", "completion", "bash"]
     path.write_bytes(subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=60, check=True).stdout)
     return path
 
@@ -38,8 +38,8 @@ def offered(script: Path, *words: str, folder: Path | None = None) -> list[str]:
     """What bash offers when Tab is pressed behind the last word."""
     program = """
 source "$1"; shift
-COMP_WORDS=(holdfast "$@"); COMP_CWORD=$#
-$(complete -p holdfast | sed -n 's/.*-F \\([^ ]*\\).*/\\1/p')
+COMP_WORDS=(stayfast "$@"); COMP_CWORD=$#
+$(complete -p stayfast | sed -n 's/.*-F \\([^ ]*\\).*/\\1/p')
 printf '%s\\n' "${COMPREPLY[@]}"
 """
     # Called in the same shell, not in a substitution, so that COMPREPLY stays.
@@ -93,7 +93,7 @@ def typed_in_zsh(folder: Path, keys: str) -> str:
     """What a real zsh makes of these keys, on a terminal of its own."""
     start = f"fpath=({folder} $fpath)\nautoload -Uz compinit\ncompinit -u -d {folder}/dump\nPS1='ready> '\n"
     (folder / ".zshrc").write_text(start)
-    with (folder / "_holdfast").open("w") as file, contextlib.redirect_stdout(file):
+    with (folder / "_stayfast").open("w") as file, contextlib.redirect_stdout(file):
         main(["completion", "zsh"])
     ours, theirs = pty.openpty()
     environment = {**os.environ, "ZDOTDIR": str(folder), "TERM": "dumb", "COLUMNS": "200"}
@@ -131,7 +131,7 @@ def read_until(terminal: int, mark: bytes) -> bytes:
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 @pytest.mark.parametrize(
     ("keys", "line"),
-    [("holdfast lin", "holdfast lint"), ("holdfast checkpoints ver", "holdfast checkpoints verify")],
+    [("stayfast lin", "stayfast lint"), ("stayfast checkpoints ver", "stayfast checkpoints verify")],
 )
 def test_the_tab_key_in_a_real_zsh(keys: str, line: str, tmp_path: Path) -> None:
     seen = typed_in_zsh(tmp_path, keys)
@@ -142,19 +142,19 @@ def test_the_tab_key_in_a_real_zsh(keys: str, line: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("holdfast lin", ["lint"]),
-        ("holdfast lint --form", ["--format"]),
-        ("holdfast lint --format s", ["sarif"]),
-        ("holdfast checkpoints ", ["ls", "prune", "verify"]),
+        ("stayfast lin", ["lint"]),
+        ("stayfast lint --form", ["--format"]),
+        ("stayfast lint --format s", ["sarif"]),
+        ("stayfast checkpoints ", ["ls", "prune", "verify"]),
     ],
 )
 def test_the_tab_key_in_a_real_fish(
     line: str, wanted: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["completion", "fish"])
-    (tmp_path / "holdfast.fish").write_text(capsys.readouterr().out)
+    (tmp_path / "stayfast.fish").write_text(capsys.readouterr().out)
     done = subprocess.run(
-        ["fish", "--no-config", "-c", f"source holdfast.fish; complete -C {line!r}"],
+        ["fish", "--no-config", "-c", f"source stayfast.fish; complete -C {line!r}"],
         cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -175,7 +175,7 @@ def test_hostile_words_are_quoted(tmp_path: Path) -> None:
 
 def test_no_heavy_module_is_loaded() -> None:
     program = (
-        "import sys, json, io, contextlib\nfrom holdfast.cli.main import main\n"
+        "import sys, json, io, contextlib\nfrom stayfast.cli.main import main\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n    main(['completion', 'bash'])\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
@@ -191,4 +191,4 @@ def test_no_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["completion", "tcsh"])
     assert left.value.code == 2
-    assert "holdfast completion --help" in capsys.readouterr().err
+    assert "stayfast completion --help" in capsys.readouterr().err

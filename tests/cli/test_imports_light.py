@@ -44,7 +44,7 @@ def modules_after(code: str) -> set[str]:
     )
     ended = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off"},
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -55,32 +55,32 @@ def modules_after(code: str) -> set[str]:
 
 def foreign(modules: set[str]) -> set[str]:
     tops = {name.partition(".")[0] for name in modules}
-    return {top for top in tops if top not in sys.stdlib_module_names and top != "holdfast"}
+    return {top for top in tops if top not in sys.stdlib_module_names and top != "stayfast"}
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "import holdfast",
-        "import holdfast; holdfast.run; holdfast.guard; holdfast.Notice; holdfast.Cause",
-        "import holdfast\nwith holdfast.run('memory://x', total_steps=2) as run:\n    for step in run.steps(): pass",
-        "import holdfast.cli.main, holdfast.cli.exec",
+        "import stayfast",
+        "import stayfast; stayfast.run; stayfast.guard; stayfast.Notice; stayfast.Cause",
+        "import stayfast\nwith stayfast.run('memory://x', total_steps=2) as run:\n    for step in run.steps(): pass",
+        "import stayfast.cli.main, stayfast.cli.exec",
     ],
 )
 def test_the_standard_library_alone(code: str) -> None:
     assert foreign(modules_after(code)) == set()
 
 
-def test_importing_holdfast_loads_nothing_of_the_runtime() -> None:
-    loaded = modules_after("import holdfast")
+def test_importing_stayfast_loads_nothing_of_the_runtime() -> None:
+    loaded = modules_after("import stayfast")
     assert not {
-        name for name in loaded if name.startswith(("holdfast.runtime", "holdfast.stores", "holdfast.checkpoint"))
+        name for name in loaded if name.startswith(("stayfast.runtime", "stayfast.stores", "stayfast.checkpoint"))
     }
     assert not loaded & SLOW_STDLIB
 
 
 @pytest.mark.parametrize(
-    "code", ["from holdfast.cli.main import main; main(['--help'])", "import holdfast.cli.main, holdfast.cli.exec"]
+    "code", ["from stayfast.cli.main import main; main(['--help'])", "import stayfast.cli.main, stayfast.cli.exec"]
 )
 def test_help_and_exec_stay_light(code: str) -> None:
     loaded = modules_after(code)
@@ -95,14 +95,14 @@ def test_the_import_is_cheap_next_to_the_interpreter_itself() -> None:
         subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SOURCE)}, check=True)
         return time.perf_counter() - started
 
-    pairs = [(seconds("pass"), seconds("import holdfast")) for _ in range(7)]
+    pairs = [(seconds("pass"), seconds("import stayfast")) for _ in range(7)]
     bare, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
     assert ours - bare < 3 * bare
 
 
 @pytest.mark.parametrize("part", RUNTIME_SIDE)
 def test_no_module_of_the_runtime_side_imports_extras_at_its_top(part: str) -> None:
-    root = SOURCE / "holdfast" / part
+    root = SOURCE / "stayfast" / part
     found = []
     for path in [root] if root.is_file() else sorted(root.rglob("*.py")):
         for node in ast.parse(path.read_text()).body:

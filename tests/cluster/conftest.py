@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cluster.access import Access
-from holdfast.cluster.client import Client
 from servers.api_server import ApiServer
+from stayfast.cluster.access import Access
+from stayfast.cluster.client import Client
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from holdfast.clock import to_rfc3339
+from stayfast.clock import to_rfc3339
 
 NOW = 1_790_000_000.0
 Object = dict[str, Any]
@@ -32,7 +32,7 @@ def job(
             "namespace": "ml",
             "uid": uid,
             "creationTimestamp": at(ago),
-            "labels": {"holdfast.dev/run": name, **(labels or {})},
+            "labels": {"stayfast.dev/run": name, **(labels or {})},
         },
         "spec": {"completions": 1, "parallelism": 1, **spec},
         "status": status,
@@ -48,7 +48,7 @@ def pod(
         "namespace": "ml",
         "uid": f"uid-{name}",
         "creationTimestamp": at(ago),
-        "labels": {"holdfast.dev/run": run},
+        "labels": {"stayfast.dev/run": run},
         "ownerReferences": [{"kind": "Job", "uid": owner, "controller": True}],
         **more.pop("metadata", {}),
     }
@@ -172,7 +172,7 @@ def interrupted(
 
 
 TEMPLATE = {
-    "metadata": {"labels": {"holdfast.dev/coupled": "false"}},
+    "metadata": {"labels": {"stayfast.dev/coupled": "false"}},
     "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
 }
 
@@ -199,7 +199,7 @@ def workers(width: int = 4, *, running: int = 2, waiting: int = 2, **more: Any) 
 
 def classes_map(*workloads: dict[str, Any], run: str = "train", **annotations: str) -> dict[str, Any]:
     rows = [{"capacity": "on-demand", "workload": item} for item in workloads]
-    labels = {"holdfast.dev/run": run, "holdfast.dev/part": "classes"}
+    labels = {"stayfast.dev/run": run, "stayfast.dev/part": "classes"}
     metadata = {"name": f"{run}-classes", "uid": f"cm-{run}", "labels": labels, "annotations": annotations}
     return {"kind": "ConfigMap", "metadata": metadata, "data": {"classes.json": json.dumps(rows)}}
 
@@ -209,6 +209,6 @@ def numbered(number: int = 1, kind: str = "Job", name: str = "train") -> dict[st
     if kind == "JobSet":
         spec = {"replicatedJobs": []}
     version = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}[kind]
-    marks = {"holdfast.dev/class": str(number), "holdfast.dev/capacity": "on-demand", "holdfast.dev/usd-per-hour": "9"}
-    metadata = {"name": name, "namespace": "ml", "labels": {"holdfast.dev/run": name}, "annotations": marks}
+    marks = {"stayfast.dev/class": str(number), "stayfast.dev/capacity": "on-demand", "stayfast.dev/usd-per-hour": "9"}
+    metadata = {"name": name, "namespace": "ml", "labels": {"stayfast.dev/run": name}, "annotations": marks}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from cluster.scenarios import NOW, at, condition, ended, interrupted, job, node, pod, queued_job, request, workload
-from holdfast.clock import SystemClock
-from holdfast.cluster.alerts import Alert, CheckpointAge, Thresholds, find_alerts, pending_pods
-from holdfast.cluster.client import Client
-from holdfast.cluster.following import Following
-from holdfast.cluster.observe import Observed
-from holdfast.cluster.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
 from servers.api_server import ApiServer
+from stayfast.clock import SystemClock
+from stayfast.cluster.alerts import Alert, CheckpointAge, Thresholds, find_alerts, pending_pods
+from stayfast.cluster.client import Client
+from stayfast.cluster.following import Following
+from stayfast.cluster.observe import Observed
+from stayfast.cluster.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
 
 KINDS = {
     "Job": JOBS,
@@ -33,8 +33,8 @@ def alerts(*values: dict[str, Any], **options: Any) -> list[Alert]:
 
 
 def settings(capacity: str) -> dict[str, Any]:
-    metadata = {"name": "train", "namespace": "ml", "labels": {"holdfast.dev/run": "train"}}
-    return {"kind": "ConfigMap", "metadata": metadata, "data": {"HOLDFAST_CAPACITY": capacity}}
+    metadata = {"name": "train", "namespace": "ml", "labels": {"stayfast.dev/run": "train"}}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": {"STAYFAST_CAPACITY": capacity}}
 
 
 def codes(*values: dict[str, Any], **options: Any) -> list[str]:
@@ -46,7 +46,7 @@ def test_waiting_too_long_for_its_class(capacity: str, limit: int) -> None:
     assert codes(job(), pod(ago=limit - 1), settings(capacity)) == []
     [alert] = alerts(job(), pod(ago=limit + 1), settings(capacity))
     assert alert.code == "pending"
-    assert "holdfast explain train" in alert.evidence
+    assert "stayfast explain train" in alert.evidence
 
 
 def test_waiting_in_the_queue_counts_too() -> None:
@@ -128,7 +128,7 @@ def test_a_model_that_follows_the_cluster(server: ApiServer, client: Client) -> 
     server.add(JOBS, job(), "ml")
     server.add(PODS, pod(), "ml")
     server.add(PODS, {"metadata": {"name": "foreign"}}, "ml")
-    following = Following(client, "ml", (JOBS, PODS, NODES), labels="holdfast.dev/run")
+    following = Following(client, "ml", (JOBS, PODS, NODES), labels="stayfast.dev/run")
     assert following.start()
     assert [row["metadata"]["name"] for row in following.snapshot().of(PODS)] == ["train-x"]
     server.objects.merge(PODS, "ml", "train-x", {"status": {"phase": "Running"}}, {})

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import ManualClock
-from holdfast.cluster.access import Access
-from holdfast.cluster.client import Client
-from holdfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NODES, PODS, WORKLOADS
-from holdfast.cluster.transport import parse
-from holdfast.errors import (
+from servers.api_server import ApiServer, Fault
+from stayfast.clock import ManualClock
+from stayfast.cluster.access import Access
+from stayfast.cluster.client import Client
+from stayfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NODES, PODS, WORKLOADS
+from stayfast.cluster.transport import parse
+from stayfast.errors import (
     ClusterAccessError,
     ClusterUnreachableError,
     ObjectConflictError,
@@ -22,7 +23,6 @@ from holdfast.errors import (
     ObjectRefusedError,
     UsageError,
 )
-from servers.api_server import ApiServer, Fault
 
 POD: dict[str, Any] = {"spec": {"containers": [{"name": "main", "image": "x"}], "restartPolicy": "Never"}}
 JOB: dict[str, Any] = {
@@ -63,9 +63,9 @@ class TestReading:
         assert len({item["metadata"]["name"] for item in found}) == len(found) == 23
 
     def test_selectors_narrow_it_on_the_server(self, server: ApiServer, client: Client) -> None:
-        server.add(PODS, {"metadata": {"name": "a", "labels": {"holdfast.dev/run": "x"}}})
+        server.add(PODS, {"metadata": {"name": "a", "labels": {"stayfast.dev/run": "x"}}})
         server.add(PODS, {"metadata": {"name": "b"}, "status": {"phase": "Failed"}})
-        assert [item["metadata"]["name"] for item in client.list(PODS, "default", labels="holdfast.dev/run")] == ["a"]
+        assert [item["metadata"]["name"] for item in client.list(PODS, "default", labels="stayfast.dev/run")] == ["a"]
         assert [item["metadata"]["name"] for item in client.list(PODS, fields="status.phase=Failed")] == ["b"]
 
     def test_large_answers_come_compressed(self, server: ApiServer, client: Client) -> None:
@@ -93,7 +93,7 @@ class TestWriting:
         client.apply(CONFIG_MAPS, "default", config_map("a", one="1", two="2"))
         stored = client.apply(CONFIG_MAPS, "default", config_map("a", one="1"))
         assert stored["data"] == {"one": "1"}
-        assert server.seen[-1][2] == {"fieldManager": "holdfast", "fieldValidation": "Strict"}
+        assert server.seen[-1][2] == {"fieldManager": "stayfast", "fieldValidation": "Strict"}
 
     def test_a_dry_run_changes_nothing(self, server: ApiServer, client: Client) -> None:
         client.apply(CONFIG_MAPS, "default", config_map("a"), dry_run=True)
@@ -205,7 +205,7 @@ class TestTrouble:
 
     def test_a_missing_crd_says_what_is_not_installed(self) -> None:
         with ApiServer(crds=False) as server, Client(Access(server.url)) as client:
-            with pytest.raises(ObjectMissingError, match=r"Kueue is not installed.*holdfast check-cluster"):
+            with pytest.raises(ObjectMissingError, match=r"Kueue is not installed.*stayfast check-cluster"):
                 client.list(WORKLOADS, "default")
             assert client.find(WORKLOADS, "default", "x") is None
 

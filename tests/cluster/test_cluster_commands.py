@@ -22,9 +22,9 @@ from cluster.scenarios import (
     unschedulable,
     workload,
 )
-from holdfast.cli.main import main
-from holdfast.cluster.resources import CONFIG_MAPS, EVENTS, JOB_SETS, JOBS, LOCAL_QUEUES, NODES, PODS, WORKLOADS
 from servers.api_server import ApiServer, Fault
+from stayfast.cli.main import main
+from stayfast.cluster.resources import CONFIG_MAPS, EVENTS, JOB_SETS, JOBS, LOCAL_QUEUES, NODES, PODS, WORKLOADS
 
 Write = Callable[..., Path]
 
@@ -33,7 +33,7 @@ Write = Callable[..., Path]
 def _present(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scenarios' moment is now."""
     from cluster import scenarios
-    from holdfast.clock import SystemClock
+    from stayfast.clock import SystemClock
 
     monkeypatch.setattr(SystemClock, "wall", lambda self: scenarios.NOW)
 
@@ -64,8 +64,8 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 SETTINGS = {
     "kind": "ConfigMap",
-    "metadata": {"name": "train", "labels": {"holdfast.dev/run": "train"}},
-    "data": {"HOLDFAST_CAPACITY": "spot", "HOLDFAST_USD_PER_HOUR": "3.6", "RUN_URL": "gs://bucket/runs/train"},
+    "metadata": {"name": "train", "labels": {"stayfast.dev/run": "train"}},
+    "data": {"STAYFAST_CAPACITY": "spot", "STAYFAST_USD_PER_HOUR": "3.6", "RUN_URL": "gs://bucket/runs/train"},
 }
 
 
@@ -86,7 +86,7 @@ class TestExplain:
         assert call(capsys, "explain", "train")[0] == 0
         code, _, err = call(capsys, "explain", "nothing")
         assert code == 2
-        assert "there is no run, Job, JobSet, Deployment or pod nothing in namespace ml; run: holdfast status -A" in err
+        assert "there is no run, Job, JobSet, Deployment or pod nothing in namespace ml; run: stayfast status -A" in err
 
     def test_half_the_evidence_is_said_to_be_half(
         self, server: ApiServer, fill: Callable[..., None], capsys: pytest.CaptureFixture[str]
@@ -166,7 +166,7 @@ class TestStatus:
 
     def test_a_gang_is_one_run(self, fill: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
         whole = {**job("gang", uid="js"), "kind": "JobSet", "spec": {}, "status": {"restarts": 3}}
-        child = job("gang-workers-0", uid="c1", parallelism=2, labels={"holdfast.dev/run": "gang"})
+        child = job("gang-workers-0", uid="c1", parallelism=2, labels={"stayfast.dev/run": "gang"})
         child["metadata"]["ownerReferences"] = [{"kind": "JobSet", "uid": "js"}]
         fill(
             whole,
@@ -181,10 +181,10 @@ class TestStatus:
     def test_one_run_with_its_ledger(
         self, fill: Callable[..., None], capsys: pytest.CaptureFixture[str], bucket_server: Any, cloud_environment: Any
     ) -> None:
-        from holdfast.checkpoint.head import AttemptRow, Committed, Head, encode
+        from stayfast.checkpoint.head import AttemptRow, Committed, Head, encode
 
         cloud_environment("gs", bucket_server.url)
-        from holdfast.stores.open import open_store
+        from stayfast.stores.open import open_store
 
         row = AttemptRow(7, at(500), ended_at=at(100), useful_seconds=300, lost_seconds=20, usd_per_hour=9.0)
         head = Head("train", 7, "token", (Committed(4100, 7, at(90)),), (row,))
@@ -205,8 +205,8 @@ class TestStatus:
     def test_a_bucket_that_does_not_answer_is_a_note(
         self, fill: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from holdfast.cli import status
-        from holdfast.errors import AccessDeniedError
+        from stayfast.cli import status
+        from stayfast.errors import AccessDeniedError
 
         def refuse(_url: str) -> dict[str, Any]:
             raise AccessDeniedError("the bucket is not readable")
@@ -224,10 +224,10 @@ class TestStatus:
 
     def test_nothing_there(self, fill: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
         fill()
-        assert call(capsys, "status") == (0, "", "holdfast: no runs in ml\n")
+        assert call(capsys, "status") == (0, "", "stayfast: no runs in ml\n")
         assert call(capsys, "status", "gone")[0] == 2
         code, _, err = call(capsys, "status", "a,b=c")
-        assert (code, err) == (2, "holdfast: 'a,b=c' is no name of a run; run: holdfast status -A\n")
+        assert (code, err) == (2, "stayfast: 'a,b=c' is no name of a run; run: stayfast status -A\n")
 
 
 class TestLogs:
@@ -256,7 +256,7 @@ class TestLogs:
     def test_no_pods(self, fill: Callable[..., None], capsys: Any) -> None:
         fill(job())
         code, _, err = call(capsys, "logs", "train")
-        assert (code, "holdfast explain train" in err) == (2, True)
+        assert (code, "stayfast explain train" in err) == (2, True)
 
 
 class TestCancel:
@@ -275,7 +275,7 @@ class TestCancel:
         assert call(capsys, "cancel", "train")[0] == 2
 
     def test_jobs_of_a_set_go_with_the_set(self, server: ApiServer, fill: Callable[..., None], capsys: Any) -> None:
-        child = job("gang-0", uid="c", labels={"holdfast.dev/run": "gang"})
+        child = job("gang-0", uid="c", labels={"stayfast.dev/run": "gang"})
         child["metadata"]["ownerReferences"] = [{"kind": "JobSet", "uid": "js"}]
         fill({**job("gang", uid="js"), "kind": "JobSet", "spec": {}}, child)
         assert answer(capsys, "cancel", "gang")[1]["deleted"] == ["JobSet/gang"]

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from cluster.scenarios import job, pod
-from holdfast.cli.main import main
-from holdfast.cluster.acting import ACTIONS
-from holdfast.cluster.exposition import exposition
-from holdfast.cluster.observe import Observed
-from holdfast.cluster.resources import JOBS, PODS
 from servers.api_server import ApiServer
+from stayfast.cli.main import main
+from stayfast.cluster.acting import ACTIONS
+from stayfast.cluster.exposition import exposition
+from stayfast.cluster.observe import Observed
+from stayfast.cluster.resources import JOBS, PODS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "cluster.md").read_text()
-SOURCES = [*(ROOT / "src/holdfast/cluster/causes").glob("*.py"), ROOT / "src/holdfast/cluster/explain.py"]
+SOURCES = [*(ROOT / "src/stayfast/cluster/causes").glob("*.py"), ROOT / "src/stayfast/cluster/explain.py"]
 
 
 def codes() -> set[str]:
@@ -110,13 +110,13 @@ def test_the_json_of_every_command_is_the_documented_one(
 
 def test_every_alert_metric_and_action_of_watch_is_documented() -> None:
     section = PAGE.split("## Alerts of watch", 1)[1].split("## Rights", 1)[0]
-    source = (ROOT / "src/holdfast/cluster/alerts.py").read_text()
+    source = (ROOT / "src/stayfast/cluster/alerts.py").read_text()
     found = {
         str(node.args[0].value)
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Alert" and isinstance(node.args[0], ast.Constant)
     }
     assert len(found) >= 5
-    metrics = set(re.findall(r"holdfast_[a-z_]+", exposition(Observed(0.0), [], [], {"looks": 1})))
+    metrics = set(re.findall(r"stayfast_[a-z_]+", exposition(Observed(0.0), [], [], {"looks": 1})))
     for name in [*found, "gang-lease-ending", "lease-ending", *metrics, *ACTIONS]:
         assert f"`{name}`" in section, name

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.cluster.client import Client
-from holdfast.cluster.resources import PODS
-from holdfast.cluster.watching import Change, ChangeKind, Watch
 from servers.api_server import ApiServer, Fault
+from stayfast.clock import SystemClock
+from stayfast.cluster.client import Client
+from stayfast.cluster.resources import PODS
+from stayfast.cluster.watching import Change, ChangeKind, Watch
 
 
 class QuickClock(SystemClock):

@@ -24,21 +24,21 @@ from cluster.scenarios import (
     workers,
     workload,
 )
-from holdfast.clock import ManualClock, from_rfc3339
-from holdfast.cluster.acting import ACTIONS, USED, find_deeds
-from holdfast.cluster.alert_state import AlertState
-from holdfast.cluster.alerts import Thresholds
-from holdfast.cluster.classes import CLASS_NUMBER
-from holdfast.cluster.client import Client
-from holdfast.cluster.deeds.fall_back import FALLING_BACK
-from holdfast.cluster.deeds.leases import REACTIVATED_AT, REACTIVATIONS, REQUEUED_LEASE
-from holdfast.cluster.deeds.width import SPLIT_AT
-from holdfast.cluster.observe import RUN_LABEL, Observed, look
-from holdfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
-from holdfast.cluster.summary import summarize
-from holdfast.cluster.watch_manifests import WATCHED
-from holdfast.cluster.watchman import Duties, Watchman
 from servers.api_server import ApiServer, Fault
+from stayfast.clock import ManualClock, from_rfc3339
+from stayfast.cluster.acting import ACTIONS, USED, find_deeds
+from stayfast.cluster.alert_state import AlertState
+from stayfast.cluster.alerts import Thresholds
+from stayfast.cluster.classes import CLASS_NUMBER
+from stayfast.cluster.client import Client
+from stayfast.cluster.deeds.fall_back import FALLING_BACK
+from stayfast.cluster.deeds.leases import REACTIVATED_AT, REACTIVATIONS, REQUEUED_LEASE
+from stayfast.cluster.deeds.width import SPLIT_AT
+from stayfast.cluster.observe import RUN_LABEL, Observed, look
+from stayfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from stayfast.cluster.summary import summarize
+from stayfast.cluster.watch_manifests import WATCHED
+from stayfast.cluster.watchman import Duties, Watchman
 
 LIMITS = Thresholds(pending_seconds={"spot": 900.0}, pending_other_seconds=1800.0)
 WORLD = {"Job": JOBS, "JobSet": JOB_SETS, "Pod": PODS, "Workload": WORKLOADS, "ConfigMap": CONFIG_MAPS, "Node": NODES,
@@ -116,19 +116,19 @@ class TestReactivate:
 
     def test_each_time_it_waits_longer_and_a_good_day_is_forgiven(self, server: ApiServer, hand: Any) -> None:
         reason = "DeactivatedDueToRequeuingLimitExceeded"
-        marks = {"holdfast.dev_reactivations": "4", "holdfast.dev_reactivated-at": at(5000)}
+        marks = {"stayfast.dev_reactivations": "4", "stayfast.dev_reactivated-at": at(5000)}
         put(server, queued_job(), stopped(reason, ago=4700, **marks))
         man = hand("reactivate-workload")
         assert man.look() == []  # 5 min, 10, 20, 40, then 80
         assert man.look(NOW + 101) == [("reactivate-workload", "done")]
         assert stored(server, "Workload", "job-train-a1")["metadata"]["annotations"][REACTIVATIONS] == "5"
-        marks = {"holdfast.dev_reactivations": "9", "holdfast.dev_reactivated-at": at(90_000)}
+        marks = {"stayfast.dev_reactivations": "9", "stayfast.dev_reactivated-at": at(90_000)}
         put(server, stopped(reason, ago=301, **marks))
         assert hand("reactivate-workload").look() == [("reactivate-workload", "done")]
 
     @pytest.mark.parametrize("count", ["-1", "x", "9" * 50, "١"])
     def test_marks_that_somebody_else_wrote(self, count: str) -> None:
-        marks = {"holdfast.dev_reactivations": count, "holdfast.dev_reactivated-at": at(10)}
+        marks = {"stayfast.dev_reactivations": count, "stayfast.dev_reactivated-at": at(10)}
         observed = Observed(NOW).add(WORKLOADS, stopped("DeactivatedDueToRequeuingLimitExceeded", ago=1e6, **marks))
         assert len(find_deeds(observed, {"reactivate-workload"})) == 1
 

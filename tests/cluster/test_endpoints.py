@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from cluster.scenarios import NOW, at, condition, job, pod, queued_job, request, unschedulable, workload
-from holdfast.cli.main import main
-from holdfast.clock import SystemClock
-from holdfast.cluster.alerts import find_alerts
-from holdfast.cluster.explain import explain, find_root
-from holdfast.cluster.observe import Observed
-from holdfast.cluster.resources import (
+from servers.api_server import ApiServer
+from stayfast.cli.main import main
+from stayfast.clock import SystemClock
+from stayfast.cluster.alerts import find_alerts
+from stayfast.cluster.explain import explain, find_root
+from stayfast.cluster.observe import Observed
+from stayfast.cluster.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     JOB_SETS,
@@ -24,16 +25,15 @@ from holdfast.cluster.resources import (
     WORKLOADS,
     Resource,
 )
-from holdfast.cluster.summary import summarize
-from servers.api_server import ApiServer
+from stayfast.cluster.summary import summarize
 
 
 def endpoint(name: str = "api", *, replicas: int | None = 2, conditions: list[Any] | None = None) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "ml", "uid": f"d-{name}", "creationTimestamp": at(3600)}
-    spec: dict[str, Any] = {"selector": {"matchLabels": {"holdfast.dev/run": name}}}
+    spec: dict[str, Any] = {"selector": {"matchLabels": {"stayfast.dev/run": name}}}
     if replicas is not None:
         spec["replicas"] = replicas
-    labels = {"holdfast.dev/run": name}
+    labels = {"stayfast.dev/run": name}
     return {"kind": "Deployment", "metadata": {**metadata, "labels": labels}, "spec": spec,
             "status": {"conditions": conditions or []}}  # fmt: skip
 
@@ -135,7 +135,7 @@ class TestQueues:
 
     def status(self, server: ApiServer, capsys: Any, **urls: str) -> dict[str, Any]:
         server.add(JOBS, job(), "ml")
-        labels = {"holdfast.dev/run": "train"}
+        labels = {"stayfast.dev/run": "train"}
         server.add(CONFIG_MAPS, {"metadata": {"name": "train", "labels": labels}, "data": urls}, "ml")
         assert main(["status", "train", "-n", "ml", "--json"]) == 0
         [found] = json.loads(capsys.readouterr().out)["runs"]
@@ -155,16 +155,16 @@ class TestQueues:
         self, server: ApiServer, kubeconfig: Any, capsys: Any, queue: str, sink: str, words: str
     ) -> None:
         kubeconfig()
-        found = self.status(server, capsys, HOLDFAST_QUEUE=queue, HOLDFAST_SINK=sink)
+        found = self.status(server, capsys, STAYFAST_QUEUE=queue, STAYFAST_SINK=sink)
         assert "queue" not in found
         assert words in found["notes"][0]
 
     def test_the_ledger_of_a_topic_is_counted_in_its_bucket(
         self, server: ApiServer, kubeconfig: Any, capsys: Any, bucket_server: Any, cloud_environment: Any
     ) -> None:
-        from holdfast.cli import status
-        from holdfast.queue.ledger import open_ledger
-        from holdfast.sink.open import open_sink
+        from stayfast.cli import status
+        from stayfast.queue.ledger import open_ledger
+        from stayfast.sink.open import open_sink
 
         cloud_environment("gs", bucket_server.url)
         kubeconfig()
@@ -173,7 +173,7 @@ class TestQueues:
         ledger.add([(f"k{number}", "1") for number in range(5)], replace=False)
         ledger.fail("k0", "broken", most=1, final=True)
         sink.record("k1", b"done")
-        urls = {"HOLDFAST_QUEUE": "pubsub://p/s?topic=t", "HOLDFAST_SINK": sink_url}
+        urls = {"STAYFAST_QUEUE": "pubsub://p/s?topic=t", "STAYFAST_SINK": sink_url}
         found = self.status(server, capsys, **urls)
         assert found["queue"] == {"ready": 3, "delayed": 0, "leased": 0, "done": 1, "dead": 1}
         status.MOST_OBJECTS, before = 3, status.MOST_OBJECTS

@@ -25,11 +25,11 @@ from cluster.scenarios import (
     waiting,
     workload,
 )
-from holdfast.cluster.explain import explain, find_root
-from holdfast.cluster.explanation import Explanation, Verdict
-from holdfast.cluster.interruptions import end_of
-from holdfast.cluster.observe import Observed
-from holdfast.cluster.resources import (
+from stayfast.cluster.explain import explain, find_root
+from stayfast.cluster.explanation import Explanation, Verdict
+from stayfast.cluster.interruptions import end_of
+from stayfast.cluster.observe import Observed
+from stayfast.cluster.resources import (
     BUDGETS,
     CLUSTER_QUEUES,
     EVENTS,
@@ -41,8 +41,8 @@ from holdfast.cluster.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from holdfast.model.exits import Outcome
-from holdfast.model.notice import Cause
+from stayfast.model.exits import Outcome
+from stayfast.model.notice import Cause
 
 TABLES = {
     "Job": JOBS, "Pod": PODS, "Event": EVENTS, "Workload": WORKLOADS, "ProvisioningRequest": PROVISIONING_REQUESTS,
@@ -441,11 +441,11 @@ def test_a_budget_that_blocks_drains_is_mentioned() -> None:
     budget = {
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "pdb", "namespace": "ml"},
-        "spec": {"selector": {"matchLabels": {"holdfast.dev/run": "train"}}, "maxUnavailable": 1},
+        "spec": {"selector": {"matchLabels": {"stayfast.dev/run": "train"}}, "maxUnavailable": 1},
         "status": {"conditions": [condition("DisruptionAllowed", "False", "SyncFailed", text)]},
     }
     found = why(job(), pod(phase="Running", node="n1"), budget)
-    assert "HF701" in found.also[0]
+    assert "SF701" in found.also[0]
     budget["status"]["conditions"][0]["reason"] = "InsufficientPods"  # type: ignore[index]
     assert why(job(), pod(phase="Running", node="n1"), budget).also == ()
     found = why(job(), pod(phase="Running", node="n1"), budget, node(spec={"unschedulable": True}))
@@ -474,7 +474,7 @@ class TestEnds:
                     "a",
                     "TerminationByKubelet",
                     selector={"cloud.google.com/gke-flex-start": "true"},
-                    metadata={"annotations": {"holdfast.dev/lease-ends-at": at(100)}},
+                    metadata={"annotations": {"stayfast.dev/lease-ends-at": at(100)}},
                 ),
                 Outcome.INTERRUPTED,
                 Cause.RUN_LIMIT,

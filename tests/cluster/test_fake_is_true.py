@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cluster.resources import JOBS, PODS
 from servers.api_server import ApiServer
+from stayfast.cluster.resources import JOBS, PODS
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None and not os.environ.get("CI"), reason="kubectl is not installed")

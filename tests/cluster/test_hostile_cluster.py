@@ -15,16 +15,16 @@ import pytest
 
 from cluster.certificates import make, server_context
 from cluster.scenarios import NOW, at, condition, ended, job, node, pod, request, unschedulable, workload
-from holdfast.cli.main import main
-from holdfast.clock import ManualClock, SystemClock
-from holdfast.cluster import exec_plugin
-from holdfast.cluster.alert_state import AlertState, ConfigMapMemory
-from holdfast.cluster.alerts import Alert
-from holdfast.cluster.client import Client
-from holdfast.cluster.following import Following
-from holdfast.cluster.observe import look
-from holdfast.cluster.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
 from servers.api_server import ApiServer, Fault
+from stayfast.cli.main import main
+from stayfast.clock import ManualClock, SystemClock
+from stayfast.cluster import exec_plugin
+from stayfast.cluster.alert_state import AlertState, ConfigMapMemory
+from stayfast.cluster.alerts import Alert
+from stayfast.cluster.client import Client
+from stayfast.cluster.following import Following
+from stayfast.cluster.observe import look
+from stayfast.cluster.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
 
 Write = Callable[..., Path]
 SUBMIT = """\
@@ -48,14 +48,14 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Pauses between tries are another test's business."""
     monkeypatch.setattr(SystemClock, "sleep", lambda self, seconds: None)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "holdfast.yaml").write_text(SUBMIT)
+    (tmp_path / "stayfast.yaml").write_text(SUBMIT)
 
 
 def said(capsys: Any, arguments: list[str]) -> str:
     """What a command says when it cannot reach its cluster."""
     code = main(arguments)
     out, err = capsys.readouterr()
-    lines = [text for text in err.splitlines() if not text.startswith("holdfast: a: on-demand")]
+    lines = [text for text in err.splitlines() if not text.startswith("stayfast: a: on-demand")]
     assert (code, out) == (3, ""), (code, out, err)
     assert len(lines) == 1, err
     assert err.isprintable() or err.replace("\n", "").isprintable()
@@ -137,7 +137,7 @@ def test_no_kubeconfig_and_no_such_context(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "get-credentials" in said(capsys, arguments)
     if arguments == ["status"]:
-        assert "get-credentials" in said(capsys, ["submit", "-f", "holdfast.yaml"])
+        assert "get-credentials" in said(capsys, ["submit", "-f", "stayfast.yaml"])
 
 
 def test_another_certificate(tmp_path: Path, capsys: Any) -> None:
@@ -187,8 +187,8 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\x1b[31mred\x9b1m\u202egnp\r\n\u2028\x00é…漢"
 
 def evil_world() -> list[tuple[Any, dict[str, Any]]]:
     """Everything that anybody can write into objects, with terminal codes in it; the server does not look."""
-    labels = {"holdfast.dev/run": f"run{EVIL}", EVIL: EVIL}
-    marks = {EVIL: EVIL, "holdfast.dev/lease-ends-at": EVIL}
+    labels = {"stayfast.dev/run": f"run{EVIL}", EVIL: EVIL}
+    marks = {EVIL: EVIL, "stayfast.dev/lease-ends-at": EVIL}
     waits = pod("waits", conditions=unschedulable(f"0/1 nodes: {EVIL}"), ago=99_999)
     gone = pod("gone", phase="Failed", containerStatuses=ended(1, reason=EVIL, message=EVIL))
     values: list[tuple[Any, dict[str, Any]]] = [
@@ -239,7 +239,7 @@ def test_thousands_of_pods_with_holes(server: ApiServer, kubeconfig: Write, caps
                 part.pop(dice.choice(sorted(part)), None)
         if dice.random() < 0.2:
             value[dice.choice(["spec", "status"])] = dice.choice([None, {}, [], 3])
-        value["metadata"] = {**value["metadata"], "name": f"p{number}", "labels": {"holdfast.dev/run": "r"}}
+        value["metadata"] = {**value["metadata"], "name": f"p{number}", "labels": {"stayfast.dev/run": "r"}}
         server.add(PODS, value, "ml")
     for number in range(7):
         server.add(JOBS, job(f"j{number}", uid=f"job-{number}"), "ml")
@@ -304,8 +304,8 @@ class TestClocks:
         assert client.skew_seconds == 0.0 or date.startswith("Thu")
 
     def test_a_lease_by_a_skewed_watcher(self, server: ApiServer, client: Client) -> None:
-        from holdfast.cluster.alerts import find_alerts
-        from holdfast.cluster.watch_manifests import WATCHED
+        from stayfast.cluster.alerts import find_alerts
+        from stayfast.cluster.watch_manifests import WATCHED
 
         clock = SystemClock()
         server.ahead_seconds = -86_400.0  # our own clock is a day ahead: every lease would seem to be over

@@ -26,13 +26,13 @@ from cluster.scenarios import (
     waiting,
     workload,
 )
-from holdfast.cluster.acting import ACTIONS, find_deeds
-from holdfast.cluster.alerts import find_alerts
-from holdfast.cluster.explain import explain
-from holdfast.cluster.exposition import exposition
-from holdfast.cluster.facts import ClusterFacts, judge
-from holdfast.cluster.observe import Observed
-from holdfast.cluster.resources import (
+from stayfast.cluster.acting import ACTIONS, find_deeds
+from stayfast.cluster.alerts import find_alerts
+from stayfast.cluster.explain import explain
+from stayfast.cluster.exposition import exposition
+from stayfast.cluster.facts import ClusterFacts, judge
+from stayfast.cluster.observe import Observed
+from stayfast.cluster.resources import (
     EVENTS,
     JOB_SETS,
     JOBS,
@@ -42,7 +42,7 @@ from holdfast.cluster.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from holdfast.cluster.summary import summarize
+from stayfast.cluster.summary import summarize
 
 ROUNDS = 400
 JUNK: list[Any] = [
@@ -101,7 +101,7 @@ def spoil(value: Any, dice: random.Random) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_anything_anywhere(part: int) -> None:
-    seed = int(os.environ.get("HOLDFAST_SEED", "20261115")) + part
+    seed = int(os.environ.get("STAYFAST_SEED", "20261115")) + part
     dice = random.Random(seed)
     for turn in range(ROUNDS // 4):
         observed = Observed(NOW)

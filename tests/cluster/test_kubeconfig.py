@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from cluster.certificates import make, server_context
-from holdfast.clock import ManualClock
-from holdfast.cluster.access import Access, in_cluster, proxy_for
-from holdfast.cluster.client import Client
-from holdfast.cluster.credential import TokenFile
-from holdfast.cluster.exec_plugin import ExecCredential, ExecPlugin
-from holdfast.cluster.kubeconfig import find_access
-from holdfast.cluster.resources import PODS
-from holdfast.errors import ClusterAccessError, ClusterConfigError, ClusterUnreachableError
 from servers.api_server import ApiServer
+from stayfast.clock import ManualClock
+from stayfast.cluster.access import Access, in_cluster, proxy_for
+from stayfast.cluster.client import Client
+from stayfast.cluster.credential import TokenFile
+from stayfast.cluster.exec_plugin import ExecCredential, ExecPlugin
+from stayfast.cluster.kubeconfig import find_access
+from stayfast.cluster.resources import PODS
+from stayfast.errors import ClusterAccessError, ClusterConfigError, ClusterUnreachableError
 
 SECRET = "s3cr3t-token-that-must-never-be-shown"
 CONTEXT = "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n"
@@ -137,7 +137,7 @@ class TestFiles:
         ["http://" + "a" * 70 + ".example", "https://a..b", "http://127.0.0.1:1", "https://.:443", "http://x:99999"],
     )
     def test_names_that_lead_nowhere_are_sentences(self, server: str) -> None:
-        from holdfast.cluster.access import Tls
+        from stayfast.cluster.access import Tls
 
         for name in (None, ".bad", "b" * 80):
             with pytest.raises((ClusterUnreachableError, ClusterConfigError)):
@@ -354,7 +354,7 @@ class TestTls:
         ca, issuer = make("test authority")
         cert, _ = make("server", issuer, host="127.0.0.1")
         other, _ = make("other")
-        from holdfast.cluster.access import Tls
+        from stayfast.cluster.access import Tls
 
         with ApiServer(tls=server_context(tmp_path, cert)) as server:
             assert works(Access(server.url, tls=Tls(ca_data=ca.chain)))

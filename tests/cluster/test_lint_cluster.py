@@ -1,4 +1,4 @@
-"""``holdfast lint --cluster``: files judged against what is live, and what is live judged itself."""
+"""``stayfast lint --cluster``: files judged against what is live, and what is live judged itself."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.lint_cluster import gather_live, written
-from holdfast.cli.main import main
-from holdfast.cluster.client import Client
-from holdfast.cluster.resources import CLAIMS, JOBS, PRIORITY_CLASSES
-from holdfast.lint.sources import Source
 from servers.api_server import ApiServer, Fault
+from stayfast.cli.lint_cluster import gather_live, written
+from stayfast.cli.main import main
+from stayfast.cluster.client import Client
+from stayfast.cluster.resources import CLAIMS, JOBS, PRIORITY_CLASSES
+from stayfast.lint.sources import Source
 
 Write = Callable[..., Path]
 POD: dict[str, Any] = {
@@ -54,12 +54,12 @@ def lint(kubeconfig: Write, tmp_path: Path, capsys: Any) -> Callable[..., tuple[
 
 def test_what_the_cluster_has_is_not_missing(server: ApiServer, lint: Callable[..., Any]) -> None:
     _, found, _ = lint("--cluster", "FILE")
-    assert "HF803" in found  # in neither place: certainly missing
+    assert "SF803" in found  # in neither place: certainly missing
     server.add(PRIORITY_CLASSES, {"metadata": {"name": "low"}, "value": -5})
     server.add(CLAIMS, {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteMany"]}}, "ml")
     _, found, err = lint("--cluster", "FILE")
     assert err == ""
-    assert not found.keys() & {"HF803", "HF404"}
+    assert not found.keys() & {"SF803", "SF404"}
 
 
 def test_without_files_the_live_objects_are_judged(server: ApiServer, lint: Callable[..., Any]) -> None:
@@ -70,7 +70,7 @@ def test_without_files_the_live_objects_are_judged(server: ApiServer, lint: Call
     server.add(JOBS, child, "ml")
     server.add(JOBS, {**value, "metadata": {"name": "elsewhere"}}, "other")
     _, found, _ = lint("--cluster")
-    assert found["HF803"] == {"cluster/test"}
+    assert found["SF803"] == {"cluster/test"}
     _, everywhere, _ = lint("--cluster", "-A")
     assert found.keys() <= everywhere.keys()
 
@@ -79,15 +79,15 @@ def test_the_file_stands_for_the_object_it_replaces(server: ApiServer, lint: Cal
     server.add(PRIORITY_CLASSES, {"metadata": {"name": "low"}, "value": -5})
     server.add(JOBS, {**JOB, "spec": {**JOB["spec"], "maxParallelism": 3}}, "ml")
     _, found, _ = lint("--cluster", "FILE")
-    assert "HF601" not in found
+    assert "SF601" not in found
     assert all(not name.startswith("cluster/") for names in found.values() for name in names)
 
 
 def test_a_kind_that_may_not_be_read_proves_nothing(server: ApiServer, lint: Callable[..., Any]) -> None:
-    assert lint("--cluster", "--select", "HF803,HF404", "FILE")[0] == 1  # errors: everything was read
+    assert lint("--cluster", "--select", "SF803,SF404", "FILE")[0] == 1  # errors: everything was read
     server.allowed = {("list", "jobs.batch")}
-    code, found, err = lint("--cluster", "--select", "HF803,HF404", "FILE")
-    assert (code, found.keys()) == (0, {"HF803", "HF404"})  # still said, no longer as errors
+    code, found, err = lint("--cluster", "--select", "SF803,SF404", "FILE")
+    assert (code, found.keys()) == (0, {"SF803", "SF404"})  # still said, no longer as errors
     assert "priorityclasses.scheduling.k8s.io cannot be read, so its absence is not judged" in err
 
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.main import main
-from holdfast.cluster import gcloud
-from holdfast.cluster.access import Access
-from holdfast.cluster.bucket_region import Location, check_region, cluster_regions, locate, region_of
-from holdfast.cluster.client import Client
-from holdfast.cluster.facts import ClusterFacts, judge
-from holdfast.cluster.gcloud import gcloud_json
-from holdfast.cluster.resources import NODES
-from holdfast.errors import ClusterError
 from servers.api_server import ApiServer
+from stayfast.cli.main import main
+from stayfast.cluster import gcloud
+from stayfast.cluster.access import Access
+from stayfast.cluster.bucket_region import Location, check_region, cluster_regions, locate, region_of
+from stayfast.cluster.client import Client
+from stayfast.cluster.facts import ClusterFacts, judge
+from stayfast.cluster.gcloud import gcloud_json
+from stayfast.cluster.resources import NODES
+from stayfast.errors import ClusterError
 
 QUOTAS = [
     {"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 16.0, "usage": 4.0},

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from cluster.scenarios import condition
-from holdfast.clock import ManualClock
-from holdfast.cluster.bucket_region import check_region
-from holdfast.cluster.client import Client
-from holdfast.cluster.preflight import (
+from servers.api_server import ApiServer
+from stayfast.clock import ManualClock
+from stayfast.cluster.bucket_region import check_region
+from stayfast.cluster.client import Client
+from stayfast.cluster.preflight import (
     Placed,
     Weight,
     check_needs,
@@ -20,10 +21,9 @@ from holdfast.cluster.preflight import (
     pod_spec,
     try_objects,
 )
-from holdfast.cluster.resources import CLAIMS, CONFIG_MAPS, JOBS, NAMESPACES, NODES, PODS, QUOTAS
-from holdfast.cluster.submission import Action, apply_all, check_update, decide
-from holdfast.errors import ClusterUnreachableError, ObjectRefusedError
-from servers.api_server import ApiServer
+from stayfast.cluster.resources import CLAIMS, CONFIG_MAPS, JOBS, NAMESPACES, NODES, PODS, QUOTAS
+from stayfast.cluster.submission import Action, apply_all, check_update, decide
+from stayfast.errors import ClusterUnreachableError, ObjectRefusedError
 
 POD: dict[str, Any] = {
     "restartPolicy": "Never",
@@ -39,7 +39,7 @@ POD: dict[str, Any] = {
 
 def bundle(digest: str = "one", **pod: Any) -> list[dict[str, Any]]:
     def made(kind: str, version: str, name: str, **more: Any) -> dict[str, Any]:
-        metadata = {"name": name, "annotations": {"holdfast.dev/spec-sha256": digest}}
+        metadata = {"name": name, "annotations": {"stayfast.dev/spec-sha256": digest}}
         if kind not in ("PriorityClass", "Namespace"):
             metadata["namespace"] = "ml"
         return {"apiVersion": version, "kind": kind, "metadata": metadata, **more}
@@ -155,7 +155,7 @@ class TestPreflight:
         assert ("ml", "train") not in server.objects.table(JOBS)
 
     def test_a_kind_that_is_not_installed(self) -> None:
-        from holdfast.cluster.access import Access
+        from stayfast.cluster.access import Access
 
         queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"}}
         with ApiServer(crds=False) as server, Client(Access(server.url)) as client:

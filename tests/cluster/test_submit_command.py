@@ -1,4 +1,4 @@
-"""``holdfast submit`` from the file to the objects on the server."""
+"""``stayfast submit`` from the file to the objects on the server."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from cluster.scenarios import condition
-from holdfast.cli import submit as command
-from holdfast.cli.main import main
-from holdfast.cluster import bucket_region
-from holdfast.cluster.access import Access
-from holdfast.cluster.classes import read_classes
-from holdfast.cluster.client import Client
-from holdfast.cluster.preflight import place, try_objects
-from holdfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
-from holdfast.plan.assumptions import Assumptions
-from holdfast.plan.planner import make_plan
 from render.render_cases import BATCH, CASES, GANG, SERVE, SWEEP, TRAIN, case
 from servers.api_server import ApiServer, Fault
+from stayfast.cli import submit as command
+from stayfast.cli.main import main
+from stayfast.cluster import bucket_region
+from stayfast.cluster.access import Access
+from stayfast.cluster.classes import read_classes
+from stayfast.cluster.client import Client
+from stayfast.cluster.preflight import place, try_objects
+from stayfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
+from stayfast.plan.assumptions import Assumptions
+from stayfast.plan.planner import make_plan
 
 Write = Callable[..., Path]
 
@@ -46,7 +46,7 @@ def submit(server: ApiServer, kubeconfig: Write, tmp_path: Path, capsys: Any) ->
     server.add(NODES, {"metadata": {"name": "n1", "labels": labels}})
 
     def call(text: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
-        path = tmp_path / "holdfast.yaml"
+        path = tmp_path / "stayfast.yaml"
         path.write_text(text)
         code = main(["submit", "-f", str(path), "--json", *arguments])
         out, err = capsys.readouterr()
@@ -73,7 +73,7 @@ def test_the_first_submit_makes_everything_and_the_second_nothing(
     assert {row["result"] for row in found["objects"]} == {"unchanged"}
     assert server.objects.version == before
     writes = [query for method, _, query in server.seen if method in ("PATCH", "POST")]
-    assert all(query["fieldValidation"] == "Strict" and query["fieldManager"] == "holdfast" for query in writes)
+    assert all(query["fieldValidation"] == "Strict" and query["fieldManager"] == "stayfast" for query in writes)
 
 
 @pytest.mark.parametrize("way", ["", "=client", "=server"])
@@ -119,12 +119,12 @@ def test_without_the_crds_it_says_what_is_missing_and_applies_nothing(
         config.write_text(
             config.read_text().replace(config.read_text().split('server: "')[1].split('"')[0], server.url)
         )
-        path = tmp_path / "holdfast.yaml"
+        path = tmp_path / "stayfast.yaml"
         path.write_text(GANG + "capacity: spot\n")
         before = server.objects.version
         assert main(["submit", "-f", str(path)]) == 1
         err = capsys.readouterr().err
-        assert "this cluster has no JobSet of jobset.x-k8s.io/v1alpha2; run: holdfast check-cluster" in err
+        assert "this cluster has no JobSet of jobset.x-k8s.io/v1alpha2; run: stayfast check-cluster" in err
         assert "nothing was applied" in err
         assert server.objects.version == before
 
@@ -133,11 +133,11 @@ def test_fields_of_others_are_not_taken_without_being_asked(server: ApiServer, s
     submit(SPOT)
     name = next(name for namespace, name in server.objects.table(CONFIG_MAPS) if namespace == "ml")
     query = {"fieldManager": "argocd"}
-    server.objects.merge(CONFIG_MAPS, "ml", name, {"data": {"HOLDFAST_CAPACITY": "theirs"}}, query)
+    server.objects.merge(CONFIG_MAPS, "ml", name, {"data": {"STAYFAST_CAPACITY": "theirs"}}, query)
     code, _, err = submit(SPOT)
     assert (code, "nothing was applied" in err) == (1, True)
     assert submit(SPOT, "--force-conflicts")[0] == 0
-    assert server.objects.table(CONFIG_MAPS)["ml", name]["data"]["HOLDFAST_CAPACITY"] == "spot"
+    assert server.objects.table(CONFIG_MAPS)["ml", name]["data"]["STAYFAST_CAPACITY"] == "spot"
 
 
 def test_a_bucket_elsewhere_is_a_warning(server: ApiServer, submit: Callable[..., Any]) -> None:
@@ -165,11 +165,11 @@ class TestClasses:
         first = server.objects.table(JOBS)["ml", "llm-7"]
         for number, row in enumerate(rows, 1):
             marks = row["workload"]["metadata"]["annotations"]
-            assert marks["holdfast.dev/class"] == str(number)
-            assert marks["holdfast.dev/capacity"] == row["capacity"]
-            assert marks["holdfast.dev/spec-sha256"] == first["metadata"]["annotations"]["holdfast.dev/spec-sha256"]
+            assert marks["stayfast.dev/class"] == str(number)
+            assert marks["stayfast.dev/capacity"] == row["capacity"]
+            assert marks["stayfast.dev/spec-sha256"] == first["metadata"]["annotations"]["stayfast.dev/spec-sha256"]
             variables = row["workload"]["spec"]["template"]["spec"]["containers"][0]["env"]
-            assert {"name": "HOLDFAST_CAPACITY", "value": row["capacity"]} in variables
+            assert {"name": "STAYFAST_CAPACITY", "value": row["capacity"]} in variables
         assert submit(TRAIN, "--fall-back")[1]["action"] == "nothing"
         assert main(["cancel", "llm-7", "-n", "ml", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["deleted"] == ["ConfigMap/llm-7-classes", "Job/llm-7"]
@@ -194,7 +194,7 @@ class TestClasses:
         submit(TRAIN, "--fall-back")
         later = read_classes(server.objects.table(CONFIG_MAPS)["ml", "llm-7-classes"])[0]
         server.objects.delete(JOBS, "ml", "llm-7", None)
-        client.field_manager = "holdfast-watch"
+        client.field_manager = "stayfast-watch"
         client.create(JOBS, "ml", later.workload)
         code, found, err = submit(TRAIN, "--fall-back")
         assert (code, found["action"], err) == (0, "nothing", "")
@@ -212,7 +212,7 @@ def test_waiting_ends_when_it_runs(
 ) -> None:
     submit(SPOT)
     uid = server.objects.table(JOBS)["ml", "llm-7"]["metadata"]["uid"]
-    metadata = {"name": "p", "labels": {"holdfast.dev/run": "llm-7"}, "ownerReferences": [{"kind": "Job", "uid": uid}]}
+    metadata = {"name": "p", "labels": {"stayfast.dev/run": "llm-7"}, "ownerReferences": [{"kind": "Job", "uid": uid}]}
     server.add(PODS, {"metadata": metadata, "status": {"phase": "Pending"}}, "ml")
     pauses = []
 
@@ -238,7 +238,7 @@ def test_waiting_ends_when_somebody_has_to_act(server: ApiServer, submit: Callab
     [
         ("name: x\n", (), 2, "is missing"),
         (SPOT, ("-n", "other"), 2, "says namespace ml"),
-        (SPOT.replace("project/repository/trainer", "trainer"), (), 1, "HF802"),
+        (SPOT.replace("project/repository/trainer", "trainer"), (), 1, "SF802"),
         (TRAIN + "deadline: 1h\n", (), 4, "nothing fits"),
     ],
 )  # fmt: skip
@@ -266,7 +266,7 @@ def test_a_server_that_goes_away_in_the_middle_is_resumed_by_the_next_submit(
 
 def test_without_a_file(capsys: Any) -> None:
     assert main(["submit"]) == 2
-    assert "add -f holdfast.yaml" in capsys.readouterr().err
+    assert "add -f stayfast.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -291,7 +291,7 @@ def test_an_endpoint_is_a_deployment_that_can_be_submitted_and_cancelled(
     code, found, err = submit(SERVE)
     assert (code, found["workload"]) == (0, "Deployment/serving/endpoint"), err
     assert submit(SERVE)[1]["action"] == "nothing"
-    pod = {"metadata": {"name": "e-1", "labels": {"holdfast.dev/run": "endpoint"}}, "status": {"phase": "Running"}}
+    pod = {"metadata": {"name": "e-1", "labels": {"stayfast.dev/run": "endpoint"}}, "status": {"phase": "Running"}}
     pod["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "uid": "rs"}]
     server.add(PODS, {**pod, "spec": {"nodeName": "n1"}}, "serving")
     code, found, err = submit(SERVE, "--wait")

@@ -1,4 +1,4 @@
-"""``holdfast watch``: told once, also over restarts; acting only when asked; with exactly the rights it is given."""
+"""``stayfast watch``: told once, also over restarts; acting only when asked; with exactly the rights it is given."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from cluster.scenarios import (
 from faults.cluster_rights import USED, granted
 from faults.counts import record
 from faults.tiers import GOALS, conclude
-from holdfast.cli.main import main
-from holdfast.clock import ManualClock, SystemClock
-from holdfast.cluster.acting import ACTIONS
-from holdfast.cluster.alert_state import QUIET_SECONDS, AlertState, ConfigMapMemory, FileMemory
-from holdfast.cluster.alerts import Alert
-from holdfast.cluster.classes import CLASS_NUMBER
-from holdfast.cluster.client import Client
-from holdfast.cluster.following import Following
-from holdfast.cluster.observe import RUN_LABEL, look
-from holdfast.cluster.resources import (
+from servers.api_server import ApiServer
+from stayfast.cli.main import main
+from stayfast.clock import ManualClock, SystemClock
+from stayfast.cluster.acting import ACTIONS
+from stayfast.cluster.alert_state import QUIET_SECONDS, AlertState, ConfigMapMemory, FileMemory
+from stayfast.cluster.alerts import Alert
+from stayfast.cluster.classes import CLASS_NUMBER
+from stayfast.cluster.client import Client
+from stayfast.cluster.following import Following
+from stayfast.cluster.observe import RUN_LABEL, look
+from stayfast.cluster.resources import (
     CONFIG_MAPS,
     EVENTS,
     JOB_SETS,
@@ -54,14 +55,13 @@ from holdfast.cluster.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from holdfast.cluster.watch_manifests import WATCHED, manifests, rights
-from holdfast.cluster.watchman import Duties, Watchman
-from holdfast.cluster.webhook import Webhook
-from holdfast.errors import SettingError, UsageError
-from servers.api_server import ApiServer
+from stayfast.cluster.watch_manifests import WATCHED, manifests, rights
+from stayfast.cluster.watchman import Duties, Watchman
+from stayfast.cluster.webhook import Webhook
+from stayfast.errors import SettingError, UsageError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-LEASE = "holdfast.dev/lease-ends-at"
+LEASE = "stayfast.dev/lease-ends-at"
 LATE = Alert("pending", "ml", "train", "has waited too long", "evidence", "uid-1")
 
 
@@ -177,7 +177,7 @@ class TestWebhook:
         "url", ["", "http://hooks.example.org/x", "ftp://x", "https:///x", "http://[::1", "file:///etc"]
     )
     def test_addresses_that_are_not_used_nor_shown(self, url: str) -> None:
-        with pytest.raises(SettingError, match="HOLDFAST_WEBHOOK_URL") as caught:
+        with pytest.raises(SettingError, match="STAYFAST_WEBHOOK_URL") as caught:
             Webhook(url)
         assert not url or url not in str(caught.value)
 
@@ -217,10 +217,10 @@ class TestLook:
         assert [alert.code for alert in found.news.begun] == ["lease-ending", "pending", "provisioning-stuck"]
         assert found.deeds == []
         assert {verb for verb, _ in server.used} == {"list"}
-        assert 'holdfast_runs{namespace="ml",phase="pending"} 1' in page
-        assert 'holdfast_alerts{namespace="ml",code="pending"} 1' in page
-        assert 'holdfast_oldest_pending_seconds{namespace="ml"} 9999' in page
-        assert "holdfast_watch_looks_total 1" in page
+        assert 'stayfast_runs{namespace="ml",phase="pending"} 1' in page
+        assert 'stayfast_alerts{namespace="ml",code="pending"} 1' in page
+        assert 'stayfast_oldest_pending_seconds{namespace="ml"} 9999' in page
+        assert "stayfast_watch_looks_total 1" in page
         again, _ = man.look(observed())
         assert again.news.begun == []
 
@@ -321,12 +321,12 @@ class TestRights:
         """All that the Deployment does; returns what went wrong."""
         fill(server)
         give_something_to_do(server)
-        server.add(CONFIG_MAPS, {"metadata": {"name": "holdfast-watch"}}, "ops")
+        server.add(CONFIG_MAPS, {"metadata": {"name": "stayfast-watch"}}, "ops")
         following = Following(client, None, WATCHED, labels=RUN_LABEL)
         following.start()
         problems = []
         try:
-            state = AlertState(ConfigMapMemory(client, "ops", "holdfast-watch"))
+            state = AlertState(ConfigMapMemory(client, "ops", "stayfast-watch"))
             man = Watchman(client, state, Duties(actions=ALL, events=True), clock=ManualClock(wall=NOW))
             snapshot = following.snapshot()
             snapshot.now = NOW
@@ -338,7 +338,7 @@ class TestRights:
             found, _ = man.look(look(client, None, WATCHED, now=NOW, labels=RUN_LABEL))
             problems += [result for _, result in found.deeds if result != "done"]
             problems += [f"{name} was not made anew" for name in ("move", "gang") if not is_moved(server, name)]
-            kept = server.objects.table(CONFIG_MAPS)["ops", "holdfast-watch"].get("data")
+            kept = server.objects.table(CONFIG_MAPS)["ops", "stayfast-watch"].get("data")
             problems += [] if kept else ["the state was not kept"]
         except Exception as error:
             problems.append(str(error))
@@ -380,7 +380,7 @@ class TestRights:
         assert all(verbs == {"list", "watch"} for verbs in rights(set(), events=False).values())
 
     def test_the_manifests_pass_strict_validation_and_are_restricted(self, server: ApiServer, client: Client) -> None:
-        from holdfast.cluster.preflight import place, try_objects
+        from stayfast.cluster.preflight import place, try_objects
 
         server.add(CONFIG_MAPS, {"metadata": {"name": "x"}}, "ops")
         objects = manifests("ops", "image:v1", ALL, events=True, webhook_secret="hook")
@@ -426,7 +426,7 @@ class TestCommand:
         assert words in capsys.readouterr().err
 
     def test_manifests_are_yaml_that_reads_back(self, capsys: Any) -> None:
-        from holdfast.documents import load_documents
+        from stayfast.documents import load_documents
 
         assert main(["watch", "--manifests", "--image", "i:v1", "-n", "ops", "--act", "copy-lease"]) == 0
         found = [document.value for document in load_documents(capsys.readouterr().out, "out")]
@@ -438,8 +438,8 @@ def test_a_real_process_follows_serves_metrics_and_leaves_on_ctrl_c(
     server: ApiServer, kubeconfig: Callable[..., Path], receiver: Callable[..., Receiver]
 ) -> None:
     config, hook = kubeconfig(), receiver()
-    command = [sys.executable, "-m", "holdfast", "watch", "-A", "--interval-seconds", "0.2", "--metrics-port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "KUBECONFIG": str(config), "HOLDFAST_WEBHOOK_URL": hook.url}
+    command = [sys.executable, "-m", "stayfast", "watch", "-A", "--interval-seconds", "0.2", "--metrics-port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "KUBECONFIG": str(config), "STAYFAST_WEBHOOK_URL": hook.url}
     process = subprocess.Popen(
         [*command, "--pending-seconds", "1"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -453,10 +453,10 @@ def test_a_real_process_follows_serves_metrics_and_leaves_on_ctrl_c(
         assert any("ml/train: pending" in line for line in lines)
         for _ in range(300):
             page = urllib.request.urlopen(address, timeout=10).read().decode()
-            if hook.bodies and "holdfast_alerts{" in page:
+            if hook.bodies and "stayfast_alerts{" in page:
                 break
             SystemClock().sleep(0.05)
-        assert "# TYPE holdfast_runs gauge" in page
+        assert "# TYPE stayfast_runs gauge" in page
         assert any("pending" in body["text"] for body in hook.bodies)
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(address.replace("/metrics", "/etc/passwd"), timeout=10)

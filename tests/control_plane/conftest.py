@@ -1,4 +1,4 @@
-"""Scenarios for a control plane: a real one where ``HOLDFAST_TEST_KUBECONFIG`` names it, else the pretended server.
+"""Scenarios for a control plane: a real one where ``STAYFAST_TEST_KUBECONFIG`` names it, else the pretended server.
 
 No kubelet is needed: nodes are made through the API and kept alive by a thread, and what a kubelet would write into a
 pod's status is written here. Everything lives in a namespace and under names of its own, and is removed at the end.
@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import SystemClock, to_rfc3339
-from holdfast.cluster.access import Access
-from holdfast.cluster.client import Client
-from holdfast.cluster.kubeconfig import find_access
-from holdfast.cluster.resources import ACCOUNTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
-from holdfast.errors import ClusterError
 from servers.api_controllers import Controllers
 from servers.api_server import ApiServer
+from stayfast.clock import SystemClock, to_rfc3339
+from stayfast.cluster.access import Access
+from stayfast.cluster.client import Client
+from stayfast.cluster.kubeconfig import find_access
+from stayfast.cluster.resources import ACCOUNTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from stayfast.errors import ClusterError
 
-VARIABLE = "HOLDFAST_TEST_KUBECONFIG"
+VARIABLE = "STAYFAST_TEST_KUBECONFIG"
 HEARTBEAT_SECONDS = 8.0
 CLOCK = SystemClock()
 Object = dict[str, Any]
@@ -35,8 +35,8 @@ class Plane:
 
     def __init__(self, client: Client, *, is_real: bool, server: ApiServer | None = None) -> None:
         self.client, self.is_real, self.server = client, is_real, server
-        self.tag = "hf" + secrets.token_hex(3)
-        self.namespace = f"holdfast-test-{self.tag}"
+        self.tag = "sf" + secrets.token_hex(3)
+        self.namespace = f"stayfast-test-{self.tag}"
         self._nodes: list[str] = []
         self._room: dict[str, int] = {}
         self._classes: list[str] = []
@@ -79,7 +79,7 @@ class Plane:
     def node(self, name: str, *, taints: list[Object] | None = None, labels: Object | None = None) -> str:
         """A node that is ready, has room, and that only our pods select."""
         full = f"{self.tag}-{name}"
-        metadata = {"name": full, "labels": {"holdfast-test": self.tag, **(labels or {})}}
+        metadata = {"name": full, "labels": {"stayfast-test": self.tag, **(labels or {})}}
         spec = {"taints": taints or []}
         self.client.create(NODES, None, {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
         self._nodes.append(full)
@@ -163,7 +163,7 @@ class Plane:
         path = PODS.path(self.namespace, pod)
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         asked = self.client._asked("delete", PODS, self.namespace, pod)
-        from holdfast.cluster.client import Payload
+        from stayfast.cluster.client import Payload
 
         with contextlib.suppress(ClusterError):
             self.client._object("DELETE", path, asked, {}, Payload(options))

@@ -10,28 +10,28 @@ from typing import Any
 import pytest
 
 from control_plane.conftest import CLOCK, Plane
-from holdfast.cli.explain import observe
-from holdfast.cluster.alert_state import AlertState
-from holdfast.cluster.alerts import Thresholds
-from holdfast.cluster.classes import CLASS_NUMBER
-from holdfast.cluster.discovery import Discovery
-from holdfast.cluster.explain import explain, find_root
-from holdfast.cluster.explanation import Explanation
-from holdfast.cluster.facts import parse_version
-from holdfast.cluster.interruptions import end_of
-from holdfast.cluster.observe import RUN_LABEL, look
-from holdfast.cluster.preflight import place, try_objects
-from holdfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
-from holdfast.cluster.watch_manifests import WATCHED
-from holdfast.cluster.watching import ChangeKind, Watch
-from holdfast.cluster.watchman import Duties, Watchman
-from holdfast.errors import ObjectConflictError, ObjectRefusedError
-from holdfast.model.exits import Outcome
 from render.render_cases import CASES, case, job_spec, template
+from stayfast.cli.explain import observe
+from stayfast.cluster.alert_state import AlertState
+from stayfast.cluster.alerts import Thresholds
+from stayfast.cluster.classes import CLASS_NUMBER
+from stayfast.cluster.discovery import Discovery
+from stayfast.cluster.explain import explain, find_root
+from stayfast.cluster.explanation import Explanation
+from stayfast.cluster.facts import parse_version
+from stayfast.cluster.interruptions import end_of
+from stayfast.cluster.observe import RUN_LABEL, look
+from stayfast.cluster.preflight import place, try_objects
+from stayfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
+from stayfast.cluster.watch_manifests import WATCHED
+from stayfast.cluster.watching import ChangeKind, Watch
+from stayfast.cluster.watchman import Duties, Watchman
+from stayfast.errors import ObjectConflictError, ObjectRefusedError
+from stayfast.model.exits import Outcome
 
 SPOT_TAINT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
 TOLERATION = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-LONG = bool(os.environ.get("HOLDFAST_TEST_LONG"))
+LONG = bool(os.environ.get("STAYFAST_TEST_LONG"))
 
 
 def rendered(plane: Plane, name: str, job: str, **spec: Any) -> dict[str, Any]:
@@ -43,12 +43,12 @@ def rendered(plane: Plane, name: str, job: str, **spec: Any) -> dict[str, Any]:
         "restartPolicy": pod["restartPolicy"],
         "terminationGracePeriodSeconds": pod["terminationGracePeriodSeconds"],
         "containers": [container],
-        "nodeSelector": {"holdfast-test": plane.tag},
+        "nodeSelector": {"stayfast-test": plane.tag},
         "tolerations": [TOLERATION],
     }
-    found["template"] = {"metadata": {"labels": {"holdfast.dev/run": job}}, "spec": template}
+    found["template"] = {"metadata": {"labels": {"stayfast.dev/run": job}}, "spec": template}
     found |= spec
-    metadata = {"name": job, "namespace": plane.namespace, "labels": {"holdfast.dev/run": job}}
+    metadata = {"name": job, "namespace": plane.namespace, "labels": {"stayfast.dev/run": job}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": found}
 
 
@@ -85,7 +85,7 @@ def test_conflicts_name_the_owner(plane: Plane) -> None:
     value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
     plane.client.apply(CONFIG_MAPS, plane.namespace, value)
     plane.client.field_manager = "somebody"
-    with pytest.raises(ObjectConflictError, match="holdfast manages"):
+    with pytest.raises(ObjectConflictError, match="stayfast manages"):
         plane.client.apply(CONFIG_MAPS, plane.namespace, {**value, "data": {"a": "2"}})
 
 
@@ -176,7 +176,7 @@ def _coded(plane: Plane, name: str, code: str) -> Explanation | None:
 
 def test_no_such_node_is_explained(controlled: Plane) -> None:
     value = rendered(controlled, "train-spot", "lost")
-    value["spec"]["template"]["spec"]["nodeSelector"] = {"holdfast-test": "nowhere"}
+    value["spec"]["template"]["spec"]["nodeSelector"] = {"stayfast-test": "nowhere"}
     controlled.client.apply(JOBS, controlled.namespace, value)
     found = controlled.until(lambda: explained_as_waiting(controlled, "lost"), "the explanation")
     assert found.code in ("no-matching-node", "untolerated-taint", "no-nodes"), found
@@ -299,7 +299,7 @@ def test_a_budget_over_job_pods_works_only_as_an_integer(controlled: Plane) -> N
     controlled.node("spot", taints=[SPOT_TAINT])
     job = start(controlled, rendered(controlled, "train-spot", "guarded"))
     pod = controlled.pods(job)[0]["metadata"]["name"]
-    selector = {"matchLabels": {"holdfast.dev/run": "guarded"}}
+    selector = {"matchLabels": {"stayfast.dev/run": "guarded"}}
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -320,7 +320,7 @@ def test_a_budget_over_job_pods_works_only_as_an_integer(controlled: Plane) -> N
         BUDGETS, controlled.namespace,
         {**budget, "metadata": {"name": "relative"}, "spec": {"maxUnavailable": 1, "selector": selector}},
     )  # fmt: skip
-    controlled.until(lambda: any("HF701" in note for note in why(controlled, job).also), "the note about SyncFailed")
+    controlled.until(lambda: any("SF701" in note for note in why(controlled, job).also), "the note about SyncFailed")
 
 
 def test_a_missing_priority_class_makes_no_pods_and_is_explained(controlled: Plane) -> None:
@@ -365,7 +365,7 @@ def act(plane: Plane, action: str) -> list[str]:
 def test_workers_that_wait_are_made_fewer_and_those_that_run_stay(controlled: Plane) -> None:
     name = controlled.node("spot", taints=[SPOT_TAINT])
     value = rendered(controlled, "batch-spot", "wide")
-    value["spec"]["template"]["metadata"]["labels"]["holdfast.dev/coupled"] = "false"
+    value["spec"]["template"]["metadata"]["labels"]["stayfast.dev/coupled"] = "false"
     width, room = value["spec"]["parallelism"], 2
     controlled.shrink(name, room)
     controlled.client.apply(JOBS, controlled.namespace, value)
@@ -390,12 +390,12 @@ def test_workers_that_wait_are_made_fewer_and_those_that_run_stay(controlled: Pl
 def test_a_run_that_gets_no_machine_falls_back(controlled: Plane) -> None:
     controlled.node("plain")
     first = rendered(controlled, "train-spot", "moved")
-    first["spec"]["template"]["spec"]["nodeSelector"] = {"holdfast-test": "nowhere"}
+    first["spec"]["template"]["spec"]["nodeSelector"] = {"stayfast-test": "nowhere"}
     controlled.client.apply(JOBS, controlled.namespace, first)
     following = rendered(controlled, "train-spot", "moved")
     following["metadata"]["annotations"] = {CLASS_NUMBER: "1"}
     rows = [{"capacity": "on-demand", "workload": following}]
-    labels = {RUN_LABEL: "moved", "holdfast.dev/part": "classes"}
+    labels = {RUN_LABEL: "moved", "stayfast.dev/part": "classes"}
     kept = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,4 +1,4 @@
-"""A real ``holdfast dashboard`` in a process of its own, runs to show, and plain requests without a client's help."""
+"""A real ``stayfast dashboard`` in a process of its own, runs to show, and plain requests without a client's help."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, encode
-from holdfast.model.exits import Outcome
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, encode
+from stayfast.model.exits import Outcome
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off", **more}
+    return {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off", **more}
 
 
 class Answer(NamedTuple):
@@ -38,7 +38,7 @@ class Dashboard:
     def __init__(self, tmp_path: Path, *arguments: str, actions: bool = False, port: int = 0) -> None:
         token_file = tmp_path / f"token-{os.urandom(4).hex()}"
         more = ["--allow-actions", "--token-file", str(token_file)] if actions else []
-        command = [sys.executable, "-m", "holdfast", "dashboard", *arguments, "--port", str(port), "--json", *more]
+        command = [sys.executable, "-m", "stayfast", "dashboard", *arguments, "--port", str(port), "--json", *more]
         self.log = tmp_path / "dashboard.log"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=log)
@@ -95,7 +95,7 @@ class Dashboard:
     def post(self, path: str, value: Any, token: str | None = None) -> Answer:
         headers = [
             ("Content-Type", "application/json"),
-            ("X-Holdfast-Token", self.token if token is None else token),
+            ("X-Stayfast-Token", self.token if token is None else token),
             ("Origin", self.url.rstrip("/")),
         ]
         return self.ask("POST", path, headers, json.dumps(value).encode())

@@ -21,8 +21,9 @@ from cluster.scenarios import (
     waiting,
     workload,
 )
-from holdfast.cluster.observe import Observed
-from holdfast.cluster.resources import (
+from servers.api_server import ApiServer
+from stayfast.cluster.observe import Observed
+from stayfast.cluster.resources import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,
@@ -33,7 +34,6 @@ from holdfast.cluster.resources import (
     WORKLOADS,
     Resource,
 )
-from servers.api_server import ApiServer
 
 _KINDS = (JOBS, PODS, NODES, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, EVENTS, LOCAL_QUEUES)
 KINDS = {kind.kind: kind for kind in _KINDS}
@@ -41,14 +41,14 @@ Object = dict[str, Any]
 
 
 def settings(run: str, capacity: str, **more: str) -> Object:
-    metadata = {"name": f"{run}-settings", "namespace": "ml", "labels": {"holdfast.dev/run": run}}
-    return {"kind": "ConfigMap", "metadata": metadata, "data": {"HOLDFAST_CAPACITY": capacity, **more}}
+    metadata = {"name": f"{run}-settings", "namespace": "ml", "labels": {"stayfast.dev/run": run}}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": {"STAYFAST_CAPACITY": capacity, **more}}
 
 
 def objects(run_url: str = "gs://bucket/runs/llm-7") -> list[Object]:
     """Running and interrupted before, waiting in three ways, on a lease, failed, finished."""
     scenarios.NOW = time.time()
-    price = {"HOLDFAST_USD_PER_HOUR": "32.4"}
+    price = {"STAYFAST_USD_PER_HOUR": "32.4"}
     llm = [job("llm-7", uid="j1", ago=32_000), settings("llm-7", "spot", RUN_URL=run_url, **price)]
     llm += [interrupted(f"llm-7-{n}", owner="j1", run="llm-7", ago=9000.0 * n, metadata={}) for n in (1, 2)]
     llm += [pod("llm-7-3", owner="j1", run="llm-7", phase="Running", node="n1", ago=8800)]
@@ -61,7 +61,7 @@ def objects(run_url: str = "gs://bucket/runs/llm-7") -> list[Object]:
     flex = [job("vision-flex", uid="j3", ago=5400, labels={"kueue.x-k8s.io/queue-name": "gpus"}, suspend=True)]
     flex += [workload(owner="j3", name="job-vision-flex"), local_queue(), settings("vision-flex", "flex-start")]
     lease = {"node.gke.io/machine-termination-datetime": at(-2400)}
-    sweep = [job("sweep", uid="j4", ago=600_000), settings("sweep", "flex-start", HOLDFAST_USD_PER_HOUR="5.1")]
+    sweep = [job("sweep", uid="j4", ago=600_000), settings("sweep", "flex-start", STAYFAST_USD_PER_HOUR="5.1")]
     sweep += [pod("sweep-0", owner="j4", run="sweep", phase="Running", node="n2", ago=590_000)]
     evaluation = [job("eval", uid="j5", ago=700), settings("eval", "on-demand")]
     evaluation += [

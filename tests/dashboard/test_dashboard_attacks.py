@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from dashboard_server import Dashboard, row, write_run
 
-from holdfast.checkpoint.head import HEAD_KEY
-from holdfast.dashboard import impatience
-from holdfast.dashboard.pool import DaemonPool
-from holdfast.dashboard.sources import find_queues, find_runs
-from holdfast.queue.open import open_queue
+from stayfast.checkpoint.head import HEAD_KEY
+from stayfast.dashboard import impatience
+from stayfast.dashboard.pool import DaemonPool
+from stayfast.dashboard.sources import find_queues, find_runs
+from stayfast.queue.open import open_queue
 
 
 def eventually(look: Any, seconds: float = 40.0) -> Any:

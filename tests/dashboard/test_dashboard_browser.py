@@ -17,11 +17,11 @@ from dashboard_server import SOURCE, Dashboard, environment, row, write_run
 from real_browser import complaints, emulate, eventually, open_browser, text
 
 from cluster.scenarios import job
-from holdfast.checkpoint.head import HEAD_KEY, Committed, Head, encode
-from holdfast.dashboard.runs import identify
-from holdfast.queue.base import Failure, Policy
-from holdfast.queue.open import open_queue
 from servers.api_server import ApiServer
+from stayfast.checkpoint.head import HEAD_KEY, Committed, Head, encode
+from stayfast.dashboard.runs import identify
+from stayfast.queue.base import Failure, Policy
+from stayfast.queue.open import open_queue
 
 EVIL = "<img src=x onerror=hacked=1>"
 
@@ -44,8 +44,8 @@ def browser(one_browser: Any) -> Any:
 
 
 def train(folder: Path, steps: int = 100000) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "holdfast.demo.train", f"file://{folder}", str(steps), str(folder) + ".log"]
-    more = environment(HOLDFAST_USD_PER_HOUR="2", HOLDFAST_CAPACITY="spot", HOLDFAST_DEMO_PAUSE="0.005")
+    command = [sys.executable, "-m", "stayfast.demo.train", f"file://{folder}", str(steps), str(folder) + ".log"]
+    more = environment(STAYFAST_USD_PER_HOUR="2", STAYFAST_CAPACITY="spot", STAYFAST_DEMO_PAUSE="0.005")
     return subprocess.Popen(command, env=more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -223,7 +223,7 @@ def test_every_page_fits_phone_and_desk_in_light_and_dark(browser: Any, tmp_path
 def test_the_fleet_says_what_waits_and_why(browser: Any, tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs" / "llm-7", row(1))
     values = fleet_world.objects(run)
-    hostile = job("ab", uid="evil", labels={"holdfast.dev/run": EVIL})
+    hostile = job("ab", uid="evil", labels={"stayfast.dev/run": EVIL})
     with ApiServer() as cluster:
         fleet_world.fill(cluster, [*values, hostile])
         config = fleet_world.write_kubeconfig(tmp_path, cluster.url)
@@ -287,7 +287,7 @@ def test_keyboard_goes_first_to_the_content_and_stays_where_it_was(browser: Any,
 
 def test_contrast_of_text_in_both_themes() -> None:
     """WCAG AA: 4.5 to 1 for text on every ground it stands on."""
-    style = (SOURCE / "holdfast/dashboard/pages/style.css").read_text()
+    style = (SOURCE / "stayfast/dashboard/pages/style.css").read_text()
     light = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", style.split("@media")[0]))
     dark = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", style.split('[data-theme="dark"] {')[1].split("}")[0]))
     assert set(dark) == set(light)

@@ -16,15 +16,15 @@ import pytest
 from dashboard_server import Dashboard, write_run
 
 from cluster.scenarios import job, pod
-from holdfast.cli.main import main
-from holdfast.clock import ManualClock
-from holdfast.cluster.summary import Phase
-from holdfast.dashboard.fleet import MOST_EXPLAINED, MOST_RUNS, WORDS, describe
-from holdfast.dashboard.lookout import Lookout
-from holdfast.dashboard.runs import identify
-from holdfast.dashboard.watch import to_json
-from holdfast.errors import ClusterUnreachableError
 from servers.api_server import ApiServer, Fault
+from stayfast.cli.main import main
+from stayfast.clock import ManualClock
+from stayfast.cluster.summary import Phase
+from stayfast.dashboard.fleet import MOST_EXPLAINED, MOST_RUNS, WORDS, describe
+from stayfast.dashboard.lookout import Lookout
+from stayfast.dashboard.runs import identify
+from stayfast.dashboard.watch import to_json
+from stayfast.errors import ClusterUnreachableError
 
 # -- what the page is told
 
@@ -69,7 +69,7 @@ def test_what_anybody_may_write_becomes_json_of_bounded_size() -> None:
     for value in rows:
         value.setdefault("status", {})
         if value["kind"] == "ConfigMap":
-            value["data"] |= {"HOLDFAST_USD_PER_HOUR": "nan", "HOLDFAST_CAPACITY": evil, "RUN_URL": "\ud800" + evil}
+            value["data"] |= {"STAYFAST_USD_PER_HOUR": "nan", "STAYFAST_CAPACITY": evil, "RUN_URL": "\ud800" + evil}
         if value["kind"] == "Pod":
             value["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": evil}, None, 7]
     data = to_json(describe(fleet_world.observed(*rows)))

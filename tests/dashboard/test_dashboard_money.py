@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from dashboard_server import Dashboard, row, write_run
 
-import holdfast
-from holdfast.catalogue.catalogue import bundled_catalogue
-from holdfast.checkpoint.head import HEAD_KEY, decode
-from holdfast.cli.dashboard_spec import from_spec
-from holdfast.cli.main import main
-from holdfast.dashboard.runs import Prices
-from holdfast.dashboard.watch import Sources, Watch, to_json
-from holdfast.queue.open import open_queue
-from holdfast.runtime.environment import Settings, read_settings
-from holdfast.spec import read_spec
+import stayfast
+from stayfast.catalogue.catalogue import bundled_catalogue
+from stayfast.checkpoint.head import HEAD_KEY, decode
+from stayfast.cli.dashboard_spec import from_spec
+from stayfast.cli.main import main
+from stayfast.dashboard.runs import Prices
+from stayfast.dashboard.watch import Sources, Watch, to_json
+from stayfast.queue.open import open_queue
+from stayfast.runtime.environment import Settings, read_settings
+from stayfast.spec import read_spec
 
 SPEC = """\
 name: llm-7
@@ -36,7 +36,7 @@ location: {{region: us-central1}}
 
 def told(url: str, nodes: int = 1, given: Prices | None = None) -> Any:
     catalogue = bundled_catalogue()
-    spec = read_spec(SPEC.format(url=url, nodes=nodes), "holdfast.yaml", accelerators=catalogue.accelerators)
+    spec = read_spec(SPEC.format(url=url, nodes=nodes), "stayfast.yaml", accelerators=catalogue.accelerators)
     return from_spec(spec, catalogue, given or Prices())
 
 
@@ -98,8 +98,8 @@ def test_the_file_alone_is_enough(tmp_path: Path) -> None:
     url = write_run(tmp_path / "runs" / "llm-7", row(1))
     queue = f"sqlite://{tmp_path}/work.db?queue=images"
     open_queue(queue).close()
-    (tmp_path / "holdfast.yaml").write_text(SPEC.format(url=url, nodes=1) + f"queue: {queue}\n")
-    with Dashboard(tmp_path, "-f", str(tmp_path / "holdfast.yaml")) as dashboard:
+    (tmp_path / "stayfast.yaml").write_text(SPEC.format(url=url, nodes=1) + f"queue: {queue}\n")
+    with Dashboard(tmp_path, "-f", str(tmp_path / "stayfast.yaml")) as dashboard:
         found = dashboard.get("/api/overview")
         assert [item["name"] for item in found["runs"]] == ["llm-7"]
         assert [item["name"] for item in found["queues"]] == ["images"]
@@ -131,7 +131,7 @@ def test_a_file_that_is_none_is_one_sentence(tmp_path: Path, capsys: pytest.Capt
     ],
 )
 def test_how_many_machines_a_gang_has(given: dict[str, str], machines: int) -> None:
-    settings = read_settings({"HOLDFAST_USD_PER_HOUR": "10", **given})
+    settings = read_settings({"STAYFAST_USD_PER_HOUR": "10", **given})
     assert settings.machines == machines
     assert settings.run_usd_per_hour == 10.0 * machines
     assert read_settings(given).run_usd_per_hour is None
@@ -139,7 +139,7 @@ def test_how_many_machines_a_gang_has(given: dict[str, str], machines: int) -> N
 
 def test_the_ledger_of_a_gang_has_the_price_of_all_its_machines(tmp_path: Path) -> None:
     settings = Settings(usd_per_hour=10.0, machines=4, metadata="off", termination_log="", outcome_file=os.devnull)
-    with holdfast.run(f"file://{tmp_path}/run", 3, settings=settings) as run:
+    with stayfast.run(f"file://{tmp_path}/run", 3, settings=settings) as run:
         assert list(run.steps()) == [0, 1, 2]
     head = decode((tmp_path / "run" / HEAD_KEY).read_bytes())
     assert [item.usd_per_hour for item in head.attempts] == [40.0]

@@ -13,11 +13,11 @@ from dashboard_server import SOURCE, Dashboard, row, write_run
 from fleet_world import write_kubeconfig
 
 from faults.tiers import account
-from holdfast.dashboard.gate import RULES
-from holdfast.dashboard.runs import identify
-from holdfast.queue.open import open_queue
+from stayfast.dashboard.gate import RULES
+from stayfast.dashboard.runs import identify
+from stayfast.queue.open import open_queue
 
-PAGES = SOURCE / "holdfast" / "dashboard" / "pages"
+PAGES = SOURCE / "stayfast" / "dashboard" / "pages"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND")
 OFF_THE_LIST = (
     "/api",
@@ -136,7 +136,7 @@ class Case(NamedTuple):
 
 def pairs(known: dict[str, str], token: str) -> Iterator[Case]:
     """Every method on every route: one each is on the list (those that change something refuse an empty body)."""
-    given = (("X-Holdfast-Token", token), ("Content-Type", "application/json"))
+    given = (("X-Stayfast-Token", token), ("Content-Type", "application/json"))
     for (path, allowed), method in itertools.product(known.items(), METHODS):
         yield Case(method, path, (405,) if method != allowed else (200,) if method == "GET" else (400,), given)
     for path, method in itertools.product(OFF_THE_LIST, ("GET", "POST", "DELETE")):
@@ -147,7 +147,7 @@ def strangers(known: dict[str, str], token: str, port: int) -> Iterator[Case]:
     """A name on the internet may point to 127.0.0.1: the browser then sends that name. 400: h11 will not read it."""
     everywhere = [*known.items(), ("/events", "GET"), ("/nothing", "GET")]
     for host, (path, method) in itertools.product(OTHER_HOSTS, everywhere):
-        yield Case(method, path, (400, 421), (("X-Holdfast-Token", token),), host.format(port=port))
+        yield Case(method, path, (400, 421), (("X-Stayfast-Token", token),), host.format(port=port))
 
 
 def visitors(port: int) -> Iterator[Case]:
@@ -161,13 +161,13 @@ def tokens(queue: str, token: str) -> Iterator[Case]:
     path = f"/api/queues/{queue}/retry"
     kinds: dict[str, list[tuple[str, str]]] = {
         "missing": [],
-        "wrong": [("X-Holdfast-Token", "A" * len(token))],
-        "empty": [("X-Holdfast-Token", "")],
-        "short": [("X-Holdfast-Token", token[:-1])],
-        "long": [("X-Holdfast-Token", token + "A")],
-        "twice": [("X-Holdfast-Token", token), ("X-Holdfast-Token", token)],
+        "wrong": [("X-Stayfast-Token", "A" * len(token))],
+        "empty": [("X-Stayfast-Token", "")],
+        "short": [("X-Stayfast-Token", token[:-1])],
+        "long": [("X-Stayfast-Token", token + "A")],
+        "twice": [("X-Stayfast-Token", token), ("X-Stayfast-Token", token)],
         "in-url": [],
-        "cookie": [("Cookie", f"x-holdfast-token={token}")],
+        "cookie": [("Cookie", f"x-stayfast-token={token}")],
         "bearer": [("Authorization", f"Bearer {token}")],
     }
     for kind, headers in kinds.items():
@@ -213,7 +213,7 @@ def test_loopback_under_any_of_its_names(reading: Dashboard, host: str) -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 def test_a_form_of_another_page_cannot_post(acting: Dashboard, places: tuple[Path, str, str], kind: str) -> None:
-    headers = [("X-Holdfast-Token", acting.token), *([("Content-Type", kind)] if kind else [])]
+    headers = [("X-Stayfast-Token", acting.token), *([("Content-Type", kind)] if kind else [])]
     answer = acting.ask("POST", f"/api/queues/{identify(places[2])}/retry", headers, b'{"keys":null}')
     assert answer.status == 403
 
@@ -243,7 +243,7 @@ def test_read_only_by_default(reading: Dashboard, places: tuple[Path, str, str])
     ],
 )
 def test_a_body_that_means_nothing(acting: Dashboard, places: tuple[Path, str, str], body: bytes) -> None:
-    headers = [("X-Holdfast-Token", acting.token), ("Content-Type", "application/json")]
+    headers = [("X-Stayfast-Token", acting.token), ("Content-Type", "application/json")]
     assert acting.ask("POST", f"/api/queues/{identify(places[2])}/retry", headers, body).status == 400
 
 

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from dashboard_server import Dashboard, environment, row, write_run
 
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, encode
-from holdfast.cli.main import main
-from holdfast.clock import ManualClock
-from holdfast.dashboard.queues import QueueView
-from holdfast.dashboard.runs import Prices, Sample, checkpoint_page, clean, identify, pace, summary
-from holdfast.dashboard.serve import hosts_for, is_loopback
-from holdfast.dashboard.sources import find_runs
-from holdfast.dashboard.verification import Verifier
-from holdfast.dashboard.watch import Sources, Watch, to_json
-from holdfast.model.exits import Outcome
-from holdfast.queue.base import Failure, Policy
-from holdfast.queue.open import open_queue
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, encode
+from stayfast.cli.main import main
+from stayfast.clock import ManualClock
+from stayfast.dashboard.queues import QueueView
+from stayfast.dashboard.runs import Prices, Sample, checkpoint_page, clean, identify, pace, summary
+from stayfast.dashboard.serve import hosts_for, is_loopback
+from stayfast.dashboard.sources import find_runs
+from stayfast.dashboard.verification import Verifier
+from stayfast.dashboard.watch import Sources, Watch, to_json
+from stayfast.model.exits import Outcome
+from stayfast.queue.base import Failure, Policy
+from stayfast.queue.open import open_queue
 
 
 def look(*urls: str, **more: Any) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def test_only_what_changed_is_told_and_a_removed_run_goes(tmp_path: Path) -> Non
 
 def saved_run(folder: Path) -> str:
     program = (
-        "import sys, holdfast\nwith holdfast.run(sys.argv[1], total_steps=3) as run:\n"
+        "import sys, stayfast\nwith stayfast.run(sys.argv[1], total_steps=3) as run:\n"
         "    run.track(x=(lambda: {'data': b'z' * 100000}, lambda state: None))\n    for step in run.steps(): pass"
     )
     subprocess.run([sys.executable, "-c", program, f"file://{folder}"], env=environment(), check=True, timeout=60)
@@ -331,7 +331,7 @@ def test_the_password_of_a_database_is_not_shown() -> None:
 def test_mistakes_are_one_sentence(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_QUEUE", raising=False)
+    monkeypatch.delenv("STAYFAST_QUEUE", raising=False)
     assert main(["dashboard", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -344,10 +344,10 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     base = environment()
     base["PYTHONPATH"] = f"{tmp_path}:{base['PYTHONPATH']}"
     ended = subprocess.run(
-        [sys.executable, "-m", "holdfast", "dashboard", "/tmp"], env=base, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "stayfast", "dashboard", "/tmp"], env=base, capture_output=True, text=True, timeout=60
     )
     assert ended.returncode == 2
-    assert 'pip install "holdfast[dashboard]"' in ended.stderr
+    assert 'pip install "stayfast[dashboard]"' in ended.stderr
 
 
 def test_names_under_which_it_answers() -> None:

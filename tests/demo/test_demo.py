@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint.head import HEAD_KEY, decode
-from holdfast.dashboard.sources import find_queues, find_runs
-from holdfast.demo import features, train
-from holdfast.queue.open import open_queue
+from stayfast.checkpoint.head import HEAD_KEY, decode
+from stayfast.dashboard.sources import find_queues, find_runs
+from stayfast.demo import features, train
+from stayfast.queue.open import open_queue
 
 
 def demo(*arguments: str, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "holdfast.cli.main", "demo", *arguments]
+    command = [sys.executable, "-m", "stayfast.cli.main", "demo", *arguments]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}
     )
@@ -84,7 +84,7 @@ def test_bad_numbers_are_one_sentence(tmp_path: Path) -> None:
     process = demo("--workers", "0", folder=tmp_path)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 2
-    assert errors.strip() == "holdfast: --workers 0 is too small; use at least 1"
+    assert errors.strip() == "stayfast: --workers 0 is too small; use at least 1"
 
 
 def test_a_place_that_cannot_be_kept_is_one_sentence(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``holdfast doctor`` on programs right and wrong: who got the signal, what ended how, which codes, which cure."""
+"""``stayfast doctor`` on programs right and wrong: who got the signal, what ended how, which codes, which cure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.doctor.verdict import CODES, CURES
+from stayfast.doctor.verdict import CODES, CURES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
 PYTHON = sys.executable
 HANDLER = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit({code}))\ntime.sleep({sleep})\n"
 
 
 def doctor(*arguments: str, grace: float = 3, **options: Any) -> tuple[int, dict[str, Any]]:
-    words = [PYTHON, "-m", "holdfast", "doctor", "--json", "--grace", str(grace), *arguments]
+    words = [PYTHON, "-m", "stayfast", "doctor", "--json", "--grace", str(grace), *arguments]
     ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, **options)
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)
@@ -93,7 +93,7 @@ def test_a_failure_of_its_own(mode: list[str]) -> None:
 
 
 def test_the_text_does_not_call_a_counted_failure_fine() -> None:
-    words = [PYTHON, "-m", "holdfast", "doctor", "--grace", "3", "--", *handles(1)]
+    words = [PYTHON, "-m", "stayfast", "doctor", "--grace", "3", "--", *handles(1)]
     ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=30)
     assert "against backoffLimit" in ended.stdout
     assert "advice: each interruption counts as a failure" in ended.stdout
@@ -211,9 +211,9 @@ def test_other_languages(language: str, program: str) -> None:
 
 
 def test_one_that_waits_for_the_signal_instead_of_handling_it() -> None:
-    """``holdfast exec`` blocks its signals and takes them with sigtimedwait: no handler, and yet it hears."""
+    """``stayfast exec`` blocks its signals and takes them with sigtimedwait: no handler, and yet it hears."""
     script = "trap 'exit 1' TERM; sleep 60 & wait"
-    _, result = doctor("--after", "1.5", "--", PYTHON, "-m", "holdfast", "exec", "--", "bash", "-c", script, grace=10)
+    _, result = doctor("--after", "1.5", "--", PYTHON, "-m", "stayfast", "exec", "--", "bash", "-c", script, grace=10)
     assert result["problems"] == []
     assert result["exit_code"] == 75
 
@@ -246,14 +246,14 @@ def test_after_waits_for_slow_starters() -> None:
 
 
 def test_the_output_of_the_program_is_not_mixed_into_the_json() -> None:
-    words = [PYTHON, "-m", "holdfast", "doctor", "--json", "--", "echo", "noise"]
+    words = [PYTHON, "-m", "stayfast", "doctor", "--json", "--", "echo", "noise"]
     ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=30)
     json.loads(ended.stdout)
     assert "noise" in ended.stderr
 
 
 def test_the_text_names_process_verdict_and_cure() -> None:
-    words = [PYTHON, "-m", "holdfast", "doctor", "--grace", "1", "--", "sh", "-c", "sleep 60; true"]
+    words = [PYTHON, "-m", "stayfast", "doctor", "--grace", "1", "--", "sh", "-c", "sleep 60; true"]
     ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 1
     for part in ("SIGTERM to PID 1", "never received it", "problem: signal-not-delivered", "exec form", "Kubernetes:"):
@@ -273,7 +273,7 @@ def test_the_text_names_process_verdict_and_cure() -> None:
 )
 def test_bad_input_is_one_sentence(arguments: list[str], words: str) -> None:
     ended = subprocess.run(
-        [PYTHON, "-m", "holdfast", "doctor", *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=30
+        [PYTHON, "-m", "stayfast", "doctor", *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=30
     )
     assert ended.returncode == 2
     assert words in ended.stderr
@@ -285,7 +285,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], words: str) -> None:
 def test_it_leaves_nothing_behind_even_when_it_is_ended_itself(number: int, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"echo $$ >> {pids}; sleep 4242 & echo $! >> {pids}; wait; sleep 4242"
-    words = [PYTHON, "-m", "holdfast", "doctor", "--no-namespace", "--grace", "60", "--", "sh", "-c", script]
+    words = [PYTHON, "-m", "stayfast", "doctor", "--no-namespace", "--grace", "60", "--", "sh", "-c", script]
     process = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 20
     while not pids.exists() or len(pids.read_text().split()) < 2:
@@ -328,7 +328,7 @@ def test_a_manifest_is_judged_by_its_text(tmp_path: Path) -> None:
     assert rows["Job/train/zero"]["job_verdict"] == "complete"
     assert result["problems"] == ["signal-not-delivered", "exit-zero", "grace-overrun"]
     ended = subprocess.run(
-        [PYTHON, "-m", "holdfast", "doctor", "-f", "-"],
+        [PYTHON, "-m", "stayfast", "doctor", "-f", "-"],
         env=ENVIRONMENT,
         input=MANIFEST,
         capture_output=True,
@@ -359,7 +359,7 @@ def test_an_entrypoint_is_judged_and_run() -> None:
 
 def test_broken_yaml_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [1, 2\nb: {")
-    words = [PYTHON, "-m", "holdfast", "doctor", "-f", str(tmp_path / "bad.yaml")]
+    words = [PYTHON, "-m", "stayfast", "doctor", "-f", str(tmp_path / "bad.yaml")]
     ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
@@ -375,14 +375,14 @@ def test_as_an_ordinary_user() -> None:
 
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("becoming an ordinary user needs root and setpriv")
-    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as name:
+    with tempfile.TemporaryDirectory(prefix="stayfast-doctor-") as name:
         shutil.copytree(SOURCE, Path(name) / "src", ignore=shutil.ignore_patterns("__pycache__"))
         os.chmod(name, 0o755)
         python = next((path for path in (PYTHON, "/usr/bin/python3") if _runs_for_nobody(path)), None)
         if python is None:
             pytest.skip("no Python >= 3.11 that an ordinary user may run")
         program = HANDLER.format(code=75, sleep=60)
-        words = [*NOBODY, python, "-m", "holdfast", "doctor", "--json", "--", python, "-c", program]
+        words = [*NOBODY, python, "-m", "stayfast", "doctor", "--json", "--", python, "-c", program]
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{name}/src", "PYTHONDONTWRITEBYTECODE": "1"}
         ended = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr + ended.stdout
@@ -406,9 +406,9 @@ def _runs_for_nobody(python: str) -> bool:
 def test_where_tracing_is_refused_it_says_so_and_still_judges() -> None:
     program = """
 import sys
-import holdfast.doctor.trace as trace
+import stayfast.doctor.trace as trace
 trace.Tracer.attach = lambda self, first: "not here"
-from holdfast.cli.main import main
+from stayfast.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
     for command, codes in ((handles(), []), (handles(0), ["exit-zero"]), (["sh", "-c", "sleep 60; true"], None)):

@@ -1,4 +1,4 @@
-"""``holdfast doctor`` where a program cannot show itself: its files are not here, an init is in front, it starts."""
+"""``stayfast doctor`` where a program cannot show itself: its files are not here, an init is in front, it starts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.doctor.entrypoint import judge
+from stayfast.doctor.entrypoint import judge
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "HOLDFAST_METADATA": "off"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
 PYTHON = sys.executable
 LATE = "import time; time.sleep(2); import signal, sys; signal.signal(15, lambda *_: sys.exit(75)); time.sleep(60)"
 MANIFEST = """\
@@ -30,7 +30,7 @@ spec:
 
 
 def doctor(*arguments: str) -> tuple[dict[str, Any], str]:
-    words = [PYTHON, "-m", "holdfast", "doctor", "--json", "--grace", "3", *arguments]
+    words = [PYTHON, "-m", "stayfast", "doctor", "--json", "--grace", "3", *arguments]
     ended = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert ended.stdout, ended.stderr
     return json.loads(ended.stdout), ended.stderr

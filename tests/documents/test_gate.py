@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.documents import Limits, load_documents, parse_documents
-from holdfast.documents.tree import pointer
-from holdfast.errors import DocumentError, UsageError
+from stayfast.documents import Limits, load_documents, parse_documents
+from stayfast.documents.tree import pointer
+from stayfast.errors import DocumentError, UsageError
 
 
 def one(text: str):
@@ -70,7 +70,7 @@ def test_hostile_text_in_a_small_process_neither_dies_nor_grows():
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30));"
         "resource.setrlimit(resource.RLIMIT_CPU, (5, 5));"
-        "from holdfast.documents import parse_documents;"
+        "from stayfast.documents import parse_documents;"
         "print(parse_documents('- ' * 25000).problems[0].message);"
         "print(parse_documents('[' * 1000000).problems[0].message)"
     )

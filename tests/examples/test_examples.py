@@ -15,7 +15,7 @@ from runtime_children import Child, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-HOLDFAST = [sys.executable, "-m", "holdfast"]
+STAYFAST = [sys.executable, "-m", "stayfast"]
 PATIENCE_SECONDS = 120.0
 """Not a speed limit: the machine may be busy with other suites."""
 
@@ -24,7 +24,7 @@ PROGRAMS = {
     "pytorch": ([sys.executable, "train.py"], "step 20", ["torch"]),
     "lightning": ([sys.executable, "train.py"], "step 20", ["lightning", "torchdata"]),
     "hugging-face": ([sys.executable, "train.py"], "step 20", ["transformers", "accelerate"]),
-    "bash": ([*HOLDFAST, "exec", "--done-file", "result.json", "--", "./job.sh"], "step 20", []),
+    "bash": ([*STAYFAST, "exec", "--done-file", "result.json", "--", "./job.sh"], "step 20", []),
 }
 OTHERS = {"batch", "pubsub", "gke"}
 
@@ -97,13 +97,13 @@ def test_batch(place: str, tmp_path: Path, request: pytest.FixtureRequest) -> No
     if place == "postgres":
         base, mark = request.getfixturevalue("postgres_base"), uuid.uuid4().hex[:8]
         queue, sink = f"{base}?queue=texts{mark}", f"{base}?table=labels{mark}"
-    given = {"HOLDFAST_QUEUE": queue, "HOLDFAST_SINK": sink}
+    given = {"STAYFAST_QUEUE": queue, "STAYFAST_SINK": sink}
     finish([sys.executable, "make_items.py"], folder)
-    finish([*HOLDFAST, "enqueue", "--key", "id", "items.jsonl"], folder, **given)
-    work = [*HOLDFAST, "work", "jobs:infer", "--workers", "2", "--chunk", "10"]
+    finish([*STAYFAST, "enqueue", "--key", "id", "items.jsonl"], folder, **given)
+    work = [*STAYFAST, "work", "jobs:infer", "--workers", "2", "--chunk", "10"]
     interrupt(work, folder, "batch of", PAUSE_SECONDS="0.3", **given)
     finish(work, folder, PAUSE_SECONDS="0", **given)
-    proof = json.loads(finish([*HOLDFAST, "audit", "--sink", sink, "--json"], folder, **given))
+    proof = json.loads(finish([*STAYFAST, "audit", "--sink", sink, "--json"], folder, **given))
     assert (proof["enqueued"], proof["recorded"], proof["dead"], proof["missing"]) == (400, 400, 0, [])
     if place == "sqlite":
         found = labels(folder / "work.db", "labels")
@@ -123,16 +123,16 @@ def test_pubsub(tmp_path: Path, pubsub_server: object) -> None:
     mark = uuid.uuid4().hex[:8]
     sink = "sqlite://./results.db?table=words"
     given = {
-        "HOLDFAST_QUEUE": f"pubsub://lab/texts{mark}-sub?topic=texts{mark}&deadline=10",
-        "HOLDFAST_SINK": sink,
+        "STAYFAST_QUEUE": f"pubsub://lab/texts{mark}-sub?topic=texts{mark}&deadline=10",
+        "STAYFAST_SINK": sink,
         "PUBSUB_EMULATOR_HOST": pubsub_server.host,  # type: ignore[attr-defined]
     }
     finish([sys.executable, "make_items.py"], folder)
-    finish([*HOLDFAST, "enqueue", "--sink", sink, "items.jsonl"], folder, **given)
-    work = [*HOLDFAST, "work", "jobs:count", "--chunk", "10"]
+    finish([*STAYFAST, "enqueue", "--sink", sink, "items.jsonl"], folder, **given)
+    work = [*STAYFAST, "work", "jobs:count", "--chunk", "10"]
     interrupt(work, folder, "batch of", PAUSE_SECONDS="0.3", **given)
     finish(work, folder, PAUSE_SECONDS="0", **given)
-    proof = json.loads(finish([*HOLDFAST, "audit", "--sink", sink, "--json"], folder, **given))
+    proof = json.loads(finish([*STAYFAST, "audit", "--sink", sink, "--json"], folder, **given))
     assert (proof["enqueued"], proof["recorded"], proof["dead"], proof["missing"]) == (300, 300, 0, [])
     found = labels(folder / "results.db", "words")
     assert found["text-0000"] == {"words": 2}
@@ -141,9 +141,9 @@ def test_pubsub(tmp_path: Path, pubsub_server: object) -> None:
 
 def test_the_bundle_is_up_to_date_and_clean(tmp_path: Path) -> None:
     folder = copy("gke", tmp_path, "gke")
-    finish([*HOLDFAST, "render", "-f", "holdfast.yaml", "-d", "deploy", "--check"], folder)
-    found = json.loads(finish([*HOLDFAST, "lint", "--format", "json", "--strict", "deploy"], folder))
+    finish([*STAYFAST, "render", "-f", "stayfast.yaml", "-d", "deploy", "--check"], folder)
+    found = json.loads(finish([*STAYFAST, "lint", "--format", "json", "--strict", "deploy"], folder))
     assert [item for item in found["findings"] if item["severity"] != "advice"] == []
-    (folder / "holdfast.yaml").write_text((folder / "holdfast.yaml").read_text().replace("tune:v1", "tune:v2"))
-    stale = start([*HOLDFAST, "render", "-f", "holdfast.yaml", "-d", "deploy", "--check"], folder).end(PATIENCE_SECONDS)
+    (folder / "stayfast.yaml").write_text((folder / "stayfast.yaml").read_text().replace("tune:v1", "tune:v2"))
+    stale = start([*STAYFAST, "render", "-f", "stayfast.yaml", "-d", "deploy", "--check"], folder).end(PATIENCE_SECONDS)
     assert stale.code == 1

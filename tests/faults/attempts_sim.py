@@ -17,11 +17,11 @@ from unittest import mock
 
 from faults.tiers import Lost
 from faults.two_writers import TokenCodec
-from holdfast.checkpoint import garbage, ledger, persist, protocol
-from holdfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
-from holdfast.clock import ManualClock, to_rfc3339
-from holdfast.errors import (
+from stayfast.checkpoint import garbage, ledger, persist, protocol
+from stayfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.clock import ManualClock, to_rfc3339
+from stayfast.errors import (
     ConflictError,
     KeyMissingError,
     OutcomeUnknownError,
@@ -29,7 +29,7 @@ from holdfast.errors import (
     StoreUnavailableError,
     SupersededError,
 )
-from holdfast.stores.base import ABSENT, Blob, Entry
+from stayfast.stores.base import ABSENT, Blob, Entry
 
 KEEP = 2
 SKEW_SECONDS = 600.0

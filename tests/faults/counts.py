@@ -1,7 +1,7 @@
 """What every fault suite really injected, merged into one JSON; a run below its count is void.
 
 ``record("F", schedules=888, faults=5000)`` adds to what other tests and other pytest-xdist workers recorded under the
-same suite. ``HOLDFAST_COUNTS_FILE`` names another file than ``tests/.counts/counts.json``. Beside the sums stand the
+same suite. ``STAYFAST_COUNTS_FILE`` names another file than ``tests/.counts/counts.json``. Beside the sums stand the
 tier, the day, the machine and the seeds, so that a file says by itself what it is worth.
 """
 
@@ -19,12 +19,12 @@ from typing import Any
 
 DEFAULT = Path(__file__).resolve().parent.parent / ".counts" / "counts.json"
 MOST_SEEDS = 100
-_at_first = os.environ.get("HOLDFAST_COUNTS_FILE"), os.environ.get("HOLDFAST_TIER", "pr")
+_at_first = os.environ.get("STAYFAST_COUNTS_FILE"), os.environ.get("STAYFAST_TIER", "pr")
 
 
 def counts_file() -> Path:
     """Where the counts go."""
-    return Path(os.environ.get("HOLDFAST_COUNTS_FILE") or _at_first[0] or DEFAULT)
+    return Path(os.environ.get("STAYFAST_COUNTS_FILE") or _at_first[0] or DEFAULT)
 
 
 def machine() -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _changing() -> Iterator[dict[str, Any]]:
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         everything = read() or {
-            "tier": os.environ.get("HOLDFAST_TIER") or _at_first[1],
+            "tier": os.environ.get("STAYFAST_TIER") or _at_first[1],
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "machine": machine(),
             "suites": {},

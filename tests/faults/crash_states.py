@@ -14,11 +14,11 @@ from faults.crash_model import cut_at, fingerprint, states
 from faults.memory_fs import Crash, MemoryFS, Op, RecordingFS
 from faults.subject import State
 from faults.tiers import Lost
-from holdfast.clock import ManualClock
-from holdfast.errors import HoldfastError
-from holdfast.fs import FS
-from holdfast.stores.base import Store
-from holdfast.stores.file import FileStore
+from stayfast.clock import ManualClock
+from stayfast.errors import StayfastError
+from stayfast.fs import FS
+from stayfast.stores.base import Store
+from stayfast.stores.file import FileStore
 
 ROOT = "/data/runs/one"
 KEEP = 2
@@ -48,7 +48,7 @@ def deterministic(seed: int) -> Iterator[None]:
     names = random.Random(seed)
     with (
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
-        mock.patch("holdfast.checkpoint.arena.HUGE_PAGE", 4096),  # 2 MiB of zeros per state would be most of the time
+        mock.patch("stayfast.checkpoint.arena.HUGE_PAGE", 4096),  # 2 MiB of zeros per state would be most of the time
     ):
         yield
 
@@ -81,7 +81,7 @@ def _live(rng: random.Random, fs: RecordingFS, store: Store) -> None:
         attempt = subject.Attempt(store, keep=KEEP, inline=True)
         if rng.random() < 0.7:
             attempt.restore()
-    except HoldfastError:
+    except StayfastError:
         return
     first = attempt.ledger.head.next_step
     for step in range(first, first + rng.randint(1, 3)):
@@ -89,11 +89,11 @@ def _live(rng: random.Random, fs: RecordingFS, store: Store) -> None:
         fs.mark(("begin", step, state))
         try:
             attempt.save(step, state)
-        except HoldfastError:
+        except StayfastError:
             continue
         fs.mark(("ack", step, state))
         if rng.random() < 0.6:
-            with contextlib.suppress(HoldfastError):
+            with contextlib.suppress(StayfastError):
                 attempt.prune()
 
 
@@ -128,7 +128,7 @@ def check(fs: MemoryFS, expected: Expected) -> None:
     store = open_store(fs)
     try:
         found = subject.restore_all(store)
-    except HoldfastError as error:
+    except StayfastError as error:
         raise Lost(f"the head lists what cannot be restored: {error}") from error
     newest = found[0] if found else None
     if newest != expected.acked and newest not in expected.unacked:
@@ -153,7 +153,7 @@ def _go_on(store: Store, step: int, found: list[tuple[int, State]]) -> None:
         attempt.save(step, state)
         attempt.prune()
         after = subject.restore_all(store)
-    except HoldfastError as error:
+    except StayfastError as error:
         raise Lost(f"the next attempt could not save: {error}") from error
     if after != [(step, state), *found][:KEEP]:
         raise Lost(f"after the next save of step {step}: {[_name(item) for item in after]}")

@@ -8,13 +8,13 @@ from unittest import mock
 
 from faults import subject
 from faults.tiers import Lost
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.head import HEAD_KEY, Head
-from holdfast.checkpoint.protocol import read_head
-from holdfast.clock import ManualClock
-from holdfast.errors import HoldfastError
-from holdfast.stores.base import Blob
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.head import HEAD_KEY, Head
+from stayfast.checkpoint.protocol import read_head
+from stayfast.clock import ManualClock
+from stayfast.errors import StayfastError
+from stayfast.stores.base import Blob
+from stayfast.stores.memory import MemoryStore
 
 KINDS = ("flip", "cut short", "empty", "gone", "of another checkpoint")
 
@@ -42,7 +42,7 @@ def run(seed: int, count: int, deadline_seconds: float | None = None) -> int:
             return number
         rng = random.Random(f"{seed}/{number}")
         try:
-            with mock.patch("holdfast.checkpoint.arena.HUGE_PAGE", 4096):  # else 2 MiB of zeros per restore
+            with mock.patch("stayfast.checkpoint.arena.HUGE_PAGE", 4096):  # else 2 MiB of zeros per restore
                 _damage_one(rng)
                 _prune_under_a_reader(rng)
         except Lost as error:
@@ -83,7 +83,7 @@ def _damage_one(rng: random.Random) -> None:
         store.put(key, bytes(data))
     try:
         found = attempt.restore()
-    except HoldfastError:
+    except StayfastError:
         return
     if found is None or found[1] != states[found[0]]:
         raise Lost(f"{key} was damaged ({kind}) and step {found and found[0]} came back wrong")
@@ -112,7 +112,7 @@ def _prune_under_a_reader(rng: random.Random) -> None:
     store.then, store.reads_left = prune, rng.randint(1, 6)
     try:
         found = reader.restore_newest(first, reread=head)
-    except HoldfastError as error:
+    except StayfastError as error:
         raise Lost(f"a prune of {HEAD_KEY}'s owner left a reader with nothing: {error}") from error
     if found is None or found[1] != [*states, *more][found[0].step]:
         raise Lost("a prune under a reader gave it a wrong state")

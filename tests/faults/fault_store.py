@@ -6,9 +6,9 @@ import collections
 import random
 from collections.abc import Iterator
 
-from holdfast.errors import ConflictError, OutcomeUnknownError, StoreUnavailableError
-from holdfast.fs import Buffer
-from holdfast.stores.base import Blob, Entry, Store
+from stayfast.errors import ConflictError, OutcomeUnknownError, StoreUnavailableError
+from stayfast.fs import Buffer
+from stayfast.stores.base import Blob, Entry, Store
 
 PUT_FAULTS = ("request lost", "answer lost", "answer lost, then conflict", "409", "429", "503 after apply", "late")
 GET_FAULTS = ("reset", "stall", "torn read", "429")

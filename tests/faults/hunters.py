@@ -35,7 +35,7 @@ class Impossible(Exception):
 def scratch() -> Iterator[str]:
     """A directory in memory where there is one."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="holdfast-hunt-", dir=place) as folder:
+    with tempfile.TemporaryDirectory(prefix="stayfast-hunt-", dir=place) as folder:
         yield folder
 
 
@@ -152,14 +152,14 @@ def wrong_clocks(seed: int, seconds: float) -> int:
 
 def long_items(seed: int, seconds: float) -> int:
     """A worker computes for three leases; somebody else asks for work all the time and must get none."""
-    from holdfast.queue.sqlite import SqliteQueue
-    from holdfast.runtime.guard import Guard
-    from holdfast.runtime.task import Task
-    from holdfast.runtime.worker import Worker, WorkerOptions
-    from holdfast.sink.sqlite import SqliteSink
+    from stayfast.queue.sqlite import SqliteQueue
+    from stayfast.runtime.guard import Guard
+    from stayfast.runtime.task import Task
+    from stayfast.runtime.worker import Worker, WorkerOptions
+    from stayfast.sink.sqlite import SqliteSink
 
     lease, items, until = 1.0, 0, time.monotonic() + seconds
-    os.environ["HOLDFAST_OUTCOME_FILE"] = os.devnull
+    os.environ["STAYFAST_OUTCOME_FILE"] = os.devnull
     while time.monotonic() < until:
         with scratch() as folder:
             path = f"{folder}/queue.db"
@@ -212,8 +212,8 @@ def damage(seed: int, seconds: float) -> int:
 
 def hostile_parts(seed: int, seconds: float) -> int:
     """Leaves of kinds that a checkpoint never has, with a pickle in them: nothing may look at the pickle."""
-    from holdfast.checkpoint import leaf
-    from holdfast.errors import CheckpointError
+    from stayfast.checkpoint import leaf
+    from stayfast.errors import CheckpointError
 
     opened: list[str] = []
     sys.addaudithook(lambda event, _: opened.append(event) if event == "pickle.find_class" else None)
@@ -246,8 +246,8 @@ def hostile_documents(seed: int, seconds: float) -> int:
     sys.path.insert(0, str(TESTS / "documents"))
     from test_gate import HOSTILE
 
-    from holdfast.documents import load_documents
-    from holdfast.errors import DocumentError
+    from stayfast.documents import load_documents
+    from stayfast.errors import DocumentError
 
     tried, until = 0, time.monotonic() + seconds
     while time.monotonic() < until:
@@ -317,7 +317,7 @@ def hunt_here(hunter: str, seed: int, seconds: float, bug: str) -> dict[str, Any
 def hunt(hunter: str, seed: int, seconds: float, bug: str = "") -> dict[str, Any]:
     """Run a hunter in a process of its own; ``found`` says what it found, ``tried`` how much it did."""
     paths = [str(TESTS / "faults" / "planting"), str(TESTS), *(path for path in sys.path if path.endswith("src"))]
-    environment = {**os.environ, "HOLDFAST_PLANTED_BUG": bug, "HOLDFAST_METADATA": "off"}
+    environment = {**os.environ, "STAYFAST_PLANTED_BUG": bug, "STAYFAST_METADATA": "off"}
     environment["PYTHONPATH"] = os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     began, cpu = time.monotonic(), _cpu_seconds()
     command = [sys.executable, "-m", "faults.hunters", hunter, str(seed), str(seconds)]

@@ -24,11 +24,11 @@ from unittest import mock
 from faults import subject, trainer
 from faults.hooked_fs import HookedFS, SignalAt
 from faults.tiers import Lost
-from holdfast.errors import HoldfastError
-from holdfast.stores.file import FileStore
+from stayfast.errors import StayfastError
+from stayfast.stores.file import FileStore
 
 EXEC_SHARE = 0.05
-KEPT = 2  # what holdfast.run keeps by itself
+KEPT = 2  # what stayfast.run keeps by itself
 LONGEST_LIFE_SECONDS = 60.0
 
 
@@ -61,7 +61,7 @@ def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
         if deadline_seconds is not None and time.monotonic() - began > deadline_seconds:
             break
         rng = random.Random(f"{seed}/{report.runs}")
-        root = tempfile.mkdtemp(prefix="holdfast-kills-", dir=place)
+        root = tempfile.mkdtemp(prefix="stayfast-kills-", dir=place)
         try:
             _one_run(rng, root, report)
         except Lost as error:
@@ -103,7 +103,7 @@ def _check(root: str, states: list[subject.State], acked: int, begun: set[int]) 
     """After every kill: acknowledged is restorable, bit for bit what the uninterrupted run had at that step."""
     try:
         found = subject.restore_all(FileStore(root))
-    except HoldfastError as error:
+    except StayfastError as error:
         raise Lost(f"acknowledged {acked}, in flight {begun}: {error}") from error
     for step, state in found:
         if trainer.digest(state["model"]) != trainer.digest(states[step]):
@@ -165,7 +165,7 @@ def _child(root: str, seed: int, total: int, point: int, reader: int, sender: in
         os.chdir(os.path.dirname(root))
         os.dup2(os.open(f"{root}.stderr", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
         fs = HookedFS(SignalAt(point, signal.SIGKILL))
-        with mock.patch("holdfast.stores.file.SystemFS", return_value=fs):
+        with mock.patch("stayfast.stores.file.SystemFS", return_value=fs):
             trainer.attempt(f"file://{root}", seed, total, trainer.talk(sender))
         code = 0
     except BaseException:

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from faults.tiers import Lost
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode
-from holdfast.checkpoint.ledger import RunLedger
-from holdfast.clock import ManualClock
-from holdfast.errors import (
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode
+from stayfast.checkpoint.ledger import RunLedger
+from stayfast.clock import ManualClock
+from stayfast.errors import (
     ConflictError,
-    HoldfastError,
     LeaseLostError,
     OutcomeUnknownError,
+    StayfastError,
     StoreUnavailableError,
     SupersededError,
 )
-from holdfast.fs import Buffer
-from holdfast.queue.base import Lease, Policy
-from holdfast.queue.sqlite import LEASE_SECONDS, SqliteQueue
-from holdfast.stores.base import Blob
-from holdfast.stores.memory import MemoryStore
+from stayfast.fs import Buffer
+from stayfast.queue.base import Lease, Policy
+from stayfast.queue.sqlite import LEASE_SECONDS, SqliteQueue
+from stayfast.stores.base import Blob
+from stayfast.stores.memory import MemoryStore
 
 OWNERS = st.integers(0, 2)
 FAULTS = (
@@ -104,7 +104,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.saves = 0
         self.acked: Committed | None = None
         self.host = ManualClock()
-        self.folder = tempfile.mkdtemp(prefix="holdfast-hl-", dir=PLACE)
+        self.folder = tempfile.mkdtemp(prefix="stayfast-hl-", dir=PLACE)
         self.queues = [self._open() for _ in range(3)]
         self.queues[0].enqueue([(f"k{number}", "1") for number in range(6)])
         self.expires = [0.0, 0.0, 0.0]
@@ -134,7 +134,7 @@ class LeaseMachine(RuleBasedStateMachine):
         ledger = RunLedger(wire, "run", clock=self.clocks[owner])
         try:
             ledger.claim(AttemptRow(attempt=0, started_at=ledger.now()))
-        except HoldfastError:
+        except StayfastError:
             return
         finally:
             wire.next, wire.cut_off = [], False
@@ -163,7 +163,7 @@ class LeaseMachine(RuleBasedStateMachine):
             assert self.head.attempt > ledger.head.attempt, "superseded by nobody"
             self.ledgers[owner] = None
             return
-        except HoldfastError:
+        except StayfastError:
             return
         finally:
             wire.next, wire.cut_off = [], False

@@ -19,15 +19,15 @@ from faults.sim.runs import Oracle, Owner, make_state
 from faults.sim.world import deterministic
 from faults.subject import make_engine
 from faults.tiers import Lost, tier
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.garbage import collect
-from holdfast.checkpoint.head import Head
-from holdfast.checkpoint.protocol import read_head
-from holdfast.clock import ManualClock
-from holdfast.errors import CorruptError, HoldfastError, SupersededError
-from holdfast.model.exits import Outcome
-from holdfast.stores.base import Store
-from holdfast.stores.file import FileStore
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.garbage import collect
+from stayfast.checkpoint.head import Head
+from stayfast.checkpoint.protocol import read_head
+from stayfast.clock import ManualClock
+from stayfast.errors import CorruptError, StayfastError, SupersededError
+from stayfast.model.exits import Outcome
+from stayfast.stores.base import Store
+from stayfast.stores.file import FileStore
 
 ROOTS = ("/data/runs/1", "/data/runs/10")  # the name of one is the start of the other's
 SLOTS = st.integers(0, 1)
@@ -111,7 +111,7 @@ class RunMachine(RuleBasedStateMachine):
         except Crash:
             self.owners[run] = None
             self.disk._open.clear()
-        except HoldfastError:
+        except StayfastError:
             pass
         finally:
             self.disk.left = -1
@@ -315,4 +315,4 @@ def run_machine(machine: type[Any], calls: int, number: int | None = None) -> in
 
 def shard_seed(base: int) -> int | None:
     """None in the PR tier, where every run is the same; otherwise the seed of this run."""
-    return None if tier() == "pr" and not os.environ.get("HOLDFAST_RANDOM") else base
+    return None if tier() == "pr" and not os.environ.get("STAYFAST_RANDOM") else base

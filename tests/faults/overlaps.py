@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from faults import subject
 from faults.hooked_fs import HookedFS, SignalAt
 from faults.tiers import Lost
-from holdfast.clock import SystemClock
-from holdfast.errors import HoldfastError, SupersededError
-from holdfast.fs import SystemFS
-from holdfast.stores.file import FileStore
+from stayfast.clock import SystemClock
+from stayfast.errors import StayfastError, SupersededError
+from stayfast.fs import SystemFS
+from stayfast.stores.file import FileStore
 
 KEEP = 2
 PATIENCE_SECONDS = 0.75
@@ -113,7 +113,7 @@ def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
         if deadline_seconds is not None and time.monotonic() - began > deadline_seconds:
             break
         rng = random.Random(f"{seed}/{number}")
-        root = tempfile.mkdtemp(prefix="holdfast-overlap-", dir=place)
+        root = tempfile.mkdtemp(prefix="stayfast-overlap-", dir=place)
         try:
             _one_overlap(rng, f"{root}/run", report)
         except Lost as error:
@@ -159,7 +159,7 @@ def _check(root: str, seed: int, first: dict[str, list[int]], second: dict[str, 
     report.superseded += "superseded" in first
     try:
         found = subject.restore_all(FileStore(root))
-    except HoldfastError as error:
+    except StayfastError as error:
         raise Lost(f"HEAD lists what cannot be restored: {error}") from error
     owners = {said["attempt"][-1]: said for said in (first, second) if "attempt" in said}
     newest = owners[max(owners)]

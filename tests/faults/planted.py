@@ -40,7 +40,7 @@ class Edit:
 
     @property
     def module(self) -> str:
-        return "holdfast." + self.file.removesuffix(".py").replace("/", ".")
+        return "stayfast." + self.file.removesuffix(".py").replace("/", ".")
 
     @property
     def lines(self) -> int:

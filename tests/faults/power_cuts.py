@@ -13,9 +13,9 @@ from faults import powercut, subject
 from faults.hooked_fs import HookedFS, SignalAt
 from faults.subject import State
 from faults.tiers import Lost
-from holdfast.clock import SystemClock
-from holdfast.errors import HoldfastError
-from holdfast.stores.file import FileStore
+from stayfast.clock import SystemClock
+from stayfast.errors import StayfastError
+from stayfast.stores.file import FileStore
 
 KEEP = 2
 CUTS_PER_RUN = 12
@@ -56,7 +56,7 @@ def check(path: str, seed: int, lines: list[bytes], before: tuple[int, int] | No
     store = FileStore(f"{path}/runs/one")
     try:
         found = subject.restore_all(store)
-    except HoldfastError as error:
+    except StayfastError as error:
         raise Lost(f"after the cut (acknowledged {acked}): {error}") from error
     for key in [*begun, acked]:
         if key is None and not found:

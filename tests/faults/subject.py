@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from holdfast.checkpoint.arena import Pool
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.garbage import Collected, collect
-from holdfast.checkpoint.head import AttemptRow, Committed
-from holdfast.checkpoint.ledger import RunLedger
-from holdfast.checkpoint.protocol import read_head
-from holdfast.checkpoint.retention import KeepLast, retained
-from holdfast.clock import Clock, ManualClock
-from holdfast.stores.base import Store
+from stayfast.checkpoint.arena import Pool
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.garbage import Collected, collect
+from stayfast.checkpoint.head import AttemptRow, Committed
+from stayfast.checkpoint.ledger import RunLedger
+from stayfast.checkpoint.protocol import read_head
+from stayfast.checkpoint.retention import KeepLast, retained
+from stayfast.clock import Clock, ManualClock
+from stayfast.stores.base import Store
 
 State = dict[str, Any]
 PART_BYTES = 4096

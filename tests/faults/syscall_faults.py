@@ -23,9 +23,9 @@ from pathlib import Path
 from faults import subject
 from faults.subject import State
 from faults.tiers import Lost
-from holdfast.errors import HoldfastError
-from holdfast.fs import SystemFS
-from holdfast.stores.file import FileStore
+from stayfast.errors import StayfastError
+from stayfast.fs import SystemFS
+from stayfast.stores.file import FileStore
 
 CALLS = (
     "openat,pwrite64,preadv,preadv2,fsync,fdatasync,close,link,linkat,rename,renameat,renameat2,unlink,unlinkat,"
@@ -102,7 +102,7 @@ def operate(operation: str, root: str, say: Callable[[str], None]) -> None:
         else:
             found = attempt.restore()
             say(f"restored {found[0] if found and found[1] == states()[found[0]] else 'something else'}")
-    except HoldfastError as error:
+    except StayfastError as error:
         say(f"error {type(error).__name__} {str(error)!r}")
 
 
@@ -214,7 +214,7 @@ def check(case: Case, root: str, outcome: Outcome) -> None:
     store = FileStore(root)
     try:
         found = subject.restore_all(store)
-    except HoldfastError as error:
+    except StayfastError as error:
         raise Lost(f"the head lists what cannot be restored: {error}") from error
     for step, state in found:
         if state != known[step]:
@@ -266,7 +266,7 @@ def run(seed: int, count: int, deadline_seconds: float | None = None) -> Report:
     rng = random.Random(seed)
     began = time.monotonic()
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with tempfile.TemporaryDirectory(prefix="holdfast-syscalls-", dir=place) as work:
+    with tempfile.TemporaryDirectory(prefix="stayfast-syscalls-", dir=place) as work:
         base = f"{work}/base"
         prepare(base)
         cases = all_cases(base, work)

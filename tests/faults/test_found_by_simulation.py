@@ -13,16 +13,16 @@ import pytest
 from faults import subject
 from faults.fragile_disk import FragileDisk
 from faults.memory_fs import Crash
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.garbage import collect
-from holdfast.checkpoint.head import HEAD_KEY
-from holdfast.clock import ManualClock
-from holdfast.errors import OutcomeUnknownError, QueueUnavailableError, StoreUnavailableError
-from holdfast.fs import Buffer
-from holdfast.queue.sqlite import SqliteQueue
-from holdfast.stores.base import Blob, Entry
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.garbage import collect
+from stayfast.checkpoint.head import HEAD_KEY
+from stayfast.clock import ManualClock
+from stayfast.errors import OutcomeUnknownError, QueueUnavailableError, StoreUnavailableError
+from stayfast.fs import Buffer
+from stayfast.queue.sqlite import SqliteQueue
+from stayfast.stores.base import Blob, Entry
+from stayfast.stores.file import FileStore
+from stayfast.stores.memory import MemoryStore
 
 EVEN, ODD = b"even" * 1024, b"odd " * 1024
 

@@ -67,16 +67,16 @@ def test_every_suite_has_goals_that_grow_and_a_name() -> None:
 
 @pytest.fixture
 def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_COUNTS_FILE", str(tmp_path / "counts.json"))
+    monkeypatch.setenv("STAYFAST_COUNTS_FILE", str(tmp_path / "counts.json"))
     monkeypatch.setattr(tiers, "_started", {})
     monkeypatch.setattr(tiers, "_at_first", {})
-    for name in ("HOLDFAST_TIER", "HOLDFAST_SHARD", "HOLDFAST_SEED"):
+    for name in ("STAYFAST_TIER", "STAYFAST_SHARD", "STAYFAST_SEED"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "counts.json"
 
 
 def test_a_shard_has_its_share_and_a_void_one_fails(counts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_SHARD", "2/7")
+    monkeypatch.setenv("STAYFAST_SHARD", "2/7")
     assert goal("C") == 43
     assert seed_for("C") in read()["suites"]["C"]["seeds"]
     account("C", 43, killed=5)
@@ -86,8 +86,8 @@ def test_a_shard_has_its_share_and_a_void_one_fails(counts: Path, monkeypatch: p
     assert (row["injected"], row["killed"]) == (85, 5)
     assert row["milliseconds"] >= 0
     for wrong in ("7/7", "x/2", "1", "-1/2"):
-        monkeypatch.setenv("HOLDFAST_SHARD", wrong)
-        with pytest.raises(ValueError, match="HOLDFAST_SHARD"):
+        monkeypatch.setenv("STAYFAST_SHARD", wrong)
+        with pytest.raises(ValueError, match="STAYFAST_SHARD"):
             goal("C")
 
 
@@ -137,7 +137,7 @@ def test_shards_of_several_machines_add_up(tmp_path: Path) -> None:
 
 def test_a_shard_is_run_once_and_leaves_its_count(tmp_path: Path) -> None:
     """The whole way: a hundredth of a suite's first tier, in a pytest that needs no plug-ins."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STAYFAST_")}
     command = [sys.executable, "tools/night.py", "run", "--tier", "pr", "--suites", "G-simulated", "--parts", "100"]
     command += ["--first", "7", "--last", "8", "--into", str(tmp_path)]
     first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=200)

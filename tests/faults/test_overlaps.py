@@ -8,11 +8,11 @@ import pytest
 
 from faults import fresh, subject
 from faults.tiers import account, goal, seed_for
-from holdfast.checkpoint.head import HEAD_KEY
-from holdfast.errors import OutcomeUnknownError, StoreFullError, StoreUnavailableError, SupersededError
-from holdfast.fs import Buffer
-from holdfast.stores.base import Blob
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint.head import HEAD_KEY
+from stayfast.errors import OutcomeUnknownError, StoreFullError, StoreUnavailableError, SupersededError
+from stayfast.fs import Buffer
+from stayfast.stores.base import Blob
+from stayfast.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.faults
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import stayfast
 from faults import planted
 from faults.counts import counts_file, machine, read
 from faults.hunters import HERE, HUNTERS, hunt, hunt_here
@@ -17,7 +17,7 @@ from faults.tiers import account, seed_for, shard, tier
 pytestmark = pytest.mark.faults
 SECONDS = 120.0
 CONTROL_SECONDS = 10.0
-SOURCE = Path(holdfast.__file__).parent
+SOURCE = Path(stayfast.__file__).parent
 ALL = {**planted.BUGS, **planted.MORE}
 QUICK_CONTROLS = ("J", "K", "L", "N", "O", "G:clocks")  # the others are the suites themselves, run at their full count
 found: dict[str, dict[str, object]] = {}

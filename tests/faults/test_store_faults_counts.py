@@ -23,7 +23,7 @@ for _ in range(20):
 
 def test_counts_add_up_between_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "deep" / "counts.json"
-    monkeypatch.setenv("HOLDFAST_COUNTS_FILE", str(file))
+    monkeypatch.setenv("STAYFAST_COUNTS_FILE", str(file))
     tests = str(Path(__file__).resolve().parents[1])
     processes = [subprocess.Popen([sys.executable, "-c", SCRIPT, tests]) for _ in range(4)]
     assert [process.wait(30) for process in processes] == [0] * 4
@@ -40,7 +40,7 @@ def test_counts_add_up_between_processes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_damaged_counts_start_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "counts.json"
     file.write_text("{")
-    monkeypatch.setenv("HOLDFAST_COUNTS_FILE", str(file))
+    monkeypatch.setenv("STAYFAST_COUNTS_FILE", str(file))
     assert record("X", n=1) == {"n": 1}
 
 

@@ -14,17 +14,17 @@ from faults.fault_store import FaultStore
 from faults.noisy_server import NoisyServer
 from faults.tiers import account, goal, seed_for, shard, tier
 from faults.two_writers import Bucket, World, Writer, part_of
-from holdfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep, drive, perform
-from holdfast.checkpoint.head import HEAD_KEY, Head, decode
-from holdfast.checkpoint.protocol import read_head
-from holdfast.clock import ManualClock
-from holdfast.errors import ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
-from holdfast.stores.base import ABSENT, Store
-from holdfast.stores.bucket import BucketStore
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep, drive, perform
+from stayfast.checkpoint.head import HEAD_KEY, Head, decode
+from stayfast.checkpoint.protocol import read_head
+from stayfast.clock import ManualClock
+from stayfast.errors import ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
+from stayfast.stores.base import ABSENT, Store
+from stayfast.stores.bucket import BucketStore
+from stayfast.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
+SEED = int(os.environ.get("STAYFAST_SEED", "20261115"))
 LEAST_SOCKET_FAULTS = {"pr": 300, "night": 3_000, "release": 30_000}[tier()] // shard()[1]
 
 
@@ -115,7 +115,7 @@ def test_thousands_of_seeded_faults() -> None:
         try:
             check(writers, watched.heads, watched)
         except AssertionError as error:
-            raise AssertionError(f"HOLDFAST_SEED={seed}, run {runs}: {error}") from error
+            raise AssertionError(f"STAYFAST_SEED={seed}, run {runs}: {error}") from error
         ends.update(writer.end for writer in writers)
         unknown += sum(belief == "unknown" for writer in writers for belief, _ in writer.believes)
         runs += 1

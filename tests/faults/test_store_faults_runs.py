@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-import holdfast
+import stayfast
 from faults.counts import record
 from faults.noisy_server import NoisyServer
-from holdfast.checkpoint.head import decode
+from stayfast.checkpoint.head import decode
 
 pytestmark = pytest.mark.faults
-SEED = int(os.environ.get("HOLDFAST_SEED", "20261115"))
+SEED = int(os.environ.get("STAYFAST_SEED", "20261115"))
 PROGRAM = """
 import json, sys
-import holdfast
+import stayfast
 
 class State:
     def __init__(self):
@@ -31,7 +31,7 @@ class State:
         self.data, self.seen = bytearray(state["data"]), list(state["seen"])
 
 state = State()
-with holdfast.run(sys.argv[1], total_steps=int(sys.argv[2])) as run:
+with stayfast.run(sys.argv[1], total_steps=int(sys.argv[2])) as run:
     run.track(state=state)
     for step in run.steps():
         state.data[step] += 1
@@ -46,7 +46,7 @@ def test_runs_are_resumed_exactly_whatever_gets_lost(cloud_environment: Any, sch
     print(f"seed {SEED}")
     with NoisyServer(SEED) as server:
         cloud_environment(scheme, server.url)
-        environment = {**os.environ, "PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+        environment = {**os.environ, "PYTHONPATH": str(Path(stayfast.__file__).parents[1])}
         for total in (4, 8, 12):
             command = [sys.executable, "-c", PROGRAM, f"{scheme}://bucket/run", str(total)]
             done = subprocess.run(command, capture_output=True, env=environment, text=True, timeout=120)

@@ -10,11 +10,11 @@ import pytest
 from faults.choices import Choices
 from faults.counts import record
 from faults.two_writers import ALL, LOST, Commit, TokenCodec, World, Writer
-from holdfast.checkpoint import protocol
-from holdfast.checkpoint.effects import Put
-from holdfast.checkpoint.head import HEAD_KEY
-from holdfast.checkpoint.protocol import Held, commit
-from holdfast.errors import ConflictError, OutcomeUnknownError, SupersededError
+from stayfast.checkpoint import protocol
+from stayfast.checkpoint.effects import Put
+from stayfast.checkpoint.head import HEAD_KEY
+from stayfast.checkpoint.protocol import Held, commit
+from stayfast.errors import ConflictError, OutcomeUnknownError, SupersededError
 
 pytestmark = pytest.mark.faults
 LEAST_SCHEDULES = 20_000

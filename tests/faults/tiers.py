@@ -1,7 +1,7 @@
 """How much each suite must inject per tier, and the share of it that this run has to do.
 
-``HOLDFAST_TIER`` is pr, night or release. ``HOLDFAST_SHARD=3/16`` makes this run the fourth of sixteen equal parts,
-with a seed of its own; ``HOLDFAST_SEED`` replays one. A run below its share is void, and fails.
+``STAYFAST_TIER`` is pr, night or release. ``STAYFAST_SHARD=3/16`` makes this run the fourth of sixteen equal parts,
+with a seed of its own; ``STAYFAST_SEED`` replays one. A run below its share is void, and fails.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ class Lost(AssertionError):
 
 def tier() -> str:
     """The tier of this run."""
-    name = _variable("HOLDFAST_TIER", "pr")
+    name = _variable("STAYFAST_TIER", "pr")
     if name not in ("pr", "night", "release"):
-        raise ValueError(f"HOLDFAST_TIER is {name!r}; use pr, night or release")
+        raise ValueError(f"STAYFAST_TIER is {name!r}; use pr, night or release")
     return name
 
 
 def shard() -> tuple[int, int]:
     """Which part of how many this run is; (0, 1) when it is the whole."""
-    given = _variable("HOLDFAST_SHARD", "0/1")
+    given = _variable("STAYFAST_SHARD", "0/1")
     number, _, parts = given.partition("/")
     if not (number.isdecimal() and parts.isdecimal() and int(number) < int(parts)):
-        raise ValueError(f"HOLDFAST_SHARD is {given!r}; the first of four is 0/4, the last 3/4")
+        raise ValueError(f"STAYFAST_SHARD is {given!r}; the first of four is 0/4, the last 3/4")
     return int(number), int(parts)
 
 
@@ -85,14 +85,14 @@ def goal(suite: str) -> int:
 
 
 def seed_for(suite: str, *, always: int | None = None) -> int:
-    """The seed of this run, printed and kept with the counts; ``HOLDFAST_SEED`` replays one.
+    """The seed of this run, printed and kept with the counts; ``STAYFAST_SEED`` replays one.
 
     ``always`` is for suites that would otherwise find something new in a change that is not to blame for it.
     """
     _begin(suite)
-    given = _variable("HOLDFAST_SEED", "")
+    given = _variable("STAYFAST_SEED", "")
     seed = int(given) if given else random.SystemRandom().getrandbits(32) if always is None else always
-    print(f"suite {suite}: seed {seed} (replay with HOLDFAST_SEED={seed})")
+    print(f"suite {suite}: seed {seed} (replay with STAYFAST_SEED={seed})")
     add_seed(suite, seed)
     return seed
 

@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Callable
 
-import holdfast
+import stayfast
 from faults import subject
 from faults.subject import State
 
@@ -80,7 +80,7 @@ def attempt(url: str, seed: int, total: int, say: Say) -> None:
     """One process life of the run, through the front door."""
     model, loader = Model(seed), Loader(seed)
     random.seed(seed)
-    with holdfast.run(url, total_steps=total) as run:
+    with stayfast.run(url, total_steps=total) as run:
         run.track(model=model, loader=loader)
         say("resumed", run.restore() - 1)
         for step in run.steps():

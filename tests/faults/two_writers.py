@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.checkpoint import protocol
-from holdfast.checkpoint.effects import Delete, Effect, Get, Put, Sleep
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
-from holdfast.checkpoint.protocol import Held, claim, commit
-from holdfast.errors import (
+from stayfast.checkpoint import protocol
+from stayfast.checkpoint.effects import Delete, Effect, Get, Put, Sleep
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.checkpoint.protocol import Held, claim, commit
+from stayfast.errors import (
     ConflictError,
     KeyMissingError,
     OutcomeUnknownError,
@@ -23,7 +23,7 @@ from holdfast.errors import (
     StoreUnavailableError,
     SupersededError,
 )
-from holdfast.stores.base import ABSENT, Blob
+from stayfast.stores.base import ABSENT, Blob
 
 LOST = ("fine", "answer lost", "answer lost, then conflict", "request lost")
 """``answer lost, then conflict`` is a client that retried behind our back."""

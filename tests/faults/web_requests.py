@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from faults.tiers import Lost
-from holdfast.dashboard.gate import Door, Gate
+from stayfast.dashboard.gate import Door, Gate
 
 TOKEN = "t" * 32
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND")
@@ -36,9 +36,9 @@ def ask(gate: Gate, method: str, path: str, host: str, token: str) -> int:
     """The status of a refusal, or 0 for a request that was let through."""
     headers = [(b"host", host.encode()), (b"content-type", b"application/json")]
     if token in ("in its header", "wrong"):
-        headers.append((b"x-holdfast-token", (TOKEN if token != "wrong" else TOKEN[::-1] + "x").encode()))
+        headers.append((b"x-stayfast-token", (TOKEN if token != "wrong" else TOKEN[::-1] + "x").encode()))
     if token == "in a cookie":
-        headers.append((b"cookie", f"x-holdfast-token={TOKEN}".encode()))
+        headers.append((b"cookie", f"x-stayfast-token={TOKEN}".encode()))
     query = f"token={TOKEN}".encode() if token == "in the URL" else b""
     scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
     refusal = gate.judge({**scope, "raw_path": path.encode()})

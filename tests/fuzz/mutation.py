@@ -12,7 +12,7 @@ WORDS = [
     b"<<: ", b"&a ", b"*a", b"!!python/object:os.system ", b"!!binary ", b"%YAML 9.9\n", b"|\n", b">\n", b"'", b'"', b"\\", b"[" * 200,
     b"{a: " * 200, b"9" * 5000, b"1e999", b"-1", b"NaN", b"Infinity", b".inf", b"true", b"null", b"~", b"0x1f", b"1:30",
     b"2026-13-45", b"\x1b[2J", b"\xe2\x80\xae", b"://", b"?", b"#", b"@", b"[::1", b"%00", b"%ff", b"..", b"/", b",", b";",
-    b"${x}", b"$(id)", b"{{ x }}", b"# holdfast: ignore HF101", b"x" * 70_000,
+    b"${x}", b"$(id)", b"{{ x }}", b"# stayfast: ignore SF101", b"x" * 70_000,
 ]  # fmt: skip
 VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 1.5, 1e308, float("inf"), float("nan"), "", " ", "x", "0", "-1",

@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.errors import HoldfastError
 from inputs.cases.clusters import CONFIG, POD
 from inputs.cases.figures import CATALOGUE, ROW
 from inputs.cases.spec import GOOD
+from stayfast.errors import StayfastError
 
 ROOT = Path(__file__).resolve().parents[2]
 Read = Callable[[bytes], object]
@@ -26,7 +26,7 @@ class Target(NamedTuple):
     name: str
     read: Read
     corpus: Callable[[], list[bytes]]
-    declared: tuple[type[Exception], ...] = (HoldfastError,)
+    declared: tuple[type[Exception], ...] = (StayfastError,)
 
 
 def _text(data: bytes) -> str:
@@ -35,11 +35,11 @@ def _text(data: bytes) -> str:
 
 def manifest(data: bytes) -> object:
     """The linter answers everything with findings, and prints them."""
-    from holdfast.lint.bundle import Settings
-    from holdfast.lint.engine import lint_bundle
-    from holdfast.lint.formats import table
-    from holdfast.lint.formats.text import to_text
-    from holdfast.lint.sources import Source
+    from stayfast.lint.bundle import Settings
+    from stayfast.lint.engine import lint_bundle
+    from stayfast.lint.formats import table
+    from stayfast.lint.formats.text import to_text
+    from stayfast.lint.sources import Source
 
     name = "a.tf" if data.startswith(b"resource") else "a.yaml"
     text = _text(data)
@@ -50,18 +50,18 @@ def manifest(data: bytes) -> object:
 
 
 def workload(data: bytes) -> object:
-    """holdfast.yaml, and the settings of the linter."""
-    from holdfast.lint.settings import read_configuration
-    from holdfast.spec import read_spec
+    """stayfast.yaml, and the settings of the linter."""
+    from stayfast.lint.settings import read_configuration
+    from stayfast.spec import read_spec
 
     if data[:1] == b"#":
         return read_configuration(_text(data), "c.yaml")
-    return read_spec(_text(data), "holdfast.yaml", accelerators=("h100", "l4"))
+    return read_spec(_text(data), "stayfast.yaml", accelerators=("h100", "l4"))
 
 
 def _resealed(data: bytes) -> bytes:
     """With a checksum that fits, so that what lies behind it is reached too."""
-    from holdfast.checkpoint import head, inventory
+    from stayfast.checkpoint import head, inventory
 
     try:
         body = json.loads(data)
@@ -74,44 +74,44 @@ def _resealed(data: bytes) -> bytes:
 
 def stored(data: bytes) -> object:
     """Records, inventories and trees from a bucket that anybody may have written to."""
-    from holdfast.checkpoint import head, inventory, tree
+    from stayfast.checkpoint import head, inventory, tree
 
     for bytes_ in (data, _resealed(data)):
         for read in (lambda given: head.decode(given), lambda given: inventory.decode(given, where="inventory.json")):
             try:
                 read(bytes_)
-            except HoldfastError:
+            except StayfastError:
                 pass
     return tree.decode(data, lambda number: number)
 
 
 def address(data: bytes) -> object:
     """URLs of stores, queues, sinks and servers."""
-    from holdfast.cluster.access import split_server
-    from holdfast.runtime.environment import read_settings
-    from holdfast.stores import postgres, sqlite, urls
-    from holdfast.stores.file import FileStore
-    from holdfast.stores.open import open_store
+    from stayfast.cluster.access import split_server
+    from stayfast.runtime.environment import read_settings
+    from stayfast.stores import postgres, sqlite, urls
+    from stayfast.stores.file import FileStore
+    from stayfast.stores.open import open_store
 
     url = _text(data)
     answers = []
     for read in (
         urls.split, urls.shown, postgres.split_url, split_server, lambda given: sqlite.parse_url(given, ("queue", "table")),
         lambda given: FileStore(given), lambda given: given.startswith(("file:", "memory:")) and open_store(given),
-        lambda given: read_settings({"HOLDFAST_LEASE_ENDS_AT": given}), lambda given: read_settings({"GCE_METADATA_HOST": given}),
-        lambda given: read_settings({"HOLDFAST_GRACE_SECONDS": given, "RANK": given}),
-        lambda given: read_settings({"HOLDFAST_EXTRA_SIGNAL": given}), lambda given: read_settings({"JOB_COMPLETION_INDEX": given}),
+        lambda given: read_settings({"STAYFAST_LEASE_ENDS_AT": given}), lambda given: read_settings({"GCE_METADATA_HOST": given}),
+        lambda given: read_settings({"STAYFAST_GRACE_SECONDS": given, "RANK": given}),
+        lambda given: read_settings({"STAYFAST_EXTRA_SIGNAL": given}), lambda given: read_settings({"JOB_COMPLETION_INDEX": given}),
     ):  # fmt: skip
         try:
             read(url)  # type: ignore[operator]
-        except HoldfastError as error:
+        except StayfastError as error:
             answers.append(type(error).__name__)
     return tuple(answers)
 
 
 def items(data: bytes) -> object:
     """JSON lines and CSV on their way into a queue; payloads on their way out."""
-    from holdfast.queue.sources import from_csv, from_json_lines, key_by_field
+    from stayfast.queue.sources import from_csv, from_json_lines, key_by_field
 
     read = from_csv if data.startswith(b"key,") else from_json_lines
     lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="" if read is from_csv else None)
@@ -120,8 +120,8 @@ def items(data: bytes) -> object:
 
 def figures(data: bytes) -> object:
     """Capacity traces, price catalogues, and the plans that bills are held against."""
-    from holdfast.catalogue.catalogue import read_catalogue, to_json
-    from holdfast.replay.trace import read_traces
+    from stayfast.catalogue.catalogue import read_catalogue, to_json
+    from stayfast.replay.trace import read_traces
 
     text = _text(data)
     if '"machines"' in text:
@@ -133,7 +133,7 @@ def cluster(data: bytes) -> object:
     """Kubeconfigs, and objects of a cluster that may hold anything anywhere."""
     if data.startswith((b"[", b"{")):
         return _observed(data)
-    from holdfast.cluster.kubeconfig import find_access
+    from stayfast.cluster.kubeconfig import find_access
 
     with open(_scratch() / "kubeconfig", "wb") as file:
         file.write(data)
@@ -143,13 +143,13 @@ def cluster(data: bytes) -> object:
 
 def _observed(data: bytes) -> object:
     from cluster.scenarios import NOW
-    from holdfast.cluster.acting import ACTIONS, find_deeds
-    from holdfast.cluster.alerts import find_alerts
-    from holdfast.cluster.explain import explain
-    from holdfast.cluster.exposition import exposition
-    from holdfast.cluster.observe import Observed
-    from holdfast.cluster.resources import JOB_SETS, JOBS, PODS
-    from holdfast.cluster.summary import summarize
+    from stayfast.cluster.acting import ACTIONS, find_deeds
+    from stayfast.cluster.alerts import find_alerts
+    from stayfast.cluster.explain import explain
+    from stayfast.cluster.exposition import exposition
+    from stayfast.cluster.observe import Observed
+    from stayfast.cluster.resources import JOB_SETS, JOBS, PODS
+    from stayfast.cluster.summary import summarize
 
     try:
         rows = json.loads(data)
@@ -177,16 +177,16 @@ def _kinds() -> dict[Any, Any]:
 
 @cache
 def _scratch() -> Path:
-    return Path(tempfile.mkdtemp(prefix="holdfast-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    return Path(tempfile.mkdtemp(prefix="stayfast-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
 
 
 def answers(data: bytes) -> object:
     """What programs leave behind for rehearse to compare, lease and notice files, baselines, descriptions of clusters."""
-    from holdfast.clock import from_rfc3339
-    from holdfast.cluster.facts import ClusterFacts, judge
-    from holdfast.lint.baseline import remaining
-    from holdfast.rehearse.compare import Comparison
-    from holdfast.rehearse.records import compare_records
+    from stayfast.clock import from_rfc3339
+    from stayfast.cluster.facts import ClusterFacts, judge
+    from stayfast.lint.baseline import remaining
+    from stayfast.rehearse.compare import Comparison
+    from stayfast.rehearse.records import compare_records
 
     for folder in ("want", "got"):
         (_scratch() / folder).mkdir(exist_ok=True)
@@ -203,7 +203,7 @@ def answers(data: bytes) -> object:
     for read in (lambda: from_rfc3339(_text(data)), lambda: remaining(_text(data), "b.json", [])):
         try:
             read()
-        except (ValueError, OverflowError, HoldfastError):
+        except (ValueError, OverflowError, StayfastError):
             told.append("no")
     try:
         described = json.loads(data)
@@ -221,9 +221,9 @@ def _manifests() -> list[bytes]:
 
 
 def _stored() -> list[bytes]:
-    from holdfast.checkpoint.head import AttemptRow, Committed, Head, encode
-    from holdfast.checkpoint.inventory import TREE, Inventory, InventoryEntry, Part
-    from holdfast.checkpoint.inventory import encode as encode_inventory
+    from stayfast.checkpoint.head import AttemptRow, Committed, Head, encode
+    from stayfast.checkpoint.inventory import TREE, Inventory, InventoryEntry, Part
+    from stayfast.checkpoint.inventory import encode as encode_inventory
 
     row = AttemptRow(attempt=1, started_at="2026-01-01T00:00:00Z")
     done = Committed(3, 1, "2026-01-01T00:00:00Z", 4096, "0" * 64)
@@ -262,9 +262,9 @@ FIGURES = [
 ANSWERS = [
     b'{"id": "a", "x": 1}\n{"id": "b", "x": 2}\n', b"id,x\na,1\n", b'{"x": [1.5, {"y": 2}]}', b"2026-11-15T20:03:37Z",
     b'{"nodePools": [{"config": {"spot": true, "machineType": "g2"}}], "autopilot": {"enabled": false}, "status": "RUNNING"}',
-    b'{"version": 1, "findings": [{"rule": "HF101", "file": "a.yaml", "pointer": "/x", "count": 1}]}',
+    b'{"version": 1, "findings": [{"rule": "SF101", "file": "a.yaml", "pointer": "/x", "count": 1}]}',
 ]  # fmt: skip
-SPECS = [GOOD.encode(), b"# lint\nselect: [HF1]\ncluster: {mode: standard, pools: [{name: a, spot: true}]}\n"]
+SPECS = [GOOD.encode(), b"# lint\nselect: [SF1]\ncluster: {mode: standard, pools: [{name: a, spot: true}]}\n"]
 
 TARGETS = (
     Target("manifest", manifest, _manifests, ()),

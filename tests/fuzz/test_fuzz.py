@@ -1,6 +1,6 @@
 """Suite K: eight targets, so many seconds each; only declared errors, at most 1 s and 200 MB for one input.
 
-CI and ``make faults`` run the seconds of the tier; without ``HOLDFAST_TIER``, as in ``make test``, it is a second each.
+CI and ``make faults`` run the seconds of the tier; without ``STAYFAST_TIER``, as in ``make test``, it is a second each.
 Every change is judged by the same mutations, in their order; the night looks for others.
 """
 
@@ -17,7 +17,7 @@ from fuzz.fuzzing import FINDS, check, fuzz, keep
 from fuzz.targets import TARGETS, Target
 
 SMOKE_SECONDS = 1.0
-IS_SMOKE = "HOLDFAST_TIER" not in os.environ
+IS_SMOKE = "STAYFAST_TIER" not in os.environ
 SECONDS = SMOKE_SECONDS if IS_SMOKE else goal("K") / len(TARGETS)
 spent: list[float] = []
 by_name = [pytest.param(target, id=target.name) for target in TARGETS]

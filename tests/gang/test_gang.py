@@ -32,8 +32,8 @@ class Gang:
             port = probe.getsockname()[1]
         launch = [SCRIPTS / "torchrun", f"--nproc_per_node={self.ranks}", f"--master-port={port}", PROGRAM]
         arguments = [f"file://{self.out}.run", self.out, self.steps, self.pause]
-        command = [SCRIPTS / "holdfast", "exec", "--", *launch, *arguments]
-        settings = {"OMP_NUM_THREADS": "1", "HOLDFAST_CHECKPOINT_SECONDS": "300", **environ}
+        command = [SCRIPTS / "stayfast", "exec", "--", *launch, *arguments]
+        settings = {"OMP_NUM_THREADS": "1", "STAYFAST_CHECKPOINT_SECONDS": "300", **environ}
         return subprocess.Popen(
             [str(word) for word in command], env={**os.environ, **settings}, stderr=subprocess.PIPE, text=True
         )
@@ -120,7 +120,7 @@ def test_another_world_size_is_refused_in_one_sentence(tmp_path: Path) -> None:
 
 def test_periodic_checkpoints_are_agreed_without_asking(tmp_path: Path) -> None:
     gang = Gang(tmp_path, "p", steps=150, pause=0.01)
-    code, errors = end(gang.start(HOLDFAST_CHECKPOINT_SECONDS="0.5"))
+    code, errors = end(gang.start(STAYFAST_CHECKPOINT_SECONDS="0.5"))
     assert code == 0, errors
     head = gang.head()
     assert head["finished"] is True

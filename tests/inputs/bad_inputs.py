@@ -112,12 +112,12 @@ def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     """Nothing of ours, and no cluster or cloud of the person who runs the tests."""
     kept = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONHASHSEED")
     values: dict[str, str | None] = {name: os.environ.get(name) for name in kept}
-    values |= {"HOME": "/nonexistent", "HOLDFAST_METADATA": "off", "NO_COLOR": "1", "TERM": "dumb"} | changes
+    values |= {"HOME": "/nonexistent", "STAYFAST_METADATA": "off", "NO_COLOR": "1", "TERM": "dumb"} | changes
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _in_a_process(case: Case, argv: tuple[str, ...], env: Mapping[str, str | None], world: Path) -> Answer:
-    command = [sys.executable, "-m", "holdfast", *argv]
+    command = [sys.executable, "-m", "stayfast", *argv]
     if case.shell:
         command = ["sh", "-c", case.shell, "sh", *command]
     if case.unprivileged and os.geteuid() == 0:
@@ -131,7 +131,7 @@ def _in_a_process(case: Case, argv: tuple[str, ...], env: Mapping[str, str | Non
 
 def _here(case: Case, argv: tuple[str, ...], env: Mapping[str, str | None], world: Path) -> Answer:
     """In this process, many times a second; an escaped exception is what a traceback would have been."""
-    from holdfast.cli.main import main
+    from stayfast.cli.main import main
 
     with _borrowed(case, env, world) as (out, err):
         try:
@@ -206,7 +206,7 @@ def complaints(case: Case, given: Answer, before: Mapping[str, str], after: Mapp
 def _sentence(case: Case, given: Answer) -> list[str]:
     found = []
     lines = given.err.splitlines()
-    if not re.search(r"^holdfast( exec)?: ", given.err, re.MULTILINE):
+    if not re.search(r"^stayfast( exec)?: ", given.err, re.MULTILINE):
         found.append("does not begin with its name")
     if len(lines) > case.lines:
         found.append(f"{len(lines)} lines instead of {case.lines}")

@@ -44,7 +44,7 @@ def test_every_case_has_its_own_name() -> None:
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
 
 
-GOOD = Answer(2, "", "holdfast: x.yaml:3:1: wrong; do this\n")
+GOOD = Answer(2, "", "stayfast: x.yaml:3:1: wrong; do this\n")
 CASE = Case("c", ("plan",), "x.yaml:3:1")
 
 
@@ -53,9 +53,9 @@ CASE = Case("c", ("plan",), "x.yaml:3:1")
     [
         (GOOD, False, None),
         (Answer(1, "", GOOD.err), False, "left with 1"),
-        (Answer(2, "", "Traceback (most recent call last):\nholdfast: x.yaml:3:1; a"), False, "a traceback"),
-        (Answer(2, "", "holdfast: something else; do this\n"), False, "does not say"),
-        (Answer(2, "", "holdfast: x.yaml:3:1: wrong\n"), False, "does not say what to do"),
+        (Answer(2, "", "Traceback (most recent call last):\nstayfast: x.yaml:3:1; a"), False, "a traceback"),
+        (Answer(2, "", "stayfast: something else; do this\n"), False, "does not say"),
+        (Answer(2, "", "stayfast: x.yaml:3:1: wrong\n"), False, "does not say what to do"),
         (Answer(2, "", GOOD.err + "more\n"), False, "2 lines"),
         (Answer(2, "{}", GOOD.err), False, "something on stdout"),
         (Answer(2, "", GOOD.err.replace("wrong", "\x1b[2J")), False, "control characters"),

@@ -38,7 +38,7 @@ def program() -> Callable[..., list[dict[str, Any]]]:
     def run(name: str, *arguments: object, timeout_seconds: float = 200, **environ: str) -> list[dict[str, Any]]:
         done = subprocess.run(
             [sys.executable, str(PROGRAMS / name), *map(str, arguments)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "HOLDFAST_CHECKPOINT_SECONDS": "300", **environ},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "STAYFAST_CHECKPOINT_SECONDS": "300", **environ},
             capture_output=True,
             text=True,
             timeout=timeout_seconds,

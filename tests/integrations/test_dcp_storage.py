@@ -20,12 +20,12 @@ torch = pytest.importorskip("torch")
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from holdfast.checkpoint.head import Committed
-from holdfast.checkpoint.partial import LeafRef, RankState
-from holdfast.cli.main import main
-from holdfast.errors import CorruptError, FormatError, StateMismatchError, SupersededError, UsageError
-from holdfast.integrations.dcp import HoldfastReader, HoldfastWriter, sharded
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint.head import Committed
+from stayfast.checkpoint.partial import LeafRef, RankState
+from stayfast.cli.main import main
+from stayfast.errors import CorruptError, FormatError, StateMismatchError, SupersededError, UsageError
+from stayfast.integrations.dcp import StayfastReader, StayfastWriter, sharded
+from stayfast.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
@@ -105,29 +105,29 @@ def any_url(
 
 
 def test_round_trip_on_every_store(any_url: str) -> None:
-    dcp.save(make_state(1), storage_writer=HoldfastWriter(any_url, step=5))
+    dcp.save(make_state(1), storage_writer=StayfastWriter(any_url, step=5))
     found = blank()
-    dcp.load(found, storage_reader=HoldfastReader(any_url))
+    dcp.load(found, storage_reader=StayfastReader(any_url))
     assert_equal(found, make_state(1))
 
 
 def test_newest_or_the_one_asked_for(url: str) -> None:
-    writer = HoldfastWriter(url)
+    writer = StayfastWriter(url)
     for step in (1, 2, 3):
         writer.save(make_state(step), step=step)
     for step, wanted in ((None, 3), (3, 3), (2, 2)):
         found = blank()
-        HoldfastReader(url, step=step).load(found)
+        StayfastReader(url, step=step).load(found)
         assert_equal(found, make_state(wanted))
     found = blank()
-    dcp.load(found, checkpoint_id="2", storage_reader=HoldfastReader(url))
+    dcp.load(found, checkpoint_id="2", storage_reader=StayfastReader(url))
     assert_equal(found, make_state(2))
     with pytest.raises(UsageError, match="no checkpoint of step 1 is committed"):
-        HoldfastReader(url, step=1).load(blank())  # retention keeps two
+        StayfastReader(url, step=1).load(blank())  # retention keeps two
 
 
 def test_retention_removes_parts_and_metadata(url: str, tmp_path: Path) -> None:
-    writer = HoldfastWriter(url)
+    writer = StayfastWriter(url)
     for step in range(5):
         writer.save(make_state(step), step=step)
     folders = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
@@ -135,38 +135,38 @@ def test_retention_removes_parts_and_metadata(url: str, tmp_path: Path) -> None:
 
 
 def test_the_command_line_sees_it(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    HoldfastWriter(url).save(make_state(1), step=8)
+    StayfastWriter(url).save(make_state(1), step=8)
     assert main(["checkpoints", "verify", url, "--output", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["checkpoints"]
     assert (row["step"], row["verdict"]) == (8, "whole")
 
 
 def test_a_second_writer_takes_over_and_the_first_commits_no_more(url: str) -> None:
-    first, second = HoldfastWriter(url), HoldfastWriter(url)
+    first, second = StayfastWriter(url), StayfastWriter(url)
     first.save(make_state(1), step=1)
     second.save(make_state(2), step=2)
     with pytest.raises(SupersededError):
         first.save(make_state(3), step=3)
     found = blank()
-    HoldfastReader(url).load(found)
+    StayfastReader(url).load(found)
     assert_equal(found, make_state(2))
 
 
 def test_the_same_step_again_replaces_it(url: str) -> None:
-    writer = HoldfastWriter(url)
+    writer = StayfastWriter(url)
     writer.save(make_state(1), step=1)
     writer.save(make_state(2), step=1)
     found = blank()
-    HoldfastReader(url).load(found)
+    StayfastReader(url).load(found)
     assert_equal(found, make_state(2))
 
 
 def test_asynchronous_save(url: str) -> None:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        dcp.async_save(make_state(4), storage_writer=HoldfastWriter(url, step=4)).result()
+        dcp.async_save(make_state(4), storage_writer=StayfastWriter(url, step=4)).result()
         found = blank()
-        HoldfastReader(url).load(found)
+        StayfastReader(url).load(found)
     finally:
         torch.distributed.destroy_process_group()
     assert_equal(found, make_state(4))
@@ -186,18 +186,18 @@ def flip(path: Path, offset: int) -> None:
 
 
 def test_flipped_byte_in_a_shard_is_named(url: str, tmp_path: Path) -> None:
-    HoldfastWriter(url).save(make_state(1), step=1)
+    StayfastWriter(url).save(make_state(1), step=1)
     (path,) = parts(tmp_path, "*/rank-00001/part-*.bin")
     flip(path, 100)
     with pytest.raises(CorruptError, match=r"checkpoints/000000000001-000001/rank-00001/part-00000.bin does not match"):
-        HoldfastReader(url).load(blank())
+        StayfastReader(url).load(blank())
     with pytest.raises(CheckpointException, match=r"CorruptError.*rank-00001/part-00000.bin"):
-        dcp.load(blank(), storage_reader=HoldfastReader(url))
+        dcp.load(blank(), storage_reader=StayfastReader(url))
 
 
 @pytest.mark.parametrize("what", ["truncated", "missing", "inventory", "head"])
 def test_other_damage_is_an_error_of_ours(url: str, tmp_path: Path, what: str) -> None:
-    HoldfastWriter(url).save(make_state(1), step=1)
+    StayfastWriter(url).save(make_state(1), step=1)
     (path,) = parts(tmp_path, "*/rank-00001/part-*.bin")
     if what == "truncated":
         os.truncate(path, 40)
@@ -208,7 +208,7 @@ def test_other_damage_is_an_error_of_ours(url: str, tmp_path: Path, what: str) -
     else:
         flip(tmp_path / "run" / "HEAD.json", 30)
     with pytest.raises(CorruptError, match="part-00000.bin" if what in ("truncated", "missing") else None):
-        HoldfastReader(url).load(blank())
+        StayfastReader(url).load(blank())
 
 
 class Evil:
@@ -227,9 +227,9 @@ def evil_pickle() -> bytes:
 def test_tampered_metadata_is_refused_before_anything_is_unpickled(
     url: str, tmp_path: Path, unpickled: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HoldfastWriter(url).save(make_state(1), step=1)
+    StayfastWriter(url).save(make_state(1), step=1)
     with unpickled:
-        HoldfastReader(url).load(blank())
+        StayfastReader(url).load(blank())
     assert ("torch.distributed.checkpoint.metadata", "Metadata") in unpickled.seen, "the hook does see DCP unpickle"
 
     monkeypatch.setenv("EVIL", str(tmp_path / "owned"))
@@ -237,7 +237,7 @@ def test_tampered_metadata_is_refused_before_anything_is_unpickled(
     size = path.stat().st_size
     path.write_bytes(evil_pickle().ljust(size, b"\0"))
     with unpickled, pytest.raises(CorruptError, match=r"000000000001-000001/part-00000.bin does not match"):
-        HoldfastReader(url).load(blank())
+        StayfastReader(url).load(blank())
     assert unpickled.seen == []
     assert not (tmp_path / "owned").exists()
 
@@ -246,7 +246,7 @@ def test_a_forged_inventory_does_not_help(
     url: str, tmp_path: Path, unpickled: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Metadata and its checksums replaced together: the record's sha256 of the inventory still stands in the way."""
-    HoldfastWriter(url).save(make_state(1), step=1)
+    StayfastWriter(url).save(make_state(1), step=1)
     monkeypatch.setenv("EVIL", str(tmp_path / "owned"))
     (path,) = parts(tmp_path, "*-000001/part-00000.bin")
     data = evil_pickle().ljust(path.stat().st_size, b"\0")
@@ -258,20 +258,20 @@ def test_a_forged_inventory_does_not_help(
     body["checksum"] = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     listing.write_text(json.dumps(body, sort_keys=True, separators=(",", ":")))
     with unpickled, pytest.raises(CorruptError, match=r"inventory.json does not match the sha256 in the commit record"):
-        HoldfastReader(url).load(blank())
+        StayfastReader(url).load(blank())
     assert unpickled.seen == []
     assert not (tmp_path / "owned").exists()
 
 
 def test_opaque_values_need_their_sha256_as_well(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DCP unpickles them too; should a chunk checksum ever be made to match, the sha256 in the metadata does not."""
-    HoldfastWriter(url).save({"count": 5}, step=1)
+    StayfastWriter(url).save({"count": 5}, step=1)
     (path,) = parts(tmp_path, "*/rank-00001/part-*.bin")
     flip(path, 12)
-    monkeypatch.setattr("holdfast.checkpoint.restore.digest_named", lambda _name: _Anything())
-    monkeypatch.setattr("holdfast.integrations.dcp.SHA256", "sha256")
+    monkeypatch.setattr("stayfast.checkpoint.restore.digest_named", lambda _name: _Anything())
+    monkeypatch.setattr("stayfast.integrations.dcp.SHA256", "sha256")
     with pytest.raises(CorruptError, match="does not match its sha256"):
-        HoldfastReader(url).load({"count": 0})
+        StayfastReader(url).load({"count": 0})
 
 
 class _Anything:
@@ -294,19 +294,19 @@ class _Anything:
 
 def test_what_cannot_work_says_why(url: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no checkpoint is committed"):
-        HoldfastReader(url).load(blank())
+        StayfastReader(url).load(blank())
     with pytest.raises(UsageError, match="is not a step"):
-        dcp.save(make_state(1), checkpoint_id="best", storage_writer=HoldfastWriter(url))
+        dcp.save(make_state(1), checkpoint_id="best", storage_writer=StayfastWriter(url))
     with pytest.raises(UsageError, match="negative"):
-        HoldfastWriter(url).save(make_state(1), step=-1)
-    import holdfast
+        StayfastWriter(url).save(make_state(1), step=-1)
+    import stayfast
 
-    with holdfast.run(f"{url}-of-a-run", total_steps=1) as run:
+    with stayfast.run(f"{url}-of-a-run", total_steps=1) as run:
         run.track(model=torch.nn.Linear(2, 2))
         for _ in run.steps():
             pass
-    with pytest.raises(FormatError, match="was not saved by a HoldfastWriter"):
-        HoldfastReader(f"{url}-of-a-run").load(blank())
+    with pytest.raises(FormatError, match="was not saved by a StayfastWriter"):
+        StayfastReader(f"{url}-of-a-run").load(blank())
 
 
 # -- sharded state, one process
@@ -324,9 +324,9 @@ def trained(steps: int, **shape: int) -> tuple[Any, Any]:
 
 
 def save_run(url: str, *things: Any, steps: int = 1) -> None:
-    import holdfast
+    import stayfast
 
-    with holdfast.run(url, total_steps=steps) as run:
+    with stayfast.run(url, total_steps=steps) as run:
         run.track(state=sharded(*things))
         for _ in run.steps():
             pass
@@ -419,7 +419,7 @@ class CountingStore(MemoryStore):
 
 
 def test_only_the_chunks_asked_for_are_read() -> None:
-    from holdfast.checkpoint.engine import Engine
+    from stayfast.checkpoint.engine import Engine
 
     store = CountingStore()
     engine = Engine(store, buffers=1)
@@ -449,7 +449,7 @@ def test_only_the_chunks_asked_for_are_read() -> None:
 
 
 def test_a_leaf_that_does_not_exist_is_corruption() -> None:
-    from holdfast.checkpoint.engine import Engine
+    from stayfast.checkpoint.engine import Engine
 
     store = MemoryStore()
     engine = Engine(store, buffers=1)

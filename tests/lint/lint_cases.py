@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import Report, lint_bundle
-from holdfast.lint.sources import Source
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import Report, lint_bundle
+from stayfast.lint.sources import Source
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "lint"
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from lint_cases import MAIN, POD, cut, dump, fired, good_job, lint, lint_objects, put
 
-from holdfast.lint.bundle import Settings
+from stayfast.lint.bundle import Settings
 
 
 def pdb(**spec):
@@ -46,29 +46,29 @@ def hpa(minimum):
     }
 
 
-BUDGETS = {"HF701", "HF702", "HF703", "HF704"}
+BUDGETS = {"SF701", "SF702", "SF703", "SF704"}
 
 
 @pytest.mark.parametrize(
     ("objects", "codes"),
     [
         ([pdb(minAvailable=1)], set()),
-        ([pdb(maxUnavailable=0)], {"HF702"}),
-        ([pdb(maxUnavailable=1), good_job()], {"HF701", "HF704"}),
-        ([pdb(minAvailable="50%"), good_job()], {"HF701", "HF704"}),
-        ([pdb(minAvailable=1), good_job()], {"HF704"}),
-        ([pdb(minAvailable=2), good_job()], {"HF702", "HF704"}),
+        ([pdb(maxUnavailable=0)], {"SF702"}),
+        ([pdb(maxUnavailable=1), good_job()], {"SF701", "SF704"}),
+        ([pdb(minAvailable="50%"), good_job()], {"SF701", "SF704"}),
+        ([pdb(minAvailable=1), good_job()], {"SF704"}),
+        ([pdb(minAvailable=2), good_job()], {"SF702", "SF704"}),
         ([pdb(maxUnavailable=1), deployment()], set()),
-        ([pdb(minAvailable=3), deployment()], {"HF702"}),
+        ([pdb(minAvailable=3), deployment()], {"SF702"}),
         ([pdb(minAvailable=3), deployment(1), hpa(4)], set()),
-        ([pdb(minAvailable=3), deployment(9), hpa(3)], {"HF702"}),
-        ([pdb(minAvailable="100%"), deployment()], {"HF702"}),
-        ([put(pdb(minAvailable=1), ("spec", "selector", "matchLabels", "app"), "x"), deployment()], {"HF703"}),
+        ([pdb(minAvailable=3), deployment(9), hpa(3)], {"SF702"}),
+        ([pdb(minAvailable="100%"), deployment()], {"SF702"}),
+        ([put(pdb(minAvailable=1), ("spec", "selector", "matchLabels", "app"), "x"), deployment()], {"SF703"}),
         ([put(pdb(minAvailable=1), ("metadata", "namespace"), "other"), deployment()], set()),
         ([put(pdb(minAvailable=1), ("spec", "selector"), {}), deployment()], set()),
         (
             [put(pdb(minAvailable=1), ("spec", "selector"), {"matchLabels": {"job-name": "sweep"}}), good_job()],
-            {"HF704"},
+            {"SF704"},
         ),
     ],
 )
@@ -113,7 +113,7 @@ def queued_job(queue="q"):
     return cut(job, *POD, "nodeSelector", "cloud.google.com/gke-spot")
 
 
-QUEUES = {"HF305", "HF306", "HF603"}
+QUEUES = {"SF305", "SF306", "SF603"}
 
 
 @pytest.mark.parametrize(
@@ -122,18 +122,18 @@ QUEUES = {"HF305", "HF306", "HF603"}
         (queue_objects(), set()),
         ([*queue_objects(), queued_job()], set()),
         ([queued_job("anything")], set()),
-        ([*queue_objects(), queued_job("typo")], {"HF305"}),
-        (queue_objects(flavor="L4"), {"HF305"}),
-        (queue_objects(check="dsw"), {"HF305"}),
+        ([*queue_objects(), queued_job("typo")], {"SF305"}),
+        (queue_objects(flavor="L4"), {"SF305"}),
+        (queue_objects(check="dsw"), {"SF305"}),
         (
             [
                 put(item, ("spec", "clusterQueue"), "non") if item["kind"] == "LocalQueue" else item
                 for item in queue_objects()
             ],
-            {"HF305"},
+            {"SF305"},
         ),
-        ([*queue_objects(covered=("cpu", "memory")), queued_job()], {"HF306"}),
-        ([*queue_objects(quota="1"), queued_job()], {"HF603"}),
+        ([*queue_objects(covered=("cpu", "memory")), queued_job()], {"SF306"}),
+        ([*queue_objects(quota="1"), queued_job()], {"SF603"}),
         ([*queue_objects(quota="1", cohort="shared"), queued_job()], set()),
     ],
 )
@@ -142,8 +142,8 @@ def test_kueue_chains(objects, codes):
 
 
 def test_the_cap_of_the_configuration_counts():
-    assert "HF603" in lint_objects(good_job(), settings=Settings(max_accelerators=1))
-    assert "HF603" not in lint_objects(good_job(), settings=Settings(max_accelerators=2))
+    assert "SF603" in lint_objects(good_job(), settings=Settings(max_accelerators=1))
+    assert "SF603" not in lint_objects(good_job(), settings=Settings(max_accelerators=2))
 
 
 def test_a_queue_with_spot_flavors_makes_its_jobs_spot_jobs():
@@ -151,16 +151,16 @@ def test_a_queue_with_spot_flavors_makes_its_jobs_spot_jobs():
     objects[0]["spec"] = {"nodeLabels": {"cloud.google.com/gke-spot": "true"}}
     del objects[1]["spec"]["admissionChecks"]
     job = put(cut(queued_job(), "metadata", "annotations"), (*POD, "terminationGracePeriodSeconds"), 60)
-    assert "HF101" not in lint_objects(job)
-    assert "HF101" in lint_objects(*objects, job)
+    assert "SF101" not in lint_objects(job)
+    assert "SF101" in lint_objects(*objects, job)
 
 
 @pytest.mark.parametrize(
     ("labels", "codes"),
     [
         ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, set()),
-        ({"cloud.google.com/gke-acelerator": "nvidia-l4"}, {"HF501"}),
-        ({"cloud.google.com/gke-accelerator": "nvidia-l5"}, {"HF502"}),
+        ({"cloud.google.com/gke-acelerator": "nvidia-l4"}, {"SF501"}),
+        ({"cloud.google.com/gke-accelerator": "nvidia-l5"}, {"SF502"}),
         ({"my.org/anything": "x"}, set()),
     ],
 )
@@ -201,13 +201,13 @@ def storage_class(mode, **parameters):
 @pytest.mark.parametrize(
     ("objects", "codes"),
     [
-        ([claiming_job()], {"HF404"}),
+        ([claiming_job()], {"SF404"}),
         ([claim("ReadWriteMany"), claiming_job()], set()),
-        ([claim("ReadWriteOnce"), claiming_job()], {"HF403"}),
+        ([claim("ReadWriteOnce"), claiming_job()], {"SF403"}),
         ([put(claim("x"), ("spec", "accessModes"), ["ReadWriteOnce", "ReadWriteMany"]), claiming_job()], set()),
         ([claim("ReadWriteOnce"), put(claiming_job(), ("spec", "parallelism"), 1)], set()),
-        ([put(claim("ReadWriteMany"), ("metadata", "namespace"), "x"), claiming_job()], {"HF404"}),
-        ([claim("ReadWriteMany", "fast"), storage_class("Immediate"), claiming_job()], {"HF406"}),
+        ([put(claim("ReadWriteMany"), ("metadata", "namespace"), "x"), claiming_job()], {"SF404"}),
+        ([claim("ReadWriteMany", "fast"), storage_class("Immediate"), claiming_job()], {"SF406"}),
         ([claim("ReadWriteMany", "fast"), storage_class("WaitForFirstConsumer"), claiming_job()], set()),
         (
             [
@@ -231,7 +231,7 @@ def test_objects_of_several_files_are_one_bundle():
         "metadata": {"name": "batch"},
         "value": -5,
     }
-    assert fired(dump(job)) == {"HF803"}
+    assert fired(dump(job)) == {"SF803"}
     assert fired(dump(job), dump(priority)) == set()
 
 
@@ -245,13 +245,13 @@ def test_a_compute_class_in_the_bundle_decides_the_capacity():
     job = put(good_job(), (*POD, "nodeSelector"), {"cloud.google.com/compute-class": "cheap"})
     job = put(cut(job, *POD, "tolerations"), (*POD, "terminationGracePeriodSeconds"), 100)
     assert lint_objects(job) == set()
-    assert lint_objects(job, klass) == {"HF101"}
+    assert lint_objects(job, klass) == {"SF101"}
     both = put(klass, ("spec", "priorities", 0, "flexStart"), {"enabled": True})
-    assert "HF505" in lint_objects(both)
+    assert "SF505" in lint_objects(both)
     wrong = put(
         klass, ("spec", "priorities", 0), {"machineType": "g2-standard-8", "gpu": {"type": "nvidia-l4", "count": 2}}
     )
-    assert lint_objects(wrong) == {"HF602"}
+    assert lint_objects(wrong) == {"SF602"}
 
 
 GCLOUD = """
@@ -287,8 +287,8 @@ resource "google_container_node_pool" "spot" {
     ("count", "taint", "codes"),
     [
         ("1", "cloud.google.com/gke-spot", set()),
-        ("2", "cloud.google.com/gke-spot", {"HF602"}),
-        ("1", "team-a", {"HF508"}),
+        ("2", "cloud.google.com/gke-spot", {"SF602"}),
+        ("1", "team-a", {"SF508"}),
     ],
 )
 def test_pools_from_scripts_and_terraform(count, taint, codes):
@@ -305,7 +305,7 @@ def test_a_pool_fault_is_reported_at_its_line():
 
 def test_a_pool_with_120_seconds_gives_105():
     terraform = TERRAFORM.replace("COUNT", "1").replace("TAINT", "cloud.google.com/gke-spot")
-    for grace, codes in ((105, set()), (106, {"HF101"})):
+    for grace, codes in ((105, set()), (106, {"SF101"})):
         job = put(good_job(), (*POD, "terminationGracePeriodSeconds"), grace)
         assert fired(dump(job), pools__tf=terraform) == codes
 
@@ -314,8 +314,8 @@ def test_a_snapshot_makes_missing_things_certain():
     job = put(claiming_job(), (*POD, "priorityClassName"), "batch")
     unsure = {f.rule: f.severity.value for f in lint(dump(job)).findings}
     certain = {f.rule: f.severity.value for f in lint(dump(job), settings=Settings(is_cluster_snapshot=True)).findings}
-    assert unsure == {"HF404": "advice", "HF803": "warning"}
-    assert certain == {"HF404": "error", "HF803": "error"}
+    assert unsure == {"SF404": "advice", "SF803": "warning"}
+    assert certain == {"SF404": "error", "SF803": "error"}
 
 
 def many(count):
@@ -351,5 +351,5 @@ def test_the_nearest_pool_is_explained():
     job = put(job, (*MAIN, "resources", "limits", "nvidia.com/gpu"), 4)
     terraform = TERRAFORM.replace("COUNT", "1").replace("TAINT", "cloud.google.com/gke-spot")
     (finding,) = lint(dump(job), pools__tf=terraform).findings
-    assert finding.rule == "HF508"
+    assert finding.rule == "SF508"
     assert "spot-l4: 4 GPUs are requested, its nodes have 1" in finding.message

@@ -1,4 +1,4 @@
-"""``holdfast lint`` as a real command: exit codes, inputs, options, formats, and every kind of bad input."""
+"""``stayfast lint`` as a real command: exit codes, inputs, options, formats, and every kind of bad input."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import pytest
 import yaml
 from lint_cases import POD, cut, good_job, put
 
-from holdfast.cli.main import main
+from stayfast.cli.main import main
 
 SRC = Path(__file__).parents[2] / "src"
-PROGRAM = "import sys; from holdfast.cli.main import main; sys.exit(main(sys.argv[1:]))"
+PROGRAM = "import sys; from stayfast.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
-def holdfast(*words: str, cwd: Path, stdin: str = ""):
+def stayfast(*words: str, cwd: Path, stdin: str = ""):
     """The command in this process; the tests called real start one of their own."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     entered = io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")
@@ -41,7 +41,7 @@ def holdfast(*words: str, cwd: Path, stdin: str = ""):
     return code, out.buffer.getvalue().decode(), err.getvalue()
 
 
-def real_holdfast(*words: str, cwd: Path, stdin: str = ""):
+def real_stayfast(*words: str, cwd: Path, stdin: str = ""):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "lint", *words],
         cwd=cwd,
@@ -77,26 +77,26 @@ def findings(out: str):
 
 
 def test_a_real_process_ends_with_the_right_code(folder):
-    assert real_holdfast("good.yaml", cwd=folder) == (0, "No findings: 1 object in 1 file.\n", "")
-    assert real_holdfast("bad.yaml", cwd=folder)[0] == 1
-    assert real_holdfast("none.yaml", cwd=folder)[0] == 2
+    assert real_stayfast("good.yaml", cwd=folder) == (0, "No findings: 1 object in 1 file.\n", "")
+    assert real_stayfast("bad.yaml", cwd=folder)[0] == 1
+    assert real_stayfast("none.yaml", cwd=folder)[0] == 2
 
 
 def test_exit_codes_follow_severity(folder):
-    assert holdfast("good.yaml", cwd=folder)[0] == 0
-    assert holdfast("bad.yaml", cwd=folder)[0] == 1
-    assert holdfast("warning.yaml", cwd=folder)[0] == 0
-    assert holdfast("warning.yaml", "--strict", cwd=folder)[0] == 1
+    assert stayfast("good.yaml", cwd=folder)[0] == 0
+    assert stayfast("bad.yaml", cwd=folder)[0] == 1
+    assert stayfast("warning.yaml", cwd=folder)[0] == 0
+    assert stayfast("warning.yaml", "--strict", cwd=folder)[0] == 1
 
 
 def test_json_contract(folder):
-    code, out, err = holdfast("--format", "json", ".", cwd=folder)
+    code, out, err = stayfast("--format", "json", ".", cwd=folder)
     report = json.loads(out)
     assert (code, err) == (1, "")
     assert (report["files"], report["objects"]) == (3, 3)
-    entry = next(item for item in report["findings"] if item["rule"] == "HF802")
+    entry = next(item for item in report["findings"] if item["rule"] == "SF802")
     assert entry == {
-        "rule": "HF802",
+        "rule": "SF802",
         "name": "image-ref-invalid",
         "severity": "error",
         "message": entry["message"],
@@ -110,7 +110,7 @@ def test_json_contract(folder):
 
 
 def test_text_shows_the_line_with_a_caret_and_no_colour_in_a_pipe(folder):
-    _, out, _ = holdfast("bad.yaml", cwd=folder)
+    _, out, _ = stayfast("bad.yaml", cwd=folder)
     lines = out.split("\n")
     place = next(number for number, line in enumerate(lines) if "image: us-docker" in line and "|" in line)
     assert lines[place + 1].index("^") == lines[place].index("image:")
@@ -119,9 +119,9 @@ def test_text_shows_the_line_with_a_caret_and_no_colour_in_a_pipe(folder):
 
 
 def test_standard_input_of_a_real_process(folder):
-    code, out, _ = real_holdfast("--format", "json", "-", cwd=folder, stdin=BAD)
+    code, out, _ = real_stayfast("--format", "json", "-", cwd=folder, stdin=BAD)
     assert code == 1
-    assert findings(out) == [("HF802", "<stdin>")]
+    assert findings(out) == [("SF802", "<stdin>")]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_standard_input_of_a_real_process(folder):
         (["nothing-here.yaml"], "there is no file or folder nothing-here.yaml"),
         ([], "nothing to lint"),
         (["--select", "X1", "good.yaml"], "X1 is no rule code"),
-        (["--explain", "HF999"], "there is no rule HF999"),
+        (["--explain", "SF999"], "there is no rule SF999"),
         (["--config", "none.yaml", "good.yaml"], "cannot read the configuration none.yaml"),
         (["--baseline", "none.json", "good.yaml"], "cannot read the baseline none.json"),
         (["--baseline", "good.yaml", "good.yaml"], "good.yaml is no baseline"),
@@ -139,24 +139,24 @@ def test_standard_input_of_a_real_process(folder):
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_2(folder, words, message):
-    code, out, err = holdfast(*words, cwd=folder)
+    code, out, err = stayfast(*words, cwd=folder)
     assert (code, out) == (2, "")
-    assert err.startswith("holdfast: ")
+    assert err.startswith("stayfast: ")
     assert message in err
     assert err.count("\n") == 1
 
 
 def test_an_unknown_option_is_exit_2(folder):
-    assert holdfast("--nonsense", cwd=folder)[0] == 2
-    assert holdfast("--format", "xml", "good.yaml", cwd=folder)[0] == 2
+    assert stayfast("--nonsense", cwd=folder)[0] == 2
+    assert stayfast("--format", "xml", "good.yaml", cwd=folder)[0] == 2
 
 
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ("ignore: HF1\n", 1),
+        ("ignore: SF1\n", 1),
         ("nonsense: 1\n", 1),
-        ("ignore: [HF101]\npaths:\n- ignore: [HF1]\n", 3),
+        ("ignore: [SF101]\npaths:\n- ignore: [SF1]\n", 3),
         ("kubernetes: '1.2'\n", 1),
         ("cluster:\n  mode: other\n", 2),
         ("cluster:\n  pools:\n  - {machine-type: x}\n", 3),
@@ -168,38 +168,38 @@ def test_an_unknown_option_is_exit_2(folder):
     ],
 )
 def test_a_bad_configuration_names_file_and_line(folder, config, line):
-    (folder / "holdfast-lint.yaml").write_text(config)
-    code, out, err = holdfast("good.yaml", cwd=folder)
+    (folder / "stayfast-lint.yaml").write_text(config)
+    code, out, err = stayfast("good.yaml", cwd=folder)
     assert (code, out) == (2, "")
-    assert err.startswith(f"holdfast: holdfast-lint.yaml:{line}:"), err
+    assert err.startswith(f"stayfast: stayfast-lint.yaml:{line}:"), err
 
 
 def test_select_ignore_and_per_path_rules(folder):
-    _, out, _ = holdfast("--format", "json", "--select", "HF1", ".", cwd=folder)
-    assert findings(out) == [("HF101", "warning.yaml")]
-    _, out, _ = holdfast("--format", "json", "--ignore", "HF101,HF802", ".", cwd=folder)
+    _, out, _ = stayfast("--format", "json", "--select", "SF1", ".", cwd=folder)
+    assert findings(out) == [("SF101", "warning.yaml")]
+    _, out, _ = stayfast("--format", "json", "--ignore", "SF101,SF802", ".", cwd=folder)
     assert findings(out) == []
-    (folder / "mine.yaml").write_text("paths:\n- {match: '*bad.yaml', ignore: [HF8]}\n")
-    _, out, _ = holdfast("--format", "json", "--config", "mine.yaml", "bad.yaml", "warning.yaml", cwd=folder)
-    assert findings(out) == [("HF101", "warning.yaml")]
+    (folder / "mine.yaml").write_text("paths:\n- {match: '*bad.yaml', ignore: [SF8]}\n")
+    _, out, _ = stayfast("--format", "json", "--config", "mine.yaml", "bad.yaml", "warning.yaml", cwd=folder)
+    assert findings(out) == [("SF101", "warning.yaml")]
 
 
 def test_pools_of_the_configuration_are_used(folder):
     pool = {"name": "p", "machine-type": "g2-standard-8", "accelerator": "nvidia-l4", "count": 1, "spot": True}
     config = {"cluster": {"pools": [{**pool, "taints": ["team=a:NoSchedule"]}]}}
-    (folder / "holdfast-lint.yaml").write_text(text(config))
-    assert findings(holdfast("--format", "json", "good.yaml", cwd=folder)[1]) == [("HF508", "good.yaml")]
+    (folder / "stayfast-lint.yaml").write_text(text(config))
+    assert findings(stayfast("--format", "json", "good.yaml", cwd=folder)[1]) == [("SF508", "good.yaml")]
 
 
 def test_a_baseline_hides_what_was_accepted_and_shows_what_is_new(folder):
-    code, _, err = holdfast("--write-baseline", "accepted.json", "bad.yaml", cwd=folder)
+    code, _, err = stayfast("--write-baseline", "accepted.json", "bad.yaml", cwd=folder)
     assert code == 0
     assert "accepted 1 findings" in err
-    assert holdfast("--baseline", "accepted.json", "bad.yaml", cwd=folder)[0] == 0
+    assert stayfast("--baseline", "accepted.json", "bad.yaml", cwd=folder)[0] == 0
     (folder / "bad.yaml").write_text("# moved\n\n" + BAD)
-    assert holdfast("--baseline", "accepted.json", "bad.yaml", cwd=folder)[0] == 0
+    assert stayfast("--baseline", "accepted.json", "bad.yaml", cwd=folder)[0] == 0
     (folder / "bad.yaml").write_text(BAD + "---\n" + BAD.replace("name: sweep", "name: second"))
-    assert holdfast("--baseline", "accepted.json", "bad.yaml", cwd=folder)[0] == 1
+    assert stayfast("--baseline", "accepted.json", "bad.yaml", cwd=folder)[0] == 1
 
 
 def test_each_folder_is_a_bundle_of_its_own(tmp_path):
@@ -208,9 +208,9 @@ def test_each_folder_is_a_bundle_of_its_own(tmp_path):
     for name, content in {"a/job.yaml": job, "a/class.yaml": priority, "b/job.yaml": job}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    report = json.loads(holdfast("--format", "json", ".", cwd=tmp_path)[1])
+    report = json.loads(stayfast("--format", "json", ".", cwd=tmp_path)[1])
     assert [entry["file"] for entry in report["findings"]] == ["./b/job.yaml"]
-    assert holdfast("--strict", "b/job.yaml", "a/class.yaml", cwd=tmp_path)[0] == 0
+    assert stayfast("--strict", "b/job.yaml", "a/class.yaml", cwd=tmp_path)[0] == 0
 
 
 def test_a_broken_file_is_one_finding_and_the_rest_is_linted(folder):
@@ -218,19 +218,19 @@ def test_a_broken_file_is_one_finding_and_the_rest_is_linted(folder):
     (folder / "binary.yaml").write_bytes(b"\xff\xfe\x00a")
     (folder / "deep.yaml").write_text("- " * 30_000)
     (folder / "chart.yaml").write_text("a: {{ .Values.x }}\nb: [\n")
-    code, out, _ = holdfast("--format", "json", ".", cwd=folder)
+    code, out, _ = stayfast("--format", "json", ".", cwd=folder)
     assert code == 1
     found = findings(out)
     for name in ("broken.yaml", "binary.yaml", "deep.yaml", "chart.yaml"):
-        assert found.count(("HF601", name)) == 1
-    assert ("HF802", "bad.yaml") in found
+        assert found.count(("SF601", name)) == 1
+    assert ("SF802", "bad.yaml") in found
     template = next(entry for entry in json.loads(out)["findings"] if entry["file"].endswith("chart.yaml"))
     assert template["severity"] == "advice"
 
 
 def test_an_unreadable_file_is_exit_2(folder):
     (folder / "locked.yaml").symlink_to(folder / "nowhere")
-    assert holdfast("locked.yaml", cwd=folder)[0] == 2
+    assert stayfast("locked.yaml", cwd=folder)[0] == 2
 
 
 def test_other_yaml_is_left_alone(tmp_path):
@@ -238,12 +238,12 @@ def test_other_yaml_is_left_alone(tmp_path):
     (tmp_path / "list.yaml").write_text("- 1\n- {kind: of}\n")
     (tmp_path / "empty.yaml").write_text("")
     (tmp_path / "package.json").write_text('{"name": "x", "kind": "y"}')
-    code, out, _ = holdfast("--format", "json", ".", cwd=tmp_path)
+    code, out, _ = stayfast("--format", "json", ".", cwd=tmp_path)
     assert (code, json.loads(out)["findings"]) == (0, [])
 
 
 def test_sarif_has_what_code_scanning_reads(folder):
-    report = json.loads(holdfast("--format", "sarif", ".", cwd=folder)[1])
+    report = json.loads(stayfast("--format", "sarif", ".", cwd=folder)[1])
     assert report["version"] == "2.1.0"
     (run,) = report["runs"]
     rules = [entry["id"] for entry in run["tool"]["driver"]["rules"]]
@@ -259,16 +259,16 @@ def test_sarif_has_what_code_scanning_reads(folder):
 
 def test_github_annotations_are_escaped(folder):
     (folder / "odd, name.yaml").write_text(BAD)
-    _, out, _ = holdfast("--format", "github", "odd, name.yaml", cwd=folder)
+    _, out, _ = stayfast("--format", "github", "odd, name.yaml", cwd=folder)
     assert out.startswith("::error file=odd%2C name.yaml,line=")
-    assert "title=HF802 image-ref-invalid::" in out
+    assert "title=SF802 image-ref-invalid::" in out
 
 
 def test_junit_is_xml_with_one_case_per_finding(folder):
-    root = ElementTree.fromstring(holdfast("--format", "junit", ".", cwd=folder)[1])
+    root = ElementTree.fromstring(stayfast("--format", "junit", ".", cwd=folder)[1])
     assert root.attrib == {"tests": "2", "failures": "2"}
-    assert {case.attrib["classname"] for case in root.iter("testcase")} == {"HF802", "HF101"}
-    clean = ElementTree.fromstring(holdfast("--format", "junit", "good.yaml", cwd=folder)[1])
+    assert {case.attrib["classname"] for case in root.iter("testcase")} == {"SF802", "SF101"}
+    clean = ElementTree.fromstring(stayfast("--format", "junit", "good.yaml", cwd=folder)[1])
     assert clean.attrib["failures"] == "0"
 
 
@@ -277,68 +277,68 @@ def test_fix_writes_diff_only_shows(folder):
     before = "# mine\n" + text(cut(good_job(), *POD, "tolerations"))
     path.write_text(before)
     path.chmod(0o640)
-    code, out, _ = holdfast("--diff", "fixable.yaml", cwd=folder)
+    code, out, _ = stayfast("--diff", "fixable.yaml", cwd=folder)
     assert code == 1
     assert "+      tolerations:" in out
     assert path.read_text() == before
-    code, _, err = holdfast("--fix", "fixable.yaml", cwd=folder)
-    assert (code, err) == (0, "holdfast: fixed 1 file\n")
+    code, _, err = stayfast("--fix", "fixable.yaml", cwd=folder)
+    assert (code, err) == (0, "stayfast: fixed 1 file\n")
     assert path.read_text().startswith("# mine\n")
     assert "gke-spot, operator" not in before
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert holdfast("--diff", "fixable.yaml", cwd=folder)[:2] == (0, "")
+    assert stayfast("--diff", "fixable.yaml", cwd=folder)[:2] == (0, "")
     assert sorted(entry.name for entry in folder.iterdir() if entry.name.startswith(".")) == []
 
 
 def test_fix_keeps_the_byte_order_mark(folder):
     path = folder / "bom.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + text(cut(good_job(), *POD, "tolerations")).encode())
-    assert holdfast("--fix", "bom.yaml", cwd=folder)[0] == 0
+    assert stayfast("--fix", "bom.yaml", cwd=folder)[0] == 0
     assert path.read_bytes().startswith(b"\xef\xbb\xbfapiVersion")
 
 
 def test_standard_input_is_not_fixed_in_place(folder):
-    code, _, err = holdfast("--fix", "-", cwd=folder, stdin=text(cut(good_job(), *POD, "tolerations")))
+    code, _, err = stayfast("--fix", "-", cwd=folder, stdin=text(cut(good_job(), *POD, "tolerations")))
     assert code == 2
     assert "standard input cannot be fixed" in err
 
 
 def test_explain_and_rules(folder):
-    code, out, _ = holdfast("--explain", "hf104", cwd=folder)
+    code, out, _ = stayfast("--explain", "sf104", cwd=folder)
     assert code == 0
-    assert out.startswith("# HF104: disruption-counts-as-failure")
-    assert len(holdfast("--rules", cwd=folder)[1].splitlines()) == 48
+    assert out.startswith("# SF104: disruption-counts-as-failure")
+    assert len(stayfast("--rules", cwd=folder)[1].splitlines()) == 48
 
 
 SUPPRESSED = [
-    ("# holdfast: ignore HF101 because drains may take long\n" + WARNING, []),
+    ("# stayfast: ignore SF101 because drains may take long\n" + WARNING, []),
     (
         WARNING.replace(
             "terminationGracePeriodSeconds: 60",
-            "terminationGracePeriodSeconds: 60  # holdfast: ignore HF101 because drains",
+            "terminationGracePeriodSeconds: 60  # stayfast: ignore SF101 because drains",
         ),
         [],
     ),
     (
         WARNING.replace(
             "      terminationGracePeriodSeconds",
-            "      # holdfast: ignore HF101, HF102 because drains\n      terminationGracePeriodSeconds",
+            "      # stayfast: ignore SF101, SF102 because drains\n      terminationGracePeriodSeconds",
         ),
         [],
     ),
-    ("# holdfast: ignore HF101\n" + WARNING, ["HF101", "HF901"]),
-    ("# holdfast: ignore HF105 because of habit\n" + WARNING, ["HF101", "HF902"]),
-    (GOOD + "---\n# holdfast: ignore HF101 because drains\n" + WARNING, []),
-    ("# holdfast: ignore HF101 because drains\n" + GOOD + "---\n" + WARNING, ["HF101", "HF902"]),
+    ("# stayfast: ignore SF101\n" + WARNING, ["SF101", "SF901"]),
+    ("# stayfast: ignore SF105 because of habit\n" + WARNING, ["SF101", "SF902"]),
+    (GOOD + "---\n# stayfast: ignore SF101 because drains\n" + WARNING, []),
+    ("# stayfast: ignore SF101 because drains\n" + GOOD + "---\n" + WARNING, ["SF101", "SF902"]),
     (
         text(
             put(
                 yaml.safe_load(WARNING),
                 ("metadata", "annotations"),
-                {"holdfast.dev/ignore": "HF101 because drains; HF102 because x"},
+                {"stayfast.dev/ignore": "SF101 because drains; SF102 because x"},
             )
         ),
-        ["HF902"],
+        ["SF902"],
     ),
 ]
 
@@ -346,7 +346,7 @@ SUPPRESSED = [
 @pytest.mark.parametrize(("content", "codes"), SUPPRESSED)
 def test_suppressions_need_a_reason_and_hold_where_they_stand(tmp_path, content, codes):
     (tmp_path / "x.yaml").write_text(content)
-    report = json.loads(holdfast("--format", "json", "x.yaml", cwd=tmp_path)[1])
+    report = json.loads(stayfast("--format", "json", "x.yaml", cwd=tmp_path)[1])
     assert sorted(entry["rule"] for entry in report["findings"]) == codes
 
 

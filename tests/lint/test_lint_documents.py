@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from lint_cases import SHARED
 
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.repair import repair
-from holdfast.lint.sources import Source
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.repair import repair
+from stayfast.lint.sources import Source
 
 DOCUMENTS = SHARED / "documents"
 
@@ -26,23 +26,23 @@ def find(texts):
 FAULTS = {
     # file: (rule, words that the message must contain)
     ("01-spot-hpsearch.yaml",): [
-        ("HF401", "/mnt/checkpoints"),
-        ("HF802", "project/repository/image"),
-        ("HF104", "DisruptionTarget"),
-        ("HF503", "does not ask for them"),
+        ("SF401", "/mnt/checkpoints"),
+        ("SF802", "project/repository/image"),
+        ("SF104", "DisruptionTarget"),
+        ("SF503", "does not ask for them"),
     ],
-    ("01a-spot-nodepool.sh",): [("HF602", "g2-standard-8 has 1 nvidia-l4, not 2")],
+    ("01a-spot-nodepool.sh",): [("SF602", "g2-standard-8 has 1 nvidia-l4, not 2")],
     ("02-flex-start-distributed.yaml",): [
-        ("HF303", "queued provisioning"),
-        ("HF802", "us-docker.pkg.dev/ai-labs/dl-training:cuda12"),
-        ("HF805", "not Indexed"),
-        ("HF804", "podReplacementPolicy"),
+        ("SF303", "queued provisioning"),
+        ("SF802", "us-docker.pkg.dev/ai-labs/dl-training:cuda12"),
+        ("SF805", "not Indexed"),
+        ("SF804", "podReplacementPolicy"),
     ],
-    ("03-config-template.yaml",): [("HF506", "provisioning-tier"), ("HF303", "2 pods"), ("HF802", "trainer:latest")],
-    ("pitfall6-maxparallelism.yaml",): [("HF601", "did you mean parallelism?")],
+    ("03-config-template.yaml",): [("SF506", "provisioning-tier"), ("SF303", "2 pods"), ("SF802", "trainer:latest")],
+    ("pitfall6-maxparallelism.yaml",): [("SF601", "did you mean parallelism?")],
     ("01-spot-hpsearch.yaml", "pitfall7-pdb.yaml"): [
-        ("HF702", "no voluntary eviction"),
-        ("HF704", "does not stop the loss"),
+        ("SF702", "no voluntary eviction"),
+        ("SF704", "does not stop the loss"),
     ],
 }
 

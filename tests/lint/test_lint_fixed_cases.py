@@ -7,11 +7,11 @@ import re
 import pytest
 from test_lint_strangers import CASES, Case
 
-from holdfast.documents import parse_documents
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.repair import repair
-from holdfast.lint.sources import Source
+from stayfast.documents import parse_documents
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.repair import repair
+from stayfast.lint.sources import Source
 
 BLOCK_STYLE = [case for case in CASES if not case.files[0][1].lstrip().startswith("{")]
 

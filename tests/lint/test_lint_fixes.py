@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from lint_cases import IGNORE, MAIN, POD, SHARED, cut, good_job, put
 from test_lint_mutations import MUTATIONS
 
-from holdfast.documents import parse_documents
-from holdfast.lint import pages
-from holdfast.lint.bundle import Settings
-from holdfast.lint.editing import apply_edits
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.finding import Edit
-from holdfast.lint.repair import repair
-from holdfast.lint.sources import Source
+from stayfast.documents import parse_documents
+from stayfast.lint import pages
+from stayfast.lint.bundle import Settings
+from stayfast.lint.editing import apply_edits
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.finding import Edit
+from stayfast.lint.repair import repair
+from stayfast.lint.sources import Source
 
 
 def find(sources):
@@ -125,7 +125,7 @@ def test_literal_scripts_are_edited_in_place():
     assert fixed == text.replace("python train.py", "exec python train.py")
 
 
-@pytest.mark.parametrize("code", [code for code in pages.codes() if code not in ("HF901", "HF902")])
+@pytest.mark.parametrize("code", [code for code in pages.codes() if code not in ("SF901", "SF902")])
 def test_fixing_the_examples_of_all_pages_never_makes_them_worse(code):
     (_, text), *_ = pages.page(code).code_blocks("Example")
     before = find([Source("f.yaml", text)])

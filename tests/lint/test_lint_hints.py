@@ -7,10 +7,10 @@ import copy
 import yaml
 from lint_cases import good_job
 
-from holdfast.lint.bundle import Settings
-from holdfast.lint.declared import pools_in_text
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.sources import Source
+from stayfast.lint.bundle import Settings
+from stayfast.lint.declared import pools_in_text
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.sources import Source
 
 POOL = """gcloud container node-pools create spot-l4 --machine-type=g2-standard-8 --spot \\
   --accelerator=type=nvidia-l4,count=1 --node-taints=cloud.google.com/gke-spot=true:NoSchedule{more}
@@ -62,23 +62,23 @@ def flex_job():
 
 def test_a_pool_in_two_files_is_one_pool():
     pools = [("p.sh", POOL.format(more="")), ("p.tf", TERRAFORM.format(more=KUBELET))]
-    assert "HF101" not in fired(with_grace(105), pools=pools)
-    assert "HF101" in fired(with_grace(106), pools=pools)
-    assert "HF101" in fired(
+    assert "SF101" not in fired(with_grace(105), pools=pools)
+    assert "SF101" in fired(with_grace(106), pools=pools)
+    assert "SF101" in fired(
         with_grace(105), pools=[("p.sh", POOL.format(more="")), ("p.tf", TERRAFORM.format(more=""))]
     )
 
 
 def test_settings_in_a_file_may_be_the_longest_there_are():
     pools = [("p.sh", POOL.format(more=" --system-config-from-file=x.yaml"))]
-    assert "HF101" not in fired(with_grace(105), pools=pools)
-    assert "HF101" in fired(with_grace(120), pools=pools)
+    assert "SF101" not in fired(with_grace(105), pools=pools)
+    assert "SF101" in fired(with_grace(120), pools=pools)
 
 
 def test_another_spot_pool_that_says_nothing_still_counts():
     other = POOL.format(more="").replace("spot-l4", "other")
     pools = [("p.sh", other), ("p.tf", TERRAFORM.format(more=KUBELET))]
-    assert "HF101" in fired(with_grace(105), pools=pools)
+    assert "SF101" in fired(with_grace(105), pools=pools)
 
 
 def in_class(job):
@@ -102,18 +102,18 @@ def compute_class(kubelet):
 
 def test_a_class_says_what_its_spot_nodes_give():
     long = {"shutdownGracePeriodSeconds": 120, "shutdownGracePeriodCriticalPodsSeconds": 30}
-    assert "HF101" not in fired(in_class(with_grace(90)), compute_class(long))
-    assert "HF101" in fired(in_class(with_grace(91)), compute_class(long))
-    assert "HF101" in fired(in_class(with_grace(90)), compute_class(None))
+    assert "SF101" not in fired(in_class(with_grace(90)), compute_class(long))
+    assert "SF101" in fired(in_class(with_grace(91)), compute_class(long))
+    assert "SF101" in fired(in_class(with_grace(90)), compute_class(None))
 
 
 def test_a_run_limit_of_the_pool_is_a_run_limit():
-    assert "HF302" in fired(flex_job())
-    assert "HF302" in fired(flex_job(), pools=[("p.sh", FLEX_POOL.format(more=""))])
-    assert "HF302" not in fired(flex_job(), pools=[("p.sh", FLEX_POOL.format(more=" --max-run-duration=7200s"))])
+    assert "SF302" in fired(flex_job())
+    assert "SF302" in fired(flex_job(), pools=[("p.sh", FLEX_POOL.format(more=""))])
+    assert "SF302" not in fired(flex_job(), pools=[("p.sh", FLEX_POOL.format(more=" --max-run-duration=7200s"))])
     named = flex_job()
     named["spec"]["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-nodepool"] = "theirs"
-    assert "HF302" not in fired(named), "that pool says it"
+    assert "SF302" not in fired(named), "that pool says it"
 
 
 def test_terraform_has_the_run_limit_too():
@@ -124,20 +124,20 @@ def test_terraform_has_the_run_limit_too():
 def test_zones_are_not_held_against_a_pool():
     job = good_job()
     job["spec"]["template"]["spec"]["nodeSelector"]["topology.kubernetes.io/zone"] = "us-central1-a"
-    assert "HF508" not in fired(job, pools=[("p.sh", POOL.format(more=""))])
+    assert "SF508" not in fired(job, pools=[("p.sh", POOL.format(more=""))])
 
 
 def test_pods_may_say_that_they_do_not_wait_for_each_other():
     job = flex_job()
     job["spec"].update(completions=4, parallelism=4, completionMode="Indexed")
-    assert "HF303" in fired(job)
-    job["spec"]["template"]["metadata"]["labels"]["holdfast.dev/coupled"] = "false"
-    assert "HF303" not in fired(job)
+    assert "SF303" in fired(job)
+    job["spec"]["template"]["metadata"]["labels"]["stayfast.dev/coupled"] = "false"
+    assert "SF303" not in fired(job)
     del job["spec"]["completionMode"]
     job["spec"]["template"]["spec"]["containers"][0]["command"] = ["torchrun", "train.py"]
-    assert "HF805" not in fired(job)
-    job["spec"]["template"]["metadata"]["labels"]["holdfast.dev/coupled"] = "true"
-    assert {"HF303", "HF805"} <= fired(job)
+    assert "SF805" not in fired(job)
+    job["spec"]["template"]["metadata"]["labels"]["stayfast.dev/coupled"] = "true"
+    assert {"SF303", "SF805"} <= fired(job)
 
 
 def test_the_checks_of_v1beta2_decide_the_capacity():
@@ -156,5 +156,5 @@ def test_the_checks_of_v1beta2_decide_the_capacity():
     job["spec"]["template"]["spec"]["nodeSelector"] = {}
     del job["spec"]["podFailurePolicy"]
     objects = [{"apiVersion": "kueue.x-k8s.io/v1beta2", **item} for item in chain]
-    assert "HF104" in fired(*objects, job)
-    assert "HF104" not in fired(job), "without the chain nobody can know"
+    assert "SF104" in fired(*objects, job)
+    assert "SF104" not in fired(job), "without the chain nobody can know"

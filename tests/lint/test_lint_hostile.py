@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.lint.declared import pools_in_text
+from stayfast.lint.declared import pools_in_text
 
 POD = """\
 apiVersion: v1
@@ -24,8 +24,8 @@ spec: {tolerations: [{operator: Exists}], containers: [{name: c, image: x}]}
 LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
 
 
-def holdfast(*arguments: str, cwd: Path, **options) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "holdfast", "lint", *arguments]
+def stayfast(*arguments: str, cwd: Path, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "stayfast", "lint", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, timeout=60, **options)
 
 
@@ -57,21 +57,21 @@ def folder(tmp_path):
 
 
 def test_each_broken_file_is_one_finding_and_the_rest_is_linted(folder):
-    done = holdfast("--format", "json", "k8s", cwd=folder)
+    done = stayfast("--format", "json", "k8s", cwd=folder)
     assert done.returncode == 1
     assert b"Traceback" not in done.stderr
     findings = json.loads(done.stdout)["findings"]
-    broken = {Path(entry["file"]).name for entry in findings if entry["rule"] == "HF601"}
+    broken = {Path(entry["file"]).name for entry in findings if entry["rule"] == "SF601"}
     expected = "nul tab utf16 binary deep laughs huge merge self nowhere"
     assert broken == {f"{name}.yaml" for name in expected.split()}
-    linted = {Path(entry["file"]).name for entry in findings if entry["rule"] == "HF202"}
+    linted = {Path(entry["file"]).name for entry in findings if entry["rule"] == "SF202"}
     assert linted == {"ok.yaml", "crlf.yaml", "new\nline.yaml"}
     assert len(findings) == len(broken) + len(linted)
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "junit"])
 def test_every_format_stays_readable(folder, form):
-    done = holdfast("--format", form, "k8s", cwd=folder)
+    done = stayfast("--format", form, "k8s", cwd=folder)
     assert done.returncode == 1
     text = done.stdout.decode("utf-8")
     assert max(map(len, text.splitlines())) < 2_000
@@ -87,15 +87,15 @@ def test_a_named_pipe_is_read_when_it_is_named(tmp_path):
     os.mkfifo(tmp_path / "rendered.yaml")
     writer = threading.Thread(target=lambda: (tmp_path / "rendered.yaml").write_text(POD))
     writer.start()
-    done = holdfast("--format", "json", "rendered.yaml", cwd=tmp_path)
+    done = stayfast("--format", "json", "rendered.yaml", cwd=tmp_path)
     writer.join(30)
-    assert [entry["rule"] for entry in json.loads(done.stdout)["findings"]] == ["HF202"]
+    assert [entry["rule"] for entry in json.loads(done.stdout)["findings"]] == ["SF202"]
 
 
 def test_a_named_file_that_cannot_be_read_is_an_error(tmp_path):
     (tmp_path / "self.yaml").symlink_to("self.yaml")
     (tmp_path / "ok.yaml").write_text(POD)
-    done = holdfast("ok.yaml", "self.yaml", cwd=tmp_path)
+    done = stayfast("ok.yaml", "self.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
 
@@ -104,14 +104,14 @@ def test_a_named_file_that_cannot_be_read_is_an_error(tmp_path):
 def test_a_closed_descriptor_is_no_traceback(tmp_path, closed):
     (tmp_path / "ok.yaml").write_text(POD)
     arguments = "-" if closed == 0 else "ok.yaml"
-    shell = f'exec "{sys.executable}" -m holdfast lint {arguments} {closed}{"<" if closed == 0 else ">"}&-'
+    shell = f'exec "{sys.executable}" -m stayfast lint {arguments} {closed}{"<" if closed == 0 else ">"}&-'
     done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, timeout=60)
     assert b"Traceback" not in done.stderr
     assert done.returncode == (2 if closed == 0 else 0)
 
 
 def test_a_reader_that_goes_away_is_no_failure(folder):
-    shell = f'"{sys.executable}" -m holdfast lint k8s | head -n 1; exit "${{PIPESTATUS[0]}}"'
+    shell = f'"{sys.executable}" -m stayfast lint k8s | head -n 1; exit "${{PIPESTATUS[0]}}"'
     done = subprocess.run(["bash", "-c", shell], cwd=folder, capture_output=True, timeout=60)
     assert b"Traceback" not in done.stderr
     assert done.returncode in (0, 1)
@@ -121,8 +121,8 @@ def test_a_reader_that_goes_away_is_no_failure(folder):
 def test_a_folder_that_may_not_be_listed_is_a_finding(tmp_path):
     (tmp_path / "shut").mkdir(mode=0o000)
     (tmp_path / "ok.yaml").write_text(POD)
-    done = holdfast("--format", "json", ".", cwd=tmp_path)
-    assert {entry["rule"] for entry in json.loads(done.stdout)["findings"]} == {"HF202", "HF601"}
+    done = stayfast("--format", "json", ".", cwd=tmp_path)
+    assert {entry["rule"] for entry in json.loads(done.stdout)["findings"]} == {"SF202", "SF601"}
 
 
 HOSTILE_POOLS = {

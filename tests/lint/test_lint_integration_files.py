@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import lint
-from holdfast.cli.commands import COMMANDS
-from holdfast.cli.main import build_parser
-from holdfast.documents import load_documents
+from stayfast.cli import lint
+from stayfast.cli.commands import COMMANDS
+from stayfast.cli.main import build_parser
+from stayfast.documents import load_documents
 
 ROOT = Path(__file__).parents[2]
 HOOKS = load_documents((ROOT / ".pre-commit-hooks.yaml").read_text(), "hooks")[0].value
@@ -21,7 +21,7 @@ WORKFLOW = load_documents((ROOT / "docs/examples/lint-github-action.yml").read_t
 def accepts(command: str) -> None:
     """The command line parses; an option that we do not have ends the parser with SystemExit."""
     words = shlex.split(command.partition(" > ")[0].partition(" || ")[0])
-    assert words[:2] == ["holdfast", "lint"]
+    assert words[:2] == ["stayfast", "lint"]
     parser = build_parser(next(item for item in COMMANDS if item.name == "lint"))
     lint.configure(parser)
     parser.parse_args(words[2:] or ["k8s/"])
@@ -41,7 +41,7 @@ def test_every_hook_is_complete(hook):
 
 def test_the_workflow_runs_commands_that_exist():
     steps = WORKFLOW["jobs"]["lint"]["steps"]
-    commands = [step["run"] for step in steps if "holdfast lint" in step.get("run", "")]
+    commands = [step["run"] for step in steps if "stayfast lint" in step.get("run", "")]
     assert len(commands) == 2
     for command in commands:
         accepts(command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lint_cases import MAIN, POD, SPOT_TOLERATION, cut, dump, fired, good_job, lint, lint_objects, put
 
-from holdfast.lint.bundle import Settings
+from stayfast.lint.bundle import Settings
 
 SPOT = "cloud.google.com/gke-spot"
 FLEX = {
@@ -59,10 +59,10 @@ def test_a_long_grace_is_found_inside_every_kind(kind):
     finding = next(
         entry
         for entry in lint(dump(WRAPPED[kind](template(terminationGracePeriodSeconds=60)))).findings
-        if entry.rule == "HF101"
+        if entry.rule == "SF101"
     )
     assert finding.pointer.endswith("/spec/terminationGracePeriodSeconds")
-    assert "HF101" not in fired(dump(WRAPPED[kind](template())))
+    assert "SF101" not in fired(dump(WRAPPED[kind](template())))
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def test_a_long_grace_is_found_inside_every_kind(kind):
 )
 def test_a_jobset_that_restarts_needs_no_ignore_rule(spec, restarts):
     job = put(cut(good_job(), "spec", "podFailurePolicy"), ("spec", "backoffLimit"), 0)
-    assert ("HF104" in lint_objects(jobset(job, **spec))) is not restarts
-    assert ("HF105" in lint_objects(jobset(job, **spec))) is not restarts
+    assert ("SF104" in lint_objects(jobset(job, **spec))) is not restarts
+    assert ("SF105" in lint_objects(jobset(job, **spec))) is not restarts
 
 
 def test_a_jobset_that_fails_on_disruption_and_restarts_for_free_is_right():
     fail = {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
     rules = [{"action": "RestartJobSetAndIgnoreMaxRestarts", "onJobFailureReasons": ["PodFailurePolicy"]}]
     job = put(good_job(), ("spec", "podFailurePolicy"), fail)
-    assert "HF104" not in lint_objects(jobset(job, failurePolicy={"maxRestarts": 0, "rules": rules}))
-    assert "HF104" in lint_objects(jobset(job, failurePolicy={"maxRestarts": 0}))
+    assert "SF104" not in lint_objects(jobset(job, failurePolicy={"maxRestarts": 0, "rules": rules}))
+    assert "SF104" in lint_objects(jobset(job, failurePolicy={"maxRestarts": 0}))
 
 
 @pytest.mark.parametrize(("kind", "role"), [("head", True), ("leader", True), ("lone leader", True), ("worker", False)])
@@ -104,7 +104,7 @@ def test_coordinators_on_spot(kind, role):
             {"leaderWorkerTemplate": {"size": 2, "workerTemplate": template()}},
         ),
     }
-    assert ("HF201" in lint_objects(values[kind])) is role
+    assert ("SF201" in lint_objects(values[kind])) is role
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_coordinators_on_spot(kind, role):
 def test_infrastructure_on_spot(name, namespace, fires):
     value = WRAPPED["Deployment"](template())
     value["metadata"] = {"name": name, "namespace": namespace}
-    assert ("HF201" in lint_objects(value)) is fires
+    assert ("SF201" in lint_objects(value)) is fires
     away = put(value, ("spec", "template", "spec", "nodeSelector"), {})
-    assert "HF201" not in lint_objects(cut(away, "spec", "template", "spec", "tolerations"))
+    assert "SF201" not in lint_objects(cut(away, "spec", "template", "spec", "tolerations"))
 
 
 def flex_job(**annotations):
@@ -134,7 +134,7 @@ def test_a_single_flex_start_pod_is_fine():
 )
 def test_run_durations(value, fires):
     job = put(flex_job(), (*POD, "nodeSelector", "cloud.google.com/gke-max-run-duration-seconds"), value)
-    assert ("HF302" in lint_objects(job)) is fires
+    assert ("SF302" in lint_objects(job)) is fires
     request = custom(
         "autoscaling.x-k8s.io/v1",
         "ProvisioningRequest",
@@ -144,7 +144,7 @@ def test_run_durations(value, fires):
             "podSets": [{"count": 1, "podTemplateRef": {"name": "t"}}],
         },
     )
-    assert ("HF302" in lint_objects(request)) is fires
+    assert ("SF302" in lint_objects(request)) is fires
 
 
 def test_only_flex_start_priorities_have_the_flex_start_limit():
@@ -157,15 +157,15 @@ def test_only_flex_start_priorities_have_the_flex_start_limit():
     }
     assert lint_objects(klass) == set()
     rows[0]["flexStart"] = {"enabled": True}
-    assert lint_objects(klass) == {"HF302"}
+    assert lint_objects(klass) == {"SF302"}
 
 
 def test_deadlines_on_capacity_that_has_to_be_waited_for():
     job = put(flex_job(), ("spec", "activeDeadlineSeconds"), 3600)
-    assert lint_objects(job) == {"HF301"}
+    assert lint_objects(job) == {"SF301"}
     assert lint_objects(put(job, ("metadata", "labels", "kueue.x-k8s.io/queue-name"), "q")) == set()
     assert lint_objects(put(flex_job(), (*POD, "activeDeadlineSeconds"), 3600)) == set()
-    assert lint_objects(put(flex_job(), (*POD, "activeDeadlineSeconds"), 700_000)) == {"HF302"}
+    assert lint_objects(put(flex_job(), (*POD, "activeDeadlineSeconds"), 700_000)) == {"SF302"}
     assert lint_objects(put(good_job(), ("spec", "activeDeadlineSeconds"), 3600)) == set()
 
 
@@ -187,23 +187,23 @@ def test_deadlines_on_capacity_that_has_to_be_waited_for():
     ],
 )
 def test_gangs_on_plain_flex_start(change, fires):
-    assert ("HF303" in lint_objects(change(put(flex_job(), ("spec", "parallelism"), 4)))) is fires
+    assert ("SF303" in lint_objects(change(put(flex_job(), ("spec", "parallelism"), 4)))) is fires
 
 
 def test_suspended_without_a_queue():
-    assert "HF304" in lint_objects(jobset(suspend=True))
-    assert "HF304" not in lint_objects(
+    assert "SF304" in lint_objects(jobset(suspend=True))
+    assert "SF304" not in lint_objects(
         {**jobset(suspend=True), "metadata": {"name": "x", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
     )
     cron = WRAPPED["CronJob"](template())
     cron["spec"]["suspend"] = True  # a pause button, not a queue
-    assert "HF304" not in lint_objects(cron)
+    assert "SF304" not in lint_objects(cron)
 
 
 def test_queued_nodes_need_a_request():
     toleration = {"key": "cloud.google.com/gke-queued", "operator": "Exists", "effect": "NoSchedule"}
     job = put(flex_job(), (*POD, "tolerations"), [toleration])
-    assert lint_objects(job) == {"HF307"}
+    assert lint_objects(job) == {"SF307"}
     assert lint_objects(put(job, ("metadata", "labels", "kueue.x-k8s.io/queue-name"), "q")) == set()
     asked = put(
         job, ("spec", "template", "metadata", "annotations", "autoscaling.x-k8s.io/consume-provisioning-request"), "r"
@@ -239,14 +239,14 @@ def tpu_job(chips, pods, topology, accelerator="tpu-v6e-slice"):
     ],
 )
 def test_tpu_slices(chips, pods, topology, accelerator, fires):
-    assert ("HF604" in lint_objects(tpu_job(chips, pods, topology, accelerator))) is fires
+    assert ("SF604" in lint_objects(tpu_job(chips, pods, topology, accelerator))) is fires
 
 
 def test_tpu_chips_need_selectors_unless_something_else_chooses():
     bare = put(tpu_job(4, 4, "4x4"), (*POD, "nodeSelector"), {})
-    assert "HF604" in lint_objects(bare)
+    assert "SF604" in lint_objects(bare)
     for selector in ({"cloud.google.com/gke-nodepool": "p"}, {"cloud.google.com/compute-class": "c"}):
-        assert "HF604" not in lint_objects(put(bare, (*POD, "nodeSelector"), selector))
+        assert "SF604" not in lint_objects(put(bare, (*POD, "nodeSelector"), selector))
 
 
 def test_nodes_of_a_running_cluster_are_pools():
@@ -259,12 +259,12 @@ def test_nodes_of_a_running_cluster_are_pools():
     }
     assert lint_objects(node, good_job()) == set()
     node["metadata"]["labels"]["cloud.google.com/gke-accelerator"] = "nvidia-tesla-t4"
-    assert lint_objects(node, good_job()) == {"HF508"}
+    assert lint_objects(node, good_job()) == {"SF508"}
 
 
 def test_cluster_mode_matters():
     low = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "p"}, "value": -100}
-    assert lint_objects(low) == {"HF204"}
+    assert lint_objects(low) == {"SF204"}
     assert lint_objects(low, settings=Settings(cluster_mode="autopilot")) == set()
     untolerated = dump(cut(good_job(), *POD, "tolerations"))
     severities = {
@@ -289,7 +289,7 @@ def test_cluster_mode_matters():
 def test_what_counts_as_spot(selector, toleration, spot):
     job = put(good_job(), (*POD, "nodeSelector"), selector)
     job = put(put(job, (*POD, "tolerations"), [toleration]), (*POD, "terminationGracePeriodSeconds"), 60)
-    assert ("HF101" in lint_objects(job)) is spot
+    assert ("SF101" in lint_objects(job)) is spot
 
 
 def affinity(*terms, soft=()):
@@ -313,11 +313,11 @@ L4 = {"key": "cloud.google.com/gke-accelerator", "operator": "In", "values": ["n
 @pytest.mark.parametrize(
     ("value", "codes"),
     [
-        (affinity([IS_SPOT, L4]), {"HF101"}),  # required: a Spot pod, and 60 s is too long
-        (affinity([IS_SPOT, L4], [L4]), {"HF101", "HF503"}),  # an alternative without Spot: only tolerated
+        (affinity([IS_SPOT, L4]), {"SF101"}),  # required: a Spot pod, and 60 s is too long
+        (affinity([IS_SPOT, L4], [L4]), {"SF101", "SF503"}),  # an alternative without Spot: only tolerated
         (affinity([NOT_SPOT, L4]), set()),
-        (affinity([L4], soft=[IS_SPOT]), {"HF101"}),  # a wish is a request
-        (affinity([L4]), {"HF101", "HF503"}),
+        (affinity([L4], soft=[IS_SPOT]), {"SF101"}),  # a wish is a request
+        (affinity([L4]), {"SF101", "SF503"}),
     ],
 )
 def test_affinity_counts_as_selection_where_it_is_required(value, codes):
@@ -329,12 +329,12 @@ def test_a_queue_serves_its_own_namespace():
     queue = custom("kueue.x-k8s.io/v1beta1", "LocalQueue", {"clusterQueue": "c"})
     job = put(good_job(), ("metadata", "labels", "kueue.x-k8s.io/queue-name"), "x")
     assert lint_objects(queue, job) == set()
-    assert lint_objects(queue, put(job, ("metadata", "namespace"), "other")) == {"HF305"}
+    assert lint_objects(queue, put(job, ("metadata", "namespace"), "other")) == {"SF305"}
     assert lint_objects(queue, cut(job, "metadata", "namespace")) == set()
 
 
 def test_an_object_needs_a_name():
-    assert lint_objects(cut(good_job(), "metadata", "name")) == {"HF601"}
+    assert lint_objects(cut(good_job(), "metadata", "name")) == {"SF601"}
     assert lint_objects(put(cut(good_job(), "metadata", "name"), ("metadata", "generateName"), "x-")) == set()
 
 
@@ -346,11 +346,11 @@ def test_severities_follow_the_profile():
     spot = put(cut(good_job(), "spec", "podFailurePolicy"), ("spec", "backoffLimit"), 0)
     flex = put(cut(flex_job(), "spec", "podFailurePolicy"), ("spec", "backoffLimit"), 0)
     none = cut(cut(spot, *POD, "tolerations"), *POD, "nodeSelector", SPOT)
-    assert severities(spot) == {"HF104": "warning", "HF105": "error"}
-    assert severities(flex) == {"HF104": "advice", "HF105": "warning"}
+    assert severities(spot) == {"SF104": "warning", "SF105": "error"}
+    assert severities(flex) == {"SF104": "advice", "SF105": "warning"}
     assert severities(none) == {}
-    assert severities(put(good_job(), (*POD, "terminationGracePeriodSeconds"), 1)) == {"HF101": "error"}
-    assert severities(put(good_job(), (*POD, "terminationGracePeriodSeconds"), 16)) == {"HF101": "warning"}
+    assert severities(put(good_job(), (*POD, "terminationGracePeriodSeconds"), 1)) == {"SF101": "error"}
+    assert severities(put(good_job(), (*POD, "terminationGracePeriodSeconds"), 16)) == {"SF101": "warning"}
     assert severities(put(flex_job(), (*POD, "terminationGracePeriodSeconds"), 600)) == {}
 
 
@@ -360,5 +360,5 @@ def test_selecting_queued_nodes_makes_a_queued_pod():
         (*POD, "nodeSelector"),
         {"cloud.google.com/gke-queued": "true", "cloud.google.com/gke-accelerator": "nvidia-l4"},
     )
-    assert lint_objects(job) == {"HF302", "HF307"}
-    assert lint_objects(put(job, ("metadata", "labels", "kueue.x-k8s.io/queue-name"), "q")) == {"HF302"}
+    assert lint_objects(job) == {"SF302", "SF307"}
+    assert lint_objects(put(job, ("metadata", "labels", "kueue.x-k8s.io/queue-name"), "q")) == {"SF302"}

@@ -11,12 +11,12 @@ import pytest
 from lint_cases import SHARED, dump, good_job
 from test_lint_strangers import CASES
 
-from holdfast.documents import load_documents
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.finding import Finding
-from holdfast.lint.schema import knows
-from holdfast.lint.sources import Source
+from stayfast.documents import load_documents
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.finding import Finding
+from stayfast.lint.schema import knows
+from stayfast.lint.sources import Source
 
 # Mappings whose keys are the user's own.
 FREE = {
@@ -28,7 +28,7 @@ Path = tuple[Any, ...]
 
 def _good() -> dict[str, dict[str, Any]]:
     """Objects without a fault, by name: ours, those of the cases, and the corrected documents."""
-    texts = [text for case in CASES if case.rule == "HF601" and not case.fires for _, text in case.files]
+    texts = [text for case in CASES if case.rule == "SF601" and not case.fires for _, text in case.files]
     for name in ("01-spot-hpsearch.yaml", "02-flex-start-distributed.yaml"):
         path = SHARED / "documents" / "fixed" / name
         texts += [path.read_text()] if path.exists() else []
@@ -39,7 +39,7 @@ def _good() -> dict[str, dict[str, Any]]:
             is_known = isinstance(value, dict) and knows(value.get("apiVersion", ""), value.get("kind", ""))
             if is_known and value.get("spec", {}).get("template", {}).get("spec", {}).get("containers", 1):
                 found[f"{value['kind']} {len(found)}"] = value
-    return {name: value for name, value in found.items() if "HF601" not in {f.rule for f in _lint(value)}}
+    return {name: value for name, value in found.items() if "SF601" not in {f.rule for f in _lint(value)}}
 
 
 def _lint(value: dict[str, Any]) -> list[Finding]:
@@ -92,7 +92,7 @@ def test_a_renamed_field_is_found_where_it_stands(name: str) -> None:
         renamed = (*path[:-1], f"{path[-1]}Zz")
         parent[renamed[-1]] = parent.pop(path[-1])
         text = dump(value)
-        found = [finding for finding in _lint(value) if finding.rule == "HF601"]
+        found = [finding for finding in _lint(value) if finding.rule == "SF601"]
         pointers = {finding.pointer for finding in found}
         assert _pointer(renamed) in pointers, (path, pointers)
         here = next(finding for finding in found if finding.pointer == _pointer(renamed))
@@ -115,7 +115,7 @@ def test_a_retyped_field_is_found_where_it_stands(name: str) -> None:
         _parent(value, path)[path[-1]] = ["zz"] if not isinstance(before, list) else {"zz": 1}
         if path in (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "generateName"), ("metadata",)):
             continue
-        pointers = {finding.pointer for finding in _lint(value) if finding.rule == "HF601"}
+        pointers = {finding.pointer for finding in _lint(value) if finding.rule == "SF601"}
         assert any(pointer.startswith(_pointer(path)) for pointer in pointers), (path, pointers)
 
 
@@ -126,6 +126,6 @@ def test_dropping_a_field_never_breaks_the_linter_and_names_required_ones(name: 
         del _parent(value, path)[path[-1]]
         for finding in _lint(value):
             json.dumps(finding.message)
-            if finding.rule == "HF601" and "is required" in finding.message and path[0] != "metadata":
+            if finding.rule == "SF601" and "is required" in finding.message and path[0] != "metadata":
                 above = {_pointer(path[:depth]) for depth in range(len(path))}
                 assert finding.pointer in above, (path, finding)

@@ -12,52 +12,52 @@ SPOT = "cloud.google.com/gke-spot"
 MUTATIONS = {
     "long grace": (
         lambda j: put(j, (*POD, "terminationGracePeriodSeconds"), 16),
-        {"HF101"},
+        {"SF101"},
         "/spec/template/spec/terminationGracePeriodSeconds",
     ),
     "no grace": (
         lambda j: put(j, (*POD, "terminationGracePeriodSeconds"), 0),
-        {"HF101"},
+        {"SF101"},
         "/spec/template/spec/terminationGracePeriodSeconds",
     ),
     "long preStop": (
         lambda j: put(j, (*MAIN, "lifecycle"), {"preStop": {"exec": {"command": ["sh", "-c", "sleep 20"]}}}),
-        {"HF101"},
+        {"SF101"},
         "/spec/template/spec/containers/0/lifecycle/preStop",
     ),
     "sleep preStop": (
         lambda j: put(j, (*MAIN, "lifecycle"), {"preStop": {"sleep": {"seconds": 15}}}),
-        {"HF101"},
+        {"SF101"},
         "/spec/template/spec/containers/0/lifecycle/preStop",
     ),
     "sh in front": (
         lambda j: put(j, (*MAIN, "command"), ["sh", "-c", "python -m sweep"]),
-        {"HF102"},
+        {"SF102"},
         "/spec/template/spec/containers/0/command/2",
     ),
     "script in args": (
         lambda j: put(put(j, (*MAIN, "command"), ["/bin/sh", "-c"]), (*MAIN, "args"), ["python x.py"]),
-        {"HF102"},
+        {"SF102"},
         "/spec/template/spec/containers/0/args/0",
     ),
     "exit 0": (
         lambda j: put(j, (*MAIN, "command"), ["bash", "-c", "trap 'exit 0' TERM\npython x & wait"]),
-        {"HF103"},
+        {"SF103"},
         "/spec/template/spec/containers/0/command/2",
     ),
-    "no policy": (lambda j: cut(j, "spec", "podFailurePolicy"), {"HF104"}, "/spec"),
+    "no policy": (lambda j: cut(j, "spec", "podFailurePolicy"), {"SF104"}, "/spec"),
     "other policy": (
         lambda j: put(
             j,
             ("spec", "podFailurePolicy", "rules"),
             [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [75]}}],
         ),
-        {"HF104"},
+        {"SF104"},
         "/spec/podFailurePolicy",
     ),
     "no retries": (
         lambda j: put(cut(j, "spec", "podFailurePolicy"), ("spec", "backoffLimit"), 0),
-        {"HF104", "HF105"},
+        {"SF104", "SF105"},
         "/spec/backoffLimit",
     ),
     "rule order": (
@@ -66,38 +66,38 @@ MUTATIONS = {
             ("spec", "podFailurePolicy", "rules"),
             [{"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [75]}}, IGNORE],
         ),
-        {"HF106"},
+        {"SF106"},
         "/spec/podFailurePolicy/rules/0",
     ),
     "tolerates all": (
         lambda j: put(j, (*POD, "tolerations"), [{"operator": "Exists"}]),
-        {"HF202"},
+        {"SF202"},
         "/spec/template/spec/tolerations/0",
     ),
     "critical": (
         lambda j: put(j, (*POD, "priorityClassName"), "system-node-critical"),
-        {"HF203"},
+        {"SF203"},
         "/spec/template/spec/priorityClassName",
     ),
-    "suspended": (lambda j: put(j, ("spec", "suspend"), True), {"HF304"}, "/spec/suspend"),
+    "suspended": (lambda j: put(j, ("spec", "suspend"), True), {"SF304"}, "/spec/suspend"),
     "queue as annotation": (
         lambda j: put(j, ("metadata", "annotations"), {"kueue.x-k8s.io/queue-name": "q"}),
-        {"HF304"},
+        {"SF304"},
         "/metadata/annotations/kueue.x-k8s.io~1queue-name",
     ),
     "queue on template": (
         lambda j: put(j, ("spec", "template", "metadata", "labels", "kueue.x-k8s.io/queue-name"), "q"),
-        {"HF304"},
+        {"SF304"},
         "/spec/template/metadata/labels/kueue.x-k8s.io~1queue-name",
     ),
     "unmounted": (
         lambda j: put(j, (*MAIN, "env", 0, "value"), "/elsewhere"),
-        {"HF401"},
+        {"SF401"},
         "/spec/template/spec/containers/0/env/0",
     ),
     "unmounted flag": (
         lambda j: put(j, (*MAIN, "command"), ["python", "t.py", "--checkpoint-dir", "/other"]),
-        {"HF401"},
+        {"SF401"},
         "/spec/template/spec/containers/0/command/2",
     ),
     "ephemeral": (
@@ -106,72 +106,72 @@ MUTATIONS = {
             (*POD, "volumes", 0),
             {"name": "ckpt", "emptyDir": {}},
         ),
-        {"HF402"},
+        {"SF402"},
         "/spec/template/spec/containers/0/env/0",
     ),
     "no sidecar": (
         lambda j: cut(j, "spec", "template", "metadata", "annotations"),
-        {"HF405"},
+        {"SF405"},
         "/spec/template/spec/volumes/0",
     ),
     "typo in key": (
         lambda j: put(cut(j, *SELECTOR, SPOT), (*SELECTOR, "cloud.google.com/gke-spott"), "true"),
-        {"HF501", "HF503"},
+        {"SF501", "SF503"},
         "/spec/template/spec/nodeSelector/cloud.google.com~1gke-spott",
     ),
     "key without domain": (
         lambda j: put(cut(j, *SELECTOR, SPOT), (*SELECTOR, "gke-spot"), "true"),
-        {"HF501"},
+        {"SF501"},
         "/spec/template/spec/nodeSelector/gke-spot",
     ),
     "value not text": (
         lambda j: put(j, (*SELECTOR, SPOT), True),
-        {"HF502", "HF601"},
+        {"SF502", "SF601"},
         "/spec/template/spec/nodeSelector/cloud.google.com~1gke-spot",
     ),
     "unknown GPU": (
         lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-accelerator"), "nvidia-l44"),
-        {"HF502"},
+        {"SF502"},
         "/spec/template/spec/nodeSelector/cloud.google.com~1gke-accelerator",
     ),
-    "tolerates only": (lambda j: cut(j, *SELECTOR, SPOT), {"HF503"}, "/spec/template/spec/tolerations/0"),
+    "tolerates only": (lambda j: cut(j, *SELECTOR, SPOT), {"SF503"}, "/spec/template/spec/tolerations/0"),
     "selects only": (
         lambda j: cut(j, *POD, "tolerations"),
-        {"HF504"},
+        {"SF504"},
         "/spec/template/spec/nodeSelector/cloud.google.com~1gke-spot",
     ),
     "spot and flex": (
         lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-flex-start"), "true"),
-        {"HF303", "HF302", "HF505"},
+        {"SF303", "SF302", "SF505"},
         "/spec/template/spec/nodeSelector/cloud.google.com~1gke-flex-start",
     ),
     "contradiction": (
         lambda j: put(j, (*SELECTOR, "cloud.google.com/gke-provisioning"), "standard"),
-        {"HF505"},
+        {"SF505"},
         "/spec/template/spec/nodeSelector/cloud.google.com~1gke-provisioning",
     ),
     "GPU without type": (
         lambda j: cut(j, *SELECTOR, "cloud.google.com/gke-accelerator"),
-        {"HF507"},
+        {"SF507"},
         "/spec/template/spec/containers/0/resources",
     ),
     "type without GPU": (
         lambda j: put(j, (*MAIN, "resources"), {"requests": {"cpu": 1, "memory": "1Gi"}}),
-        {"HF507"},
+        {"SF507"},
         "/spec/template/spec/nodeSelector/cloud.google.com~1gke-accelerator",
     ),
-    "unknown field": (lambda j: put(j, ("spec", "maxParallelism"), 8), {"HF601"}, "/spec/maxParallelism"),
-    "wrong type": (lambda j: put(j, ("spec", "completions"), "eight"), {"HF601"}, "/spec/completions"),
-    "missing": (lambda j: cut(j, *MAIN, "name"), {"HF601"}, "/spec/template/spec/containers/0"),
+    "unknown field": (lambda j: put(j, ("spec", "maxParallelism"), 8), {"SF601"}, "/spec/maxParallelism"),
+    "wrong type": (lambda j: put(j, ("spec", "completions"), "eight"), {"SF601"}, "/spec/completions"),
+    "missing": (lambda j: cut(j, *MAIN, "name"), {"SF601"}, "/spec/template/spec/containers/0"),
     "policy and OnFailure": (
         lambda j: put(j, (*POD, "restartPolicy"), "OnFailure"),
-        {"HF601"},
+        {"SF601"},
         "/spec/template/spec/restartPolicy",
     ),
-    "no restartPolicy": (lambda j: cut(j, *POD, "restartPolicy"), {"HF601"}, "/spec/template/spec"),
+    "no restartPolicy": (lambda j: cut(j, *POD, "restartPolicy"), {"SF601"}, "/spec/template/spec"),
     "exit code 0": (
         lambda j: put(j, ("spec", "podFailurePolicy", "rules", 1, "onExitCodes", "values"), [0]),
-        {"HF601"},
+        {"SF601"},
         "/spec/podFailurePolicy/rules/1/onExitCodes/values",
     ),
     "too many GPUs": (
@@ -180,37 +180,37 @@ MUTATIONS = {
             (*MAIN, "resources", "limits", "nvidia.com/gpu"),
             16,
         ),
-        {"HF602"},
+        {"SF602"},
         "/spec/template/spec/containers/0/resources/requests/nvidia.com~1gpu",
     ),
     "too many CPUs": (
         lambda j: put(j, (*MAIN, "resources", "requests", "cpu"), "40"),
-        {"HF602"},
+        {"SF602"},
         "/spec/template/spec/containers/0/resources/requests/cpu",
     ),
     "no cpu request": (
         lambda j: cut(j, *MAIN, "resources", "requests", "cpu"),
-        {"HF801"},
+        {"SF801"},
         "/spec/template/spec/containers/0/resources",
     ),
     "short image": (
         lambda j: put(j, (*MAIN, "image"), "us-docker.pkg.dev/project/image:v1"),
-        {"HF802"},
+        {"SF802"},
         "/spec/template/spec/containers/0/image",
     ),
     "no class": (
         lambda j: put(j, (*POD, "priorityClassName"), "batch"),
-        {"HF803"},
+        {"SF803"},
         "/spec/template/spec/priorityClassName",
     ),
     "two writers": (
         lambda j: cut(cut(j, "spec", "podFailurePolicy"), "spec", "podReplacementPolicy"),
-        {"HF104", "HF804"},
+        {"SF104", "SF804"},
         "/spec",
     ),
     "no rank": (
         lambda j: put(cut(j, "spec", "completionMode"), (*MAIN, "command"), ["torchrun", "train.py"]),
-        {"HF805"},
+        {"SF805"},
         "/spec/parallelism",
     ),
     "unresolved claim": (
@@ -219,7 +219,7 @@ MUTATIONS = {
             (*POD, "volumes", 0),
             {"name": "ckpt", "persistentVolumeClaim": {"claimName": "c"}},
         ),
-        {"HF404"},
+        {"SF404"},
         "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName",
     ),
 }
@@ -299,7 +299,7 @@ def test_a_misspelled_field_is_found_where_it_stands(path):
     for part in path[:-1]:
         place = place[part]
     place[f"{path[-1]}x"] = place.pop(path[-1])
-    found = {entry.pointer: entry for entry in lint(dump(job)).findings if entry.rule == "HF601"}
+    found = {entry.pointer: entry for entry in lint(dump(job)).findings if entry.rule == "SF601"}
     assert f"{spelled(path)}x" in found
     assert found[f"{spelled(path)}x"].message == f"unknown field {path[-1]}x; did you mean {path[-1]}?"
 
@@ -310,7 +310,7 @@ def test_a_field_of_the_wrong_type_is_found_where_it_stands(path):
     for part in path:
         place = place[part]
     wrong = {"a": "mapping"} if isinstance(place, list) else ["a list"]
-    found = [entry for entry in lint(dump(put(good_job(), path, wrong))).findings if entry.rule == "HF601"]
+    found = [entry for entry in lint(dump(put(good_job(), path, wrong))).findings if entry.rule == "SF601"]
     assert any(entry.pointer == spelled(path) and " must be " in entry.message for entry in found)
 
 
@@ -322,7 +322,7 @@ def test_a_field_of_the_wrong_type_is_found_where_it_stands(path):
 )  # fmt: skip
 def test_a_required_field_that_is_missing_is_found_or_makes_the_object_a_patch(path):
     codes = lint_objects(cut(good_job(), *path))
-    assert "HF601" in codes or path in (("spec",), ("spec", "template"), (*POD, "containers"))
+    assert "SF601" in codes or path in (("spec",), ("spec", "template"), (*POD, "containers"))
 
 
 def test_a_folder_of_faults_in_a_list_object_is_found_inside_it():

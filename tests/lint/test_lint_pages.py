@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from lint_cases import SHARED
 
-from holdfast.cli.main import main
-from holdfast.errors import UsageError
-from holdfast.lint import pages
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.finding import Severity
-from holdfast.lint.rule import names
-from holdfast.lint.sources import Source
+from stayfast.cli.main import main
+from stayfast.errors import UsageError
+from stayfast.lint import pages
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.finding import Severity
+from stayfast.lint.rule import names
+from stayfast.lint.sources import Source
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +44,7 @@ def test_every_page_is_complete(code):
 
 
 def test_every_rule_has_a_page_and_every_page_a_rule():
-    assert set(pages.codes()) == set(names()) | {"HF901", "HF902"}
+    assert set(pages.codes()) == set(names()) | {"SF901", "SF902"}
 
 
 def test_codes_and_names_are_those_that_were_agreed():
@@ -52,7 +52,7 @@ def test_codes_and_names_are_those_that_were_agreed():
         pytest.skip("the agreed list of rules is not here")
     agreed = {entry["id"]: entry["name"] for entry in json.loads((SHARED / "rules.json").read_text())}
     assert {code: name for code, name in names().items() if code in agreed} == agreed
-    assert set(names()) - set(agreed) == {"HF108"}  # found missing since
+    assert set(names()) - set(agreed) == {"SF108"}  # found missing since
 
 
 def test_the_reference_is_up_to_date():
@@ -69,7 +69,7 @@ def test_explain_prints_the_page_of_the_reference(code, capsys):
     assert f"\n## {heading.removeprefix('# ')}\n{body.replace(chr(10) + '## ', chr(10) + '### ').rstrip()}" in reference
 
 
-@pytest.mark.parametrize("code", ["HF999", "104", "../HF104", ""])
+@pytest.mark.parametrize("code", ["SF999", "104", "../SF104", ""])
 def test_an_unknown_rule_is_one_sentence(code):
     with pytest.raises(UsageError, match="there is no rule"):
         pages.page(code)

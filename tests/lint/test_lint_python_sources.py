@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lint_cases import lint
 
-from holdfast.lint.pysource import zero_exits
+from stayfast.lint.pysource import zero_exits
 
 BAD = {
     "through another function": "import signal, sys\ndef leave():\n    sys.exit(0)\ndef h(s, f):\n"
@@ -81,7 +81,7 @@ GOOD = {
 @pytest.mark.parametrize("name", BAD)
 def test_found_with_its_line(name):
     report = lint(train__py=BAD[name])
-    assert [finding.rule for finding in report.findings] == ["HF103"]
+    assert [finding.rule for finding in report.findings] == ["SF103"]
     line = BAD[name].split("\n")[report.findings[0].line - 1]
     assert "xit" in line
 

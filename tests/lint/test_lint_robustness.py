@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lint_cases import SHARED, dump, good_job, lint
 
-from holdfast.lint import pages
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.sources import Source
+from stayfast.lint import pages
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.sources import Source
 
 GARBAGE = [
     None,

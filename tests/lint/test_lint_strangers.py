@@ -1,6 +1,6 @@
 """Manifests as strangers write them: for every rule some that must be reported and some near misses that must not.
 
-``cases/*.yaml`` hold the manifests; a line ``#%% HFnnn fires: title`` or ``#%% HFnnn silent: title`` starts one, and
+``cases/*.yaml`` hold the manifests; a line ``#%% SFnnn fires: title`` or ``#%% SFnnn silent: title`` starts one, and
 ``#%% file: name`` inside it starts another file of the same bundle. They are written from what the rules are for, in
 many shapes (Job, CronJob, JobSet, Ray, Kubeflow, lists, JSON, anchors, affinity instead of selectors).
 """
@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.pages import codes
-from holdfast.lint.sources import Source
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.pages import codes
+from stayfast.lint.sources import Source
 
 FOLDER = Path(__file__).parent / "cases"
-_MARK = re.compile(r"#%% (HF[0-9]{3}) (fires|silent): (.+)")
+_MARK = re.compile(r"#%% (SF[0-9]{3}) (fires|silent): (.+)")
 
 
 class Case(NamedTuple):
@@ -62,7 +62,7 @@ def test_a_stranger_is_judged_rightly(case: Case) -> None:
 
 def test_every_rule_has_three_cases_of_each_kind() -> None:
     counted = Counter((case.rule, case.fires) for case in CASES)
-    rules = {code for code in codes() if code < "HF900"}
+    rules = {code for code in codes() if code < "SF900"}
     short = [(rule, fires) for rule in sorted(rules) for fires in (True, False) if counted[rule, fires] < 3]
     assert not short
 
@@ -74,7 +74,7 @@ def test_no_case_is_broken_yaml_unless_that_is_its_point() -> None:
         report = lint_bundle(sources, Settings())
         if any(name.endswith(".yaml") and text.strip() for name, text in case.files):
             assert report.objects > 0, case.title
-        if case.rule != "HF601":
+        if case.rule != "SF601":
             broken = [finding.message for finding in report.findings if "not YAML" in finding.message]
             assert not broken, (case.title, broken)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint.account import unaccounted_seconds
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Head, decode
-from holdfast.model.exits import Outcome
+from stayfast.checkpoint.account import unaccounted_seconds
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Head, decode
+from stayfast.model.exits import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
-import os, signal, sys, time, holdfast
+import os, signal, sys, time, stayfast
 how = sys.argv[2]
-with holdfast.run(sys.argv[1], total_steps=8) as run:
+with stayfast.run(sys.argv[1], total_steps=8) as run:
     run.track(x=(lambda: {"n": 1}, lambda state: None))
     for step in run.steps():
         time.sleep(0.1)
@@ -34,7 +34,7 @@ with holdfast.run(sys.argv[1], total_steps=8) as run:
 
 
 def attempt(folder: Path, how: str) -> Head:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOLDFAST_METADATA": "off"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STAYFAST_METADATA": "off"}
     command = [sys.executable, "-c", PROGRAM, f"file://{folder}", how]
     ended = subprocess.run(command, env=environment, capture_output=True, timeout=60)
     assert ended.returncode == {"fail": 1, "SIGTERM": 75, "SIGKILL": -signal.SIGKILL, "finish": 0}[how], ended.stderr

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.main import main
-from holdfast.cli.metrics import FILES, read_file
-from holdfast.model.backlog import Backlog
-from holdfast.runtime.environment import Settings, read_settings
-from holdfast.runtime.metrics import METRICS, Exposition
-from holdfast.runtime.metrics_server import publish
+from stayfast.cli.main import main
+from stayfast.cli.metrics import FILES, read_file
+from stayfast.model.backlog import Backlog
+from stayfast.runtime.environment import Settings, read_settings
+from stayfast.runtime.metrics import METRICS, Exposition
+from stayfast.runtime.metrics_server import publish
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
@@ -76,8 +76,8 @@ def eventually(look, seconds: float = 30.0):
 
 
 TRAINER = """
-import sys, time, holdfast
-with holdfast.run(sys.argv[1], total_steps=100000) as run:
+import sys, time, stayfast
+with stayfast.run(sys.argv[1], total_steps=100000) as run:
     run.track(x=(lambda: {"data": list(range(100))}, lambda state: None))
     for step in run.steps():
         time.sleep(0.002)
@@ -87,17 +87,17 @@ with holdfast.run(sys.argv[1], total_steps=100000) as run:
 
 
 def start(program: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-    base = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOLDFAST_METADATA": "off", **environment}
+    base = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STAYFAST_METADATA": "off", **environment}
     return subprocess.Popen([sys.executable, "-c", program, *arguments], env=base, stderr=subprocess.DEVNULL)
 
 
 def test_a_run_is_scraped_over_a_kill_and_a_notice(tmp_path: Path) -> None:
     port = free_port()
     more = {
-        "HOLDFAST_METRICS_PORT": str(port),
-        "HOLDFAST_METRICS_ADDRESS": "127.0.0.1",
-        "HOLDFAST_USD_PER_HOUR": "3.6",
-        "HOLDFAST_ZONE": 'a"b\\c\nd',
+        "STAYFAST_METRICS_PORT": str(port),
+        "STAYFAST_METRICS_ADDRESS": "127.0.0.1",
+        "STAYFAST_USD_PER_HOUR": "3.6",
+        "STAYFAST_ZONE": 'a"b\\c\nd',
     }
     url = f"file://{tmp_path}/run"
     label = f'run="{url}"'
@@ -105,27 +105,27 @@ def test_a_run_is_scraped_over_a_kill_and_a_notice(tmp_path: Path) -> None:
         process = start(TRAINER, url, **more)
         try:
             found = eventually(
-                lambda: (seen := parse(scrape(port))).get("holdfast_checkpoint_bytes_total", {}) and seen
+                lambda: (seen := parse(scrape(port))).get("stayfast_checkpoint_bytes_total", {}) and seen
             )
             found = eventually(
-                lambda: (seen := parse(scrape(port)))["holdfast_checkpoint_bytes_total"][label] > 0 and seen
+                lambda: (seen := parse(scrape(port)))["stayfast_checkpoint_bytes_total"][label] > 0 and seen
             )
-            assert found["holdfast_attempts_total"][label] == number
-            assert found["holdfast_step"][label] >= found["holdfast_saved_step"][label] >= 0
-            assert found["holdfast_checkpoints_total"][label] >= 1
-            assert found["holdfast_step_seconds"][f'{label},quantile="0.5"'] > 0.001
-            assert found["holdfast_total_steps"][label] == 100000
+            assert found["stayfast_attempts_total"][label] == number
+            assert found["stayfast_step"][label] >= found["stayfast_saved_step"][label] >= 0
+            assert found["stayfast_checkpoints_total"][label] >= 1
+            assert found["stayfast_step_seconds"][f'{label},quantile="0.5"'] > 0.001
+            assert found["stayfast_total_steps"][label] == 100000
             if how is None:
-                assert found["holdfast_interruptions_total"] == {
+                assert found["stayfast_interruptions_total"] == {
                     f'{label},cause="killed"': 1,
                     f'{label},cause="unknown"': 1,
                 }
-                assert found["holdfast_safe_seconds_count"][label] == 1
-                assert 0 <= found["holdfast_safe_seconds_sum"][label] < 30
-                assert found["holdfast_unaccounted_seconds_total"][label] > 0
-                assert found["holdfast_cost_usd_total"][label] > 0
-                assert 0 < found["holdfast_goodput_ratio"][label] <= 1
-                assert any('a\\"b\\\\c\\nd' in labels for labels in found["holdfast_run_info"])
+                assert found["stayfast_safe_seconds_count"][label] == 1
+                assert 0 <= found["stayfast_safe_seconds_sum"][label] < 30
+                assert found["stayfast_unaccounted_seconds_total"][label] > 0
+                assert found["stayfast_cost_usd_total"][label] > 0
+                assert 0 < found["stayfast_goodput_ratio"][label] <= 1
+                assert any('a\\"b\\\\c\\nd' in labels for labels in found["stayfast_run_info"])
             process.send_signal(how or signal.SIGKILL)
             assert process.wait(60) == {signal.SIGKILL: -9, signal.SIGTERM: 75, None: -9}[how]
         finally:
@@ -137,16 +137,16 @@ def test_a_port_that_is_taken_does_not_hurt_the_run(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        program = "import holdfast\nwith holdfast.run(None, total_steps=3) as run:\n    for step in run.steps(): pass"
+        program = "import stayfast\nwith stayfast.run(None, total_steps=3) as run:\n    for step in run.steps(): pass"
         port = str(taken.getsockname()[1])
-        process = start(program, HOLDFAST_METRICS_PORT=port, HOLDFAST_METRICS_ADDRESS="127.0.0.1")
+        process = start(program, STAYFAST_METRICS_PORT=port, STAYFAST_METRICS_ADDRESS="127.0.0.1")
         assert process.wait(60) == 0
 
 
 def test_workers_tell_their_items_and_their_queue(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(
-        "import time, holdfast\n"
-        "@holdfast.task(key=lambda item: item['id'], each=True)\n"
+        "import time, stayfast\n"
+        "@stayfast.task(key=lambda item: item['id'], each=True)\n"
         "def job(item):\n"
         "    time.sleep(0.02)\n"
         "    if item['id'].startswith('bad'):\n"
@@ -158,12 +158,12 @@ def test_workers_tell_their_items_and_their_queue(tmp_path: Path) -> None:
     items.write_text("".join(json.dumps({"id": f"bad-{n}" if n < 3 else f"k{n}"}) + "\n" for n in range(400)))
     assert main(["enqueue", "--queue", f"{base}?queue=images", "--key", "id", str(items)]) == 0
     port = free_port()
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}", "HOLDFAST_METADATA": "off"}
-    environment |= {"HOLDFAST_METRICS_PORT": str(port), "HOLDFAST_METRICS_ADDRESS": "127.0.0.1"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}", "STAYFAST_METADATA": "off"}
+    environment |= {"STAYFAST_METRICS_PORT": str(port), "STAYFAST_METRICS_ADDRESS": "127.0.0.1"}
     command = [
         sys.executable,
         "-m",
-        "holdfast",
+        "stayfast",
         "work",
         "jobs:job",
         "--queue",
@@ -176,19 +176,19 @@ def test_workers_tell_their_items_and_their_queue(tmp_path: Path) -> None:
     try:
         found = eventually(
             lambda: (
-                (seen := parse(scrape(port)))["holdfast_items_total"]['outcome="done"'] > 5
-                and seen["holdfast_items_total"]['outcome="dead"'] > 0
+                (seen := parse(scrape(port)))["stayfast_items_total"]['outcome="done"'] > 5
+                and seen["stayfast_items_total"]['outcome="dead"'] > 0
                 and seen
             )
         )
-        assert found["holdfast_workers"][""] == 2
-        states = found["holdfast_queue_items"]
+        assert found["stayfast_workers"][""] == 2
+        states = found["stayfast_queue_items"]
         assert sum(states.values()) == 400
         assert set(states) == {
             f'queue="images",state="{name}"' for name in ("ready", "delayed", "leased", "done", "dead")
         }
-        assert found["holdfast_queue_oldest_seconds"]['queue="images"'] >= 0
-        assert found["holdfast_queue_up"] == {'queue="images"': 1}
+        assert found["stayfast_queue_oldest_seconds"]['queue="images"'] >= 0
+        assert found["stayfast_queue_up"] == {'queue="images"': 1}
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 75
     finally:
@@ -198,7 +198,7 @@ def test_workers_tell_their_items_and_their_queue(tmp_path: Path) -> None:
 
 def test_clients_that_hang_lie_or_leave() -> None:
     out = Exposition()
-    out.add("holdfast_workers", 3)
+    out.add("stayfast_workers", 3)
     port = free_port()
     end = publish(Settings(metrics_port=port, metrics_address="127.0.0.1"), lambda: out)
     try:
@@ -207,14 +207,14 @@ def test_clients_that_hang_lie_or_leave() -> None:
             with client, contextlib.suppress(OSError):  # it may have been answered and closed already
                 client.sendall(data)
                 client.shutdown(socket.SHUT_WR)
-        assert parse(scrape(port)) == {"holdfast_workers": {"": 3}}
+        assert parse(scrape(port)) == {"stayfast_workers": {"": 3}}
         for path in ("/", "/metrics/", "/../metrics"):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 scrape(port, path)
             assert refused.value.code == 404
     finally:
         end()
-    assert eventually(lambda: "holdfast-metrics" not in {thread.name for thread in threading.enumerate()})
+    assert eventually(lambda: "stayfast-metrics" not in {thread.name for thread in threading.enumerate()})
 
 
 def test_a_reading_that_fails_is_an_answer_not_an_end() -> None:
@@ -239,24 +239,24 @@ def test_a_reading_that_fails_is_an_answer_not_an_end() -> None:
 
 def test_settings() -> None:
     assert read_settings({}).metrics_port == 0
-    assert read_settings({"HOLDFAST_METRICS_PORT": "9464"}).metrics_port == 9464
-    with pytest.raises(Exception, match="HOLDFAST_METRICS_PORT"):
-        read_settings({"HOLDFAST_METRICS_PORT": "99999"})
+    assert read_settings({"STAYFAST_METRICS_PORT": "9464"}).metrics_port == 9464
+    with pytest.raises(Exception, match="STAYFAST_METRICS_PORT"):
+        read_settings({"STAYFAST_METRICS_PORT": "99999"})
 
 
 def test_nothing_is_imported_or_opened_unless_asked() -> None:
     program = (
-        "import sys, holdfast\nwith holdfast.run(None, total_steps=2) as run:\n    for step in run.steps(): pass\n"
-        "assert 'holdfast.runtime.metrics' not in sys.modules and 'http.server' not in sys.modules"
+        "import sys, stayfast\nwith stayfast.run(None, total_steps=2) as run:\n    for step in run.steps(): pass\n"
+        "assert 'stayfast.runtime.metrics' not in sys.modules and 'http.server' not in sys.modules"
     )
     assert start(program).wait(60) == 0
 
 
 def test_an_unknown_name_or_label_is_our_mistake() -> None:
     with pytest.raises(KeyError):
-        Exposition().add("holdfast_nothing", 1)
+        Exposition().add("stayfast_nothing", 1)
     with pytest.raises(AssertionError):
-        Exposition().add("holdfast_workers", 1, who="me")
+        Exposition().add("stayfast_workers", 1, who="me")
 
 
 def test_the_age_of_the_oldest_open_item() -> None:
@@ -279,7 +279,7 @@ def test_the_age_of_the_oldest_open_item() -> None:
 
 def test_the_page_lists_every_metric_and_no_other() -> None:
     text = (ROOT / "docs/reference/metrics.md").read_text()
-    rows = re.findall(r"^\| `(holdfast_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| `(stayfast_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", text, re.MULTILINE)
     assert [row[0] for row in rows] == [metric.name for metric in METRICS]
     for (name, kind, labels, meaning), metric in zip(rows, METRICS, strict=True):
         assert kind == metric.kind, name
@@ -289,7 +289,7 @@ def test_the_page_lists_every_metric_and_no_other() -> None:
 
 def names_in(expression: str) -> set[str]:
     found = set()
-    for name in re.findall(r"\bholdfast_[a-z_]+", expression):
+    for name in re.findall(r"\bstayfast_[a-z_]+", expression):
         found.add(re.sub(r"_(sum|count)$", "", name) if name not in NAMES else name)
     return found
 
@@ -328,7 +328,7 @@ def test_the_grafana_dashboard_asks_for_what_exists() -> None:
     variables = {item["name"] for item in board["templating"]["list"]}
     assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables
     assert len(panels) >= 12
-    assert {"holdfast_goodput_ratio", "holdfast_queue_items", "holdfast_interruptions_total"} <= used
+    assert {"stayfast_goodput_ratio", "stayfast_queue_items", "stayfast_interruptions_total"} <= used
 
 
 def test_the_alerts_ask_for_what_exists() -> None:

@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.errors import Interrupted
-from holdfast.runtime import spans
-from holdfast.runtime.environment import Settings
+import stayfast
+from stayfast.errors import Interrupted
+from stayfast.runtime import spans
+from stayfast.runtime.environment import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = """
-import sys, time, holdfast
-with holdfast.run(sys.argv[1], total_steps=100000) as run:
+import sys, time, stayfast
+with stayfast.run(sys.argv[1], total_steps=100000) as run:
     state = {"w": [1.0] * 100}
     run.track(state=(lambda: state, state.update))
     for step in run.steps():
@@ -36,15 +36,15 @@ with holdfast.run(sys.argv[1], total_steps=100000) as run:
         time.sleep(0.01)
 """
 TASK = """
-import holdfast
-@holdfast.task(key=lambda item: item["k"])
+import stayfast
+@stayfast.task(key=lambda item: item["k"])
 def double(batch):
     return [item["k"] * 2 for item in batch]
 """
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOLDFAST_METADATA": "off", **more}
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STAYFAST_METADATA": "off", **more}
 
 
 # -- the program's own provider
@@ -71,7 +71,7 @@ def settings() -> Settings:
 
 
 def train(url: str, steps: int, *, stop_after: int | None = None) -> None:
-    with holdfast.run(url, total_steps=steps, settings=settings()) as run:
+    with stayfast.run(url, total_steps=steps, settings=settings()) as run:
         for step in run.steps():
             if step % 4 == 3:
                 run.save(now=True)
@@ -89,22 +89,22 @@ def by_name(exporter: Any) -> dict[str, list[Any]]:
 def test_an_attempt_its_steps_saves_and_its_end(memory: Any, tmp_path: Path) -> None:
     train(f"file://{tmp_path}/run", 10)
     found = by_name(memory)
-    assert set(found) == {"holdfast.attempt", "holdfast.steps", "holdfast.snapshot", "holdfast.save"}
-    (attempt,) = found["holdfast.attempt"]
+    assert set(found) == {"stayfast.attempt", "stayfast.steps", "stayfast.snapshot", "stayfast.save"}
+    (attempt,) = found["stayfast.attempt"]
     about = dict(attempt.attributes)
-    assert (about["holdfast.run"], about["holdfast.attempt"]) == (f"file://{tmp_path}/run", 1)
-    assert (about["holdfast.outcome"], about["holdfast.saved_step"]) == ("finished", 9)
-    assert about["holdfast.capacity"] == "spot"
+    assert (about["stayfast.run"], about["stayfast.attempt"]) == (f"file://{tmp_path}/run", 1)
+    assert (about["stayfast.outcome"], about["stayfast.saved_step"]) == ("finished", 9)
+    assert about["stayfast.capacity"] == "spot"
     groups = [
-        (s.attributes["holdfast.first_step"], s.attributes["holdfast.last_step"]) for s in found["holdfast.steps"]
+        (s.attributes["stayfast.first_step"], s.attributes["stayfast.last_step"]) for s in found["stayfast.steps"]
     ]
     assert groups == [(0, 3), (4, 7), (8, 9)]  # every step once
-    assert [span.attributes["holdfast.step"] for span in found["holdfast.save"]] == [3, 7, 9]
+    assert [span.attributes["stayfast.step"] for span in found["stayfast.save"]] == [3, 7, 9]
     for name, each in found.items():
         for span in each:
             assert span.start_time <= span.end_time
             assert span.context.trace_id == attempt.context.trace_id
-            if name != "holdfast.attempt":
+            if name != "stayfast.attempt":
                 assert span.parent.span_id == attempt.context.span_id
                 assert attempt.start_time - 10**7 <= span.start_time <= span.end_time <= attempt.end_time + 10**7
 
@@ -114,25 +114,25 @@ def test_a_notice_is_a_span_until_the_state_was_safe_and_the_next_attempt_restor
     with pytest.raises(Interrupted):
         train(url, 20, stop_after=5)
     found = by_name(memory)
-    (notice,) = found["holdfast.notice"]
-    assert dict(notice.attributes) == {"holdfast.cause": "request", "holdfast.safe": True}
-    assert dict(found["holdfast.attempt"][0].attributes)["holdfast.outcome"] == "interrupted"
+    (notice,) = found["stayfast.notice"]
+    assert dict(notice.attributes) == {"stayfast.cause": "request", "stayfast.safe": True}
+    assert dict(found["stayfast.attempt"][0].attributes)["stayfast.outcome"] == "interrupted"
     memory.clear()
     train(url, 20)
     found = by_name(memory)
-    (restore,) = found["holdfast.restore"]
-    assert restore.attributes["holdfast.step"] == 5
-    assert found["holdfast.steps"][0].attributes["holdfast.first_step"] == 6
-    assert found["holdfast.attempt"][0].attributes["holdfast.attempt"] == 2
+    (restore,) = found["stayfast.restore"]
+    assert restore.attributes["stayfast.step"] == 5
+    assert found["stayfast.steps"][0].attributes["stayfast.first_step"] == 6
+    assert found["stayfast.attempt"][0].attributes["stayfast.attempt"] == 2
 
 
 def test_a_failure_is_an_error(memory: Any, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), holdfast.run(f"file://{tmp_path}/r", 5, settings=settings()) as run:
+    with pytest.raises(ZeroDivisionError), stayfast.run(f"file://{tmp_path}/r", 5, settings=settings()) as run:
         for _ in run.steps():
             raise ZeroDivisionError
-    (attempt,) = by_name(memory)["holdfast.attempt"]
+    (attempt,) = by_name(memory)["stayfast.attempt"]
     assert not attempt.status.is_ok
-    assert attempt.attributes["holdfast.outcome"] == "failed"
+    assert attempt.attributes["stayfast.outcome"] == "failed"
 
 
 def test_spans_that_fail_are_not_the_works_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def receiver(*, stall: bool = False) -> Iterator[Receiver]:
     if importlib.util.find_spec("opentelemetry.exporter") is None and not os.environ.get("CI"):
-        pytest.skip('pip install "holdfast[otel]"')
+        pytest.skip('pip install "stayfast[otel]"')
     server = Receiver(stall=stall)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
@@ -230,7 +230,7 @@ def receiver(*, stall: bool = False) -> Iterator[Receiver]:
 
 
 def start(tmp_path: Path, url: str, **more: str) -> subprocess.Popen[str]:
-    given = {"HOLDFAST_SPANS": "on", "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_SERVICE_NAME": "trainer", **more}
+    given = {"STAYFAST_SPANS": "on", "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_SERVICE_NAME": "trainer", **more}
     command = [sys.executable, "-c", TRAINER, f"file://{tmp_path}/run"]
     process = subprocess.Popen(
         command, env=environment(**given), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -248,19 +248,19 @@ def test_a_run_reaches_a_receiver_before_it_leaves(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 75, errors
         assert {name for name, _, _ in server.spans} >= {
-            "holdfast.attempt", "holdfast.steps", "holdfast.snapshot", "holdfast.save", "holdfast.notice",
+            "stayfast.attempt", "stayfast.steps", "stayfast.snapshot", "stayfast.save", "stayfast.notice",
         }  # fmt: skip
         assert {service for _, _, service in server.spans} == {"trainer"}
-        (attempt,) = server.named("holdfast.attempt")
-        assert (attempt["holdfast.outcome"], attempt["holdfast.cause"]) == ("interrupted", "unknown")
-        assert server.named("holdfast.notice")[0]["holdfast.safe"] is True
+        (attempt,) = server.named("stayfast.attempt")
+        assert (attempt["stayfast.outcome"], attempt["stayfast.cause"]) == ("interrupted", "unknown")
+        assert server.named("stayfast.notice")[0]["stayfast.safe"] is True
 
 
 @pytest.mark.parametrize("kind", ["silent", "nonsense"])
 def test_a_receiver_that_is_away_costs_a_moment_at_most(tmp_path: Path, kind: str) -> None:
     with receiver(stall=True) as server:
         url = {"silent": server.url, "nonsense": "ht!tp:/nowhere"}[kind]
-        process = start(tmp_path, url, HOLDFAST_GRACE_SECONDS="20", HOLDFAST_MARGIN_SECONDS="1")
+        process = start(tmp_path, url, STAYFAST_GRACE_SECONDS="20", STAYFAST_MARGIN_SECONDS="1")
         told = time.monotonic()
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
@@ -275,8 +275,8 @@ def test_a_worker_tells_claims_computations_and_records(tmp_path: Path) -> None:
     items = "".join(json.dumps({"k": str(number)}) + "\n" for number in range(50))
     queue, sink = f"sqlite:///{tmp_path}/work.db?queue=q", f"sqlite:///{tmp_path}/work.db?table=t"
     with receiver() as server:
-        given = environment(HOLDFAST_SPANS="on", OTEL_EXPORTER_OTLP_ENDPOINT=server.url)
-        command = [sys.executable, "-m", "holdfast"]
+        given = environment(STAYFAST_SPANS="on", OTEL_EXPORTER_OTLP_ENDPOINT=server.url)
+        command = [sys.executable, "-m", "stayfast"]
         subprocess.run(
             [*command, "enqueue", "--queue", queue, "--key", "k"],
             input=items,
@@ -289,11 +289,11 @@ def test_a_worker_tells_claims_computations_and_records(tmp_path: Path) -> None:
             [*command, "work", "jobs:double", "--queue", queue, "--sink", sink, "--chunk", "10"],
             env=given, cwd=tmp_path, check=True, timeout=120,
         )  # fmt: skip
-        assert sum(about["holdfast.items"] for about in server.named("holdfast.compute")) == 50
-        assert sum(about["holdfast.recorded"] for about in server.named("holdfast.record")) == 50
-        claims = server.named("holdfast.claim") + server.named("holdfast.record")
-        assert sum(about["holdfast.claimed"] for about in claims) == 50
-        assert server.named("holdfast.worker")[0]["holdfast.task"] == "jobs:double"
+        assert sum(about["stayfast.items"] for about in server.named("stayfast.compute")) == 50
+        assert sum(about["stayfast.recorded"] for about in server.named("stayfast.record")) == 50
+        claims = server.named("stayfast.claim") + server.named("stayfast.record")
+        assert sum(about["stayfast.claimed"] for about in claims) == 50
+        assert server.named("stayfast.worker")[0]["stayfast.task"] == "jobs:double"
 
 
 # -- off, and not installed
@@ -306,8 +306,8 @@ def child(code: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 PROGRAM = """
-import sys, holdfast
-with holdfast.run("memory://x", 3) as run:
+import sys, stayfast
+with stayfast.run("memory://x", 3) as run:
     for step in run.steps():
         pass
 print(sorted(name for name in sys.modules if name.startswith("opentelemetry") or name.endswith("runtime.spans")))
@@ -316,14 +316,14 @@ print(sorted(name for name in sys.modules if name.startswith("opentelemetry") or
 
 def test_off_nothing_is_imported() -> None:
     assert child(PROGRAM).stdout.strip() == "[]"
-    assert child(PROGRAM, HOLDFAST_SPANS="off", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9").stdout.strip() == "[]"
+    assert child(PROGRAM, STAYFAST_SPANS="off", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9").stdout.strip() == "[]"
 
 
 def test_not_installed_is_a_line_in_the_log() -> None:
-    found = child("import sys; sys.modules['opentelemetry'] = None\n" + PROGRAM, HOLDFAST_SPANS="on")
+    found = child("import sys; sys.modules['opentelemetry'] = None\n" + PROGRAM, STAYFAST_SPANS="on")
     assert found.returncode == 0
     assert "no spans" in found.stderr
-    assert 'pip install "holdfast[otel]"' in found.stderr
+    assert 'pip install "stayfast[otel]"' in found.stderr
 
 
 def test_every_span_is_documented() -> None:

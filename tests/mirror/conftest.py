@@ -1,4 +1,4 @@
-"""Mirrors of directories: in-process ones on any store, and real ``holdfast exec --sync`` processes."""
+"""Mirrors of directories: in-process ones on any store, and real ``stayfast exec --sync`` processes."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from holdfast.checkpoint.head import AttemptRow
-from holdfast.clock import SystemClock
-from holdfast.mirror.mirror import Mirror, Options
-from holdfast.stores.base import Store
-from holdfast.stores.memory import MemoryStore
+from stayfast.checkpoint.head import AttemptRow
+from stayfast.clock import SystemClock
+from stayfast.mirror.mirror import Mirror, Options
+from stayfast.stores.base import Store
+from stayfast.stores.memory import MemoryStore
 
 
 def mirror_of(directory: Path, store: Store, **options: object) -> Mirror:

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mirrored import contents, keep, memory, mirror_of, opened
 
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.inventory import Inventory, InventoryEntry, Part
-from holdfast.checkpoint.protocol import read_head
-from holdfast.clock import SystemClock
-from holdfast.errors import CheckpointError, CorruptError, FormatError
-from holdfast.mirror.bring_back import read_copy
-from holdfast.mirror.copy_format import PART_BYTES, build_inventory, is_directory, read_rows, tree_bytes
-from holdfast.mirror.scan import FILE, FOLDER, LINK, Seen, stays_inside
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.inventory import Inventory, InventoryEntry, Part
+from stayfast.checkpoint.protocol import read_head
+from stayfast.clock import SystemClock
+from stayfast.errors import CheckpointError, CorruptError, FormatError
+from stayfast.mirror.bring_back import read_copy
+from stayfast.mirror.copy_format import PART_BYTES, build_inventory, is_directory, read_rows, tree_bytes
+from stayfast.mirror.scan import FILE, FOLDER, LINK, Seen, stays_inside
 
 PART = Part("checkpoints/000000000000-000001/part-00000.bin", 4096, ("0" * 64,))
 
@@ -54,7 +54,7 @@ def test_a_listing_comes_back_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../a", "/etc/passwd", "a/../../b", "", ".", "..", "a//b", "a/", "a\0b", ".holdfast-restore", "x" * 5000, 7, None],
+    ["../a", "/etc/passwd", "a/../../b", "", ".", "..", "a//b", "a/", "a\0b", ".stayfast-restore", "x" * 5000, 7, None],
 )
 def test_paths_that_lead_outside_are_refused(path: Any) -> None:
     with pytest.raises(CorruptError):
@@ -134,7 +134,7 @@ def test_a_hostile_copy_is_passed_over_for_the_one_before_it(tmp_path: Path, cap
     (source / "evil").write_text("bad")
     original = tree_bytes
 
-    import holdfast.mirror.upload as upload
+    import stayfast.mirror.upload as upload
 
     def evil(listing: Any) -> tuple[bytes, list[str]]:
         data, files = original(listing)
@@ -156,7 +156,7 @@ def test_a_hostile_copy_is_passed_over_for_the_one_before_it(tmp_path: Path, cap
 
 def test_the_run_of_a_program_is_never_claimed(tmp_path: Path) -> None:
     """Its trainer would be fenced off by a wrong URL on somebody's command line."""
-    import holdfast
+    import stayfast
 
     class Weights:
         def state_dict(self) -> dict[str, Any]:
@@ -165,11 +165,11 @@ def test_the_run_of_a_program_is_never_claimed(tmp_path: Path) -> None:
         def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
     url = f"file://{tmp_path}/run"
-    with holdfast.run(url, total_steps=2) as run:
+    with stayfast.run(url, total_steps=2) as run:
         run.track(weights=Weights())
         for _ in run.steps():
             run.save()
-    from holdfast.stores.open import open_store
+    from stayfast.stores.open import open_store
 
     store = open_store(url)
     before = store.get("HEAD.json").data
@@ -179,9 +179,9 @@ def test_the_run_of_a_program_is_never_claimed(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_an_ordinary_checkpoint(tmp_path: Path) -> None:
-    """``holdfast checkpoints`` reads it: kinds and digests included."""
-    from holdfast.checkpoint.engine import Engine
-    from holdfast.checkpoint.restore import Damage
+    """``stayfast checkpoints`` reads it: kinds and digests included."""
+    from stayfast.checkpoint.engine import Engine
+    from stayfast.checkpoint.restore import Damage
 
     store = memory()
     source = tmp_path / "d"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.mirror.cut import (
+from stayfast.mirror.cut import (
     PATIENCE_GROWING_SECONDS,
     PATIENCE_SECONDS,
     QUIET_OPEN_SECONDS,
     QUIET_SECONDS,
     Journal,
 )
-from holdfast.mirror.scan import FILE, FOLDER, Seen
-from holdfast.mirror.watch import CLOSED, CREATED, GONE, PLACED, Event
+from stayfast.mirror.scan import FILE, FOLDER, Seen
+from stayfast.mirror.watch import CLOSED, CREATED, GONE, PLACED, Event
 
 
 def file(size: int, inode: int = 1, mtime: int = 0) -> Seen:

@@ -1,4 +1,4 @@
-"""``holdfast exec --sync`` around real programs: restarts on empty disks, notices, kills, outages, two at once."""
+"""``stayfast exec --sync`` around real programs: restarts on empty disks, notices, kills, outages, two at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from mirrored import until
-from runtime_children import HOLDFAST, Child, environment, held
+from runtime_children import STAYFAST, Child, environment, held
 
 from faults.counts import record
 from servers.bucket_server import BucketServer
@@ -48,7 +48,7 @@ def start(work: Path, url: str, *command: str, options: tuple[str, ...] = (), **
     """One pod: a fresh working directory whose ``ckpt`` is kept under the URL."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    words = [*HOLDFAST, "exec", "--sync", f"ckpt={url}", *options, "--", *command]
+    words = [*STAYFAST, "exec", "--sync", f"ckpt={url}", *options, "--", *command]
     variables.setdefault("TMPDIR", work.parent)  # a killed exec leaves its outcome directory there
     return Child(words, environment(**variables), cwd=work, start_new_session=True)
 
@@ -118,7 +118,7 @@ def test_a_program_that_dies_of_the_signal_leaves_no_half_file_in_the_copy(tmp_p
 
 
 def test_the_last_copy_never_takes_longer_than_there_is(tmp_path: Path, bucket_server: BucketServer) -> None:
-    variables = {"STORAGE_EMULATOR_HOST": bucket_server.url, "HOLDFAST_GRACE_SECONDS": 3}
+    variables = {"STORAGE_EMULATOR_HOST": bucket_server.url, "STAYFAST_GRACE_SECONDS": 3}
     script = "trap 'head -c 3000000 /dev/urandom > ckpt/model; exit 75' TERM; echo ready; sleep 60 & wait"
     child = start(tmp_path / "pod", "gs://bucket/run", "bash", "-c", script, **variables)
     child.wait_for("ready")
@@ -189,8 +189,8 @@ def test_a_finished_program_is_not_finished_before_its_files_are_safe(tmp_path: 
     """The store takes nothing any more: 0 would tell the Job that all is well."""
     program = """
 import sys
-from holdfast.cli.main import main
-from holdfast.runtime import sync
+from stayfast.cli.main import main
+from stayfast.runtime import sync
 sync.Sync.patience_seconds = 1.0
 sys.exit(main(sys.argv[1:]))
 """
@@ -224,7 +224,7 @@ def test_several_directories_each_with_a_url_of_its_own(tmp_path: Path) -> None:
         work = tmp_path / "pod"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
-        ended = Child([*HOLDFAST, "exec", *pairs, "--", *command], environment(), cwd=work).end()
+        ended = Child([*STAYFAST, "exec", *pairs, "--", *command], environment(), cwd=work).end()
         assert ended.code == 0, ended.err
         return ended.out
 
@@ -240,20 +240,20 @@ def test_several_directories_each_with_a_url_of_its_own(tmp_path: Path) -> None:
         (["ckpt=ftp://x/y"], "no known scheme"),
         (["ckpt=gs://bucket/r?x=1"], "query or fragment"),
         (["ckpt=file:///tmp/x/{index}"], "JOB_COMPLETION_INDEX"),
-        (["a=file:///tmp/hf-x", "a/b=file:///tmp/hf-y"], "lie in each other"),
-        (["a=file:///tmp/hf-x", "b=file:///tmp/hf-x/"], "the same URL"),
-        (["/etc/hostname=file:///tmp/hf-x"], "is not a directory"),
-        (["/tmp/hf-dir=file:///tmp/hf-dir/inner"], "lies inside"),
+        (["a=file:///tmp/sf-x", "a/b=file:///tmp/sf-y"], "lie in each other"),
+        (["a=file:///tmp/sf-x", "b=file:///tmp/sf-x/"], "the same URL"),
+        (["/etc/hostname=file:///tmp/sf-x"], "is not a directory"),
+        (["/tmp/sf-dir=file:///tmp/sf-dir/inner"], "lies inside"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_starts(pairs: list[str], words: str, tmp_path: Path) -> None:
     options = [word for pair in pairs for word in ("--sync", pair)]
-    ended = Child([*HOLDFAST, "exec", *options, "--", "echo", "ran"], environment(), cwd=tmp_path).end()
+    ended = Child([*STAYFAST, "exec", *options, "--", "echo", "ran"], environment(), cwd=tmp_path).end()
     assert ended.code == 2
     assert words in ended.err
     assert ended.err.count("\n") == 1
     assert ended.out == ""
-    assert held("exec", "--sync-keep", "0", "--sync", "a=file:///tmp/hf-x", "--", "true").end().code == 2
+    assert held("exec", "--sync-keep", "0", "--sync", "a=file:///tmp/sf-x", "--", "true").end().code == 2
 
 
 def test_a_bucket_that_does_not_exist_is_a_failure_and_one_that_is_away_is_not(
@@ -265,7 +265,7 @@ def test_a_bucket_that_does_not_exist_is_a_failure_and_one_that_is_away_is_not(
     assert "the program was not started" in ended.report["detail"]
     assert "ran" not in ended.out
     program = (
-        "import sys; from holdfast.runtime import sync; sync.BEGIN_SECONDS = 0; from holdfast.cli.main import main"
+        "import sys; from stayfast.runtime import sync; sync.BEGIN_SECONDS = 0; from stayfast.cli.main import main"
     )
     words = [sys.executable, "-c", f"{program}; sys.exit(main(sys.argv[1:]))", "exec"]
     words += ["--sync", "ckpt=gs://bucket/run", "--", "echo", "ran"]
@@ -278,7 +278,7 @@ def test_a_bucket_that_does_not_exist_is_a_failure_and_one_that_is_away_is_not(
 
 def test_a_hundred_kills_in_the_middle_of_uploads(tmp_path: Path) -> None:
     """See ``kill_loop.py``: writer and mirror die together, and what comes back was finished."""
-    seed = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().getrandbits(31))
+    seed = int(os.environ.get("STAYFAST_SEED") or random.SystemRandom().getrandbits(31))
     print("seed", seed)
     script = Path(__file__).with_name("kill_loop.py")
     for url, kills, more in ((f"file://{tmp_path}/s1", 100, []), (f"file://{tmp_path}/s2", 15, ["--stay"])):
@@ -294,7 +294,7 @@ def test_a_hundred_kills_in_the_middle_of_uploads(tmp_path: Path) -> None:
 def test_an_ordinary_exec_loads_nothing_of_it() -> None:
     program = (
         "import sys; bare = set(sys.modules); "  # what the interpreter's own site loads is not ours
-        "from holdfast.cli.main import main; main(['exec', '--', 'true']); new = set(sys.modules) - bare; "
+        "from stayfast.cli.main import main; main(['exec', '--', 'true']); new = set(sys.modules) - bare; "
         "print([name for name in new if 'mirror' in name or name in ('logging', 'threading', 'dataclasses')])"
     )
     ended = subprocess.run(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from mirrored import contents, memory, opened
 
-from holdfast.mirror.cut import Journal
-from holdfast.mirror.scan import FILE, FOLDER, Seen, look_again, nobody_writes
-from holdfast.mirror.watch import CLOSED, CREATED, PLACED, Event
+from stayfast.mirror.cut import Journal
+from stayfast.mirror.scan import FILE, FOLDER, Seen, look_again, nobody_writes
+from stayfast.mirror.watch import CLOSED, CREATED, PLACED, Event
 
 
 def file(size: int) -> Seen:

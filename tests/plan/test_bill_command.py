@@ -1,4 +1,4 @@
-"""``holdfast bill``: the ledger adds up, and says what it does not know."""
+"""``stayfast bill``: the ledger adds up, and says what it does not know."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from holdfast.checkpoint.head import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, encode
-from holdfast.cli.main import main
-from holdfast.model.exits import Outcome
+from stayfast.checkpoint.head import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, encode
+from stayfast.cli.main import main
+from stayfast.model.exits import Outcome
 
 
 def row(attempt, **more):
@@ -101,13 +101,13 @@ def test_estimate_against_actual(tmp_path, capsys):
 
 def test_the_estimate_of_a_real_plan_against_a_real_run(tmp_path, capsys, monkeypatch):
     """From init to bill: what was planned is held against what the run's own records say."""
-    monkeypatch.setenv("HOLDFAST_CATALOGUE", str(tmp_path / "none.json"))
+    monkeypatch.setenv("STAYFAST_CATALOGUE", str(tmp_path / "none.json"))
     project = tmp_path / "p"
     assert main(["init", "train", str(project)]) == 0
     capsys.readouterr()
-    assert main(["plan", "-f", str(project / "holdfast.yaml"), "--replays", "40", "--json"]) == 0
+    assert main(["plan", "-f", str(project / "stayfast.yaml"), "--replays", "40", "--json"]) == 0
     (tmp_path / "plan.json").write_text(capsys.readouterr().out)
-    environment = {**os.environ, "STEPS": "20", "HOLDFAST_USD_PER_HOUR": "87.83"}
+    environment = {**os.environ, "STEPS": "20", "STAYFAST_USD_PER_HOUR": "87.83"}
     subprocess.run([sys.executable, "train.py"], cwd=project, env=environment, check=True, timeout=120)
     code, result, _ = bill(capsys, f"file://{project}/checkpoints", "--plan", str(tmp_path / "plan.json"))
     assert code == 0

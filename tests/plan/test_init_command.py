@@ -1,4 +1,4 @@
-"""``holdfast init``: what it writes runs here, as it is, and survives a kill."""
+"""``stayfast init``: what it writes runs here, as it is, and survives a kill."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.catalogue.catalogue import bundled_catalogue
-from holdfast.cli.main import main
-from holdfast.model.workload import Kind
-from holdfast.spec import read_spec
+from stayfast.catalogue.catalogue import bundled_catalogue
+from stayfast.cli.main import main
+from stayfast.model.workload import Kind
+from stayfast.spec import read_spec
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 
@@ -24,8 +24,8 @@ def run_python(directory, *args, **environment):
     return subprocess.run([sys.executable, *args], cwd=directory, env=env, capture_output=True, text=True, timeout=60)
 
 
-def holdfast(directory, *args):
-    return run_python(directory, "-c", "from holdfast.cli.main import entry; entry()", *args)
+def stayfast(directory, *args):
+    return run_python(directory, "-c", "from stayfast.cli.main import entry; entry()", *args)
 
 
 def init(kind, target, capsys):
@@ -36,7 +36,7 @@ def init(kind, target, capsys):
 @pytest.mark.parametrize(("kind", "name"), [("train", "My Run 7"), ("batch", "42")])
 def test_the_spec_is_valid_as_written(kind, name, tmp_path, capsys):
     init(kind, tmp_path / name, capsys)
-    path = tmp_path / name / "holdfast.yaml"
+    path = tmp_path / name / "stayfast.yaml"
     spec = read_spec(path.read_text(), str(path), accelerators=bundled_catalogue().accelerators)
     assert spec.kind == Kind(kind)
     assert spec.name == {"My Run 7": "my-run-7", "42": "run-42"}[name]
@@ -74,7 +74,7 @@ def test_a_killed_training_program_goes_on(tmp_path, capsys):
         process.kill()
         process.wait()
     assert process.returncode == 75, err
-    bill = holdfast(tmp_path / "p", "bill", f"file://{tmp_path}/p/checkpoints", "--usd-per-hour", "3.6", "--json")
+    bill = stayfast(tmp_path / "p", "bill", f"file://{tmp_path}/p/checkpoints", "--usd-per-hour", "3.6", "--json")
     assert bill.returncode == 0, bill.stderr
     result = json.loads(bill.stdout)
     assert result["attempts"] == 1
@@ -86,7 +86,7 @@ def test_the_training_program_survives_the_rehearsal_that_is_proposed(tmp_path, 
     assert main(["init", "train", str(tmp_path / "fit")]) == 0
     proposed = next(line.strip() for line in capsys.readouterr().out.splitlines() if "rehearse" in line)
     assert proposed in (tmp_path / "fit" / "train.py").read_text()
-    command = proposed.replace("holdfast rehearse", f"{sys.executable} -m holdfast rehearse --trials 3 --parallel 3")
+    command = proposed.replace("stayfast rehearse", f"{sys.executable} -m stayfast rehearse --trials 3 --parallel 3")
     command = command.replace("python train.py", f"{sys.executable} train.py")
     ended = subprocess.run(["sh", "-c", command], cwd=tmp_path / "fit", capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -97,12 +97,12 @@ def test_the_batch_project_runs(tmp_path, capsys):
     queue, sink = "sqlite://./work.db", "sqlite://./results.db?table=results"
     for url in (queue, sink):
         assert url in (tmp_path / "p" / "tasks.py").read_text()
-        assert url in (tmp_path / "p" / "holdfast.yaml").read_text()
-    done = holdfast(tmp_path / "p", "enqueue", "--queue", queue, "items.jsonl", "--json")
+        assert url in (tmp_path / "p" / "stayfast.yaml").read_text()
+    done = stayfast(tmp_path / "p", "enqueue", "--queue", queue, "items.jsonl", "--json")
     assert json.loads(done.stdout)["added"] == 100, done.stderr
-    worked = holdfast(tmp_path / "p", "work", "tasks:count", "--queue", queue, "--sink", sink)
+    worked = stayfast(tmp_path / "p", "work", "tasks:count", "--queue", queue, "--sink", sink)
     assert worked.returncode == 0, worked.stderr
-    audit = holdfast(tmp_path / "p", "audit", "--queue", queue, "--sink", sink, "--json")
+    audit = stayfast(tmp_path / "p", "audit", "--queue", queue, "--sink", sink, "--json")
     assert audit.returncode == 0, audit.stderr
     assert json.loads(audit.stdout)["recorded"] == 100
     assert {"work.db", "results.db"} <= {path.name for path in (tmp_path / "p").iterdir()}

@@ -12,17 +12,17 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from holdfast.catalogue.catalogue import Prices, bundled_catalogue
-from holdfast.catalogue.catalogue import to_json as catalogue_json
-from holdfast.cli.main import main
-from holdfast.errors import UsageError
-from holdfast.model.workload import CapacityClass
-from holdfast.plan.assumptions import Assumptions
-from holdfast.plan.grace import allows_long_grace, judge_grace
-from holdfast.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
-from holdfast.replay.regimes import Regime
-from holdfast.replay.synthetic import MODELS, draw_bursty, draw_model, lognormal_waits
-from holdfast.spec import read_spec
+from stayfast.catalogue.catalogue import Prices, bundled_catalogue
+from stayfast.catalogue.catalogue import to_json as catalogue_json
+from stayfast.cli.main import main
+from stayfast.errors import UsageError
+from stayfast.model.workload import CapacityClass
+from stayfast.plan.assumptions import Assumptions
+from stayfast.plan.grace import allows_long_grace, judge_grace
+from stayfast.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
+from stayfast.replay.regimes import Regime
+from stayfast.replay.synthetic import MODELS, draw_bursty, draw_model, lognormal_waits
+from stayfast.spec import read_spec
 
 SWEEP = """\
 name: sweep
@@ -270,8 +270,8 @@ def test_synthetic_histories_follow_their_models():
 
 @pytest.fixture
 def spec_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOLDFAST_CATALOGUE", str(tmp_path / "none.json"))
-    path = tmp_path / "holdfast.yaml"
+    monkeypatch.setenv("STAYFAST_CATALOGUE", str(tmp_path / "none.json"))
+    path = tmp_path / "stayfast.yaml"
     path.write_text(TRAIN)
     return path
 
@@ -372,7 +372,7 @@ def test_mistakes_are_code_2(spec_file, capsys, tmp_path):
     spec_file.write_text(TRAIN.replace("type: h100", "type: h10"))
     code, _, err = run(capsys, "-f", spec_file)
     assert code == 2
-    assert re.search(r"holdfast.yaml:5:21: accelerator.type: 'h10' is not in the catalogue; write h100", err)
+    assert re.search(r"stayfast.yaml:5:21: accelerator.type: 'h10' is not in the catalogue; write h100", err)
     spec_file.write_text(TRAIN)
     assert run(capsys, "-f", spec_file, "--html", tmp_path, "--replays", "40")[0] == 2
     assert run(capsys, "-f", spec_file, "--catalogue", spec_file)[0] == 2
@@ -390,7 +390,7 @@ def test_another_catalogue_is_used(spec_file, capsys, tmp_path):
 
 
 def test_the_schema_is_printed(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOLDFAST_CATALOGUE", str(tmp_path / "none.json"))
+    monkeypatch.setenv("STAYFAST_CATALOGUE", str(tmp_path / "none.json"))
     code, out, _ = run(capsys, "--schema")
     assert code == 0
     assert json.loads(out)["properties"]["accelerator"]["properties"]["type"]["enum"]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue, read_catalogue, to_json
-from holdfast.catalogue.skus import FAMILIES, build, unit_price
-from holdfast.cli.main import main
-from holdfast.errors import UsageError
+from stayfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue, read_catalogue, to_json
+from stayfast.catalogue.skus import FAMILIES, build, unit_price
+from stayfast.cli.main import main
+from stayfast.errors import UsageError
 
 SECRET = "s3cret-key"
 
@@ -78,9 +78,9 @@ def billing(monkeypatch, tmp_path):
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     Billing.status, Billing.seen = 200, []
-    monkeypatch.setenv("HOLDFAST_BILLING_API_KEY", SECRET)
-    monkeypatch.setenv("HOLDFAST_BILLING_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("HOLDFAST_CATALOGUE", str(tmp_path / "cache" / "prices.json"))
+    monkeypatch.setenv("STAYFAST_BILLING_API_KEY", SECRET)
+    monkeypatch.setenv("STAYFAST_BILLING_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("STAYFAST_CATALOGUE", str(tmp_path / "cache" / "prices.json"))
     yield tmp_path / "cache" / "prices.json"
     server.shutdown()
     server.server_close()
@@ -292,18 +292,18 @@ def test_refresh_needs_a_key_a_server_and_a_place(billing, capsys, monkeypatch, 
     serve({"skus": h100_skus()})
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setenv("HOLDFAST_CATALOGUE", str(blocked / "prices.json"))
+    monkeypatch.setenv("STAYFAST_CATALOGUE", str(blocked / "prices.json"))
     assert main(["prices", "refresh"]) == 2
     assert "cannot be written" in capsys.readouterr().err
-    monkeypatch.setenv("HOLDFAST_BILLING_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("STAYFAST_BILLING_ENDPOINT", "http://127.0.0.1:9")
     assert main(["prices", "refresh"]) == 3
     assert "cannot be read" in capsys.readouterr().err
-    monkeypatch.setenv("HOLDFAST_BILLING_ENDPOINT", "file:///etc/passwd")
+    monkeypatch.setenv("STAYFAST_BILLING_ENDPOINT", "file:///etc/passwd")
     assert main(["prices", "refresh"]) == 2
     capsys.readouterr()
-    monkeypatch.delenv("HOLDFAST_BILLING_API_KEY")
+    monkeypatch.delenv("STAYFAST_BILLING_API_KEY")
     assert main(["prices", "refresh"]) == 2
-    assert "HOLDFAST_BILLING_API_KEY is not set" in capsys.readouterr().err
+    assert "STAYFAST_BILLING_API_KEY is not set" in capsys.readouterr().err
 
 
 def test_a_damaged_cache_is_named(billing, capsys):

@@ -12,10 +12,10 @@ import yaml
 from test_plan_command import MIX, SERVE, SWEEP, TRAIN
 from test_workload_spec import FULL
 
-from holdfast.catalogue.catalogue import bundled_catalogue
-from holdfast.cli.main import main
-from holdfast.errors import UsageError
-from holdfast.spec import json_schema, read_spec
+from stayfast.catalogue.catalogue import bundled_catalogue
+from stayfast.cli.main import main
+from stayfast.errors import UsageError
+from stayfast.spec import json_schema, read_spec
 
 KNOWN = bundled_catalogue().accelerators
 SCHEMA = json_schema(KNOWN)
@@ -49,7 +49,7 @@ def test_what_we_read_is_valid(text):
 def test_every_example_of_init_is_valid(kind, tmp_path, capsys):
     assert main(["init", kind, str(tmp_path / "p")]) == 0
     capsys.readouterr()
-    text = (tmp_path / "p" / "holdfast.yaml").read_text()
+    text = (tmp_path / "p" / "stayfast.yaml").read_text()
     assert valid(yaml.safe_load(text))
     commented = text.replace("# longest_wait", "longest_wait").replace("# zones", "zones").replace("# budget", "budget")
     body = yaml.safe_load(commented)

@@ -1,4 +1,4 @@
-"""``holdfast.yaml``: read whole or refused, with every mistake at its place."""
+"""``stayfast.yaml``: read whole or refused, with every mistake at its place."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from holdfast.errors import DocumentError, UsageError
-from holdfast.model.workload import CapacityClass, Kind
-from holdfast.spec import json_schema, read_spec
+from stayfast.errors import DocumentError, UsageError
+from stayfast.model.workload import CapacityClass, Kind
+from stayfast.spec import json_schema, read_spec
 
 FULL = """\
 name: llm-7

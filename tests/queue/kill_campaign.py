@@ -27,14 +27,14 @@ sys.path.insert(0, str(HERE))
 
 from kill_judge import JudgeProcess  # noqa: E402
 
-from holdfast.queue.base import Policy  # noqa: E402
-from holdfast.queue.open import open_queue  # noqa: E402
-from holdfast.runtime.audit import compare  # noqa: E402
-from holdfast.runtime.guard import Guard  # noqa: E402
-from holdfast.runtime.task import Failed, Task  # noqa: E402
-from holdfast.runtime.worker import Worker, WorkerOptions  # noqa: E402
-from holdfast.runtime.worker_process import _patiently  # noqa: E402
-from holdfast.sink.open import open_sink  # noqa: E402
+from stayfast.queue.base import Policy  # noqa: E402
+from stayfast.queue.open import open_queue  # noqa: E402
+from stayfast.runtime.audit import compare  # noqa: E402
+from stayfast.runtime.guard import Guard  # noqa: E402
+from stayfast.runtime.task import Failed, Task  # noqa: E402
+from stayfast.runtime.worker import Worker, WorkerOptions  # noqa: E402
+from stayfast.runtime.worker_process import _patiently  # noqa: E402
+from stayfast.sink.open import open_sink  # noqa: E402
 
 POINTS = ("complete", "claim", "record_all", "missing", "release")
 POLICY = Policy(max_failures=3, max_deliveries=1_000_000, backoff_seconds=0.01)
@@ -132,7 +132,7 @@ class Campaign:
         self.kills = self.by_full_exec = self.self_kills = self.checks = 0
         self.found = dict.fromkeys(("lost", "unexpected", "wrong", "acknowledged_not_stored"), 0)
         self.next_item = self.refill = 0
-        os.environ["HOLDFAST_OUTCOME_FILE"] = os.devnull
+        os.environ["STAYFAST_OUTCOME_FILE"] = os.devnull
         self.judge = JudgeProcess(options, expected)
 
     def enqueue(self, count: int) -> None:
@@ -154,12 +154,12 @@ class Campaign:
         """The real command, killed with its whole process group."""
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "campaign_task.py").write_text(
-                "import holdfast, time\n@holdfast.task(key=lambda i: i['id'])\ndef work(batch):\n"
+                "import stayfast, time\n@stayfast.task(key=lambda i: i['id'])\ndef work(batch):\n"
                 "    time.sleep(0.0002 * len(batch))\n"
-                "    return [holdfast.Failed('odd one out', retry=False) if i['v'] % 997 == 13 else "
+                "    return [stayfast.Failed('odd one out', retry=False) if i['v'] % 997 == 13 else "
                 "{'sq': i['v'] ** 2 + 1} for i in batch]\n"
             )
-            start = "from holdfast.cli.main import entry; entry()"
+            start = "from stayfast.cli.main import entry; entry()"
             command = [sys.executable, "-c", start, "work", "campaign_task:work", "--chunk", "10"]
             command += ["--queue", self.options["queue"], "--sink", self.options["sink"], "--workers", "2"]
             command += ["--max-deliveries", "1000000"]

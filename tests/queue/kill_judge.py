@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.queue.open import open_queue
-from holdfast.sink.open import open_sink
+from stayfast.queue.open import open_queue
+from stayfast.sink.open import open_sink
 
 READY, DEAD = 0, -2
 
@@ -34,9 +34,9 @@ class Judge:
         """The queue is read first: what is acknowledged by then must be stored, whenever that is looked up."""
         queue = self._queue._queue  # type: ignore[attr-defined]
         rows = self._read(
-            "SELECT id, key, holder FROM holdfast_item WHERE queue=? AND id>=? ORDER BY id", (queue, self._from)
+            "SELECT id, key, holder FROM stayfast_item WHERE queue=? AND id>=? ORDER BY id", (queue, self._from)
         )
-        kept = self._read("SELECT count(*) FROM holdfast_item WHERE queue=?", (queue,))[0][0]
+        kept = self._read("SELECT count(*) FROM stayfast_item WHERE queue=?", (queue,))[0][0]
         fresh = [key for _, key, holder in rows if holder is None and key not in self._acknowledged]
         stored = self._stored(fresh)
         self._acknowledged.update(key for key in fresh if key in stored)

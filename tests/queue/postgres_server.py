@@ -34,7 +34,7 @@ class PostgresServer:
         binaries = find_binaries()
         assert binaries is not None
         self._binaries = binaries
-        self.root = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir="/tmp"))
+        self.root = Path(tempfile.mkdtemp(prefix="stayfast-pg-", dir="/tmp"))
         self.port = free_port()
         self._user = None if os.getuid() else next(n for n in ("postgres", "nobody") if _exists(n))
         if self._user:

@@ -32,7 +32,7 @@ class PubsubServer:
 
     def __init__(self, *options: str) -> None:
         self._options = options
-        self._root = tempfile.mkdtemp(prefix="holdfast-pubsub-", dir="/tmp")
+        self._root = tempfile.mkdtemp(prefix="stayfast-pubsub-", dir="/tmp")
         self.port = free_port()
         self.host = f"127.0.0.1:{self.port}"
         self._start()

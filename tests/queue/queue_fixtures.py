@@ -40,7 +40,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres_base(request: pytest.FixtureRequest) -> str:
-    given = os.environ.get("HOLDFAST_TEST_POSTGRES")
+    given = os.environ.get("STAYFAST_TEST_POSTGRES")
     if given:
         return given
     url: str = request.getfixturevalue("postgres_server").url

@@ -8,8 +8,8 @@ import random
 import sqlite3
 
 from faults import powercut
-from holdfast.queue.sqlite import SqliteQueue
-from holdfast.sink.sqlite import SqliteSink
+from stayfast.queue.sqlite import SqliteQueue
+from stayfast.sink.sqlite import SqliteSink
 
 CUTS_PER_DISK = 20
 

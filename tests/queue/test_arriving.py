@@ -10,11 +10,11 @@ import threading
 import pytest
 from work_command import QUIET, command, until
 
-from holdfast.errors import UsageError
-from holdfast.queue import arriving
-from holdfast.queue.arriving import portions
-from holdfast.queue.intake import same_json
-from holdfast.queue.open import open_queue
+from stayfast.errors import UsageError
+from stayfast.queue import arriving
+from stayfast.queue.arriving import portions
+from stayfast.queue.intake import same_json
+from stayfast.queue.open import open_queue
 
 
 def test_what_has_arrived_does_not_wait_for_what_has_not(tmp_path):
@@ -36,7 +36,7 @@ def test_what_has_arrived_does_not_wait_for_what_has_not(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err == b"holdfast: stopped by Ctrl-C\n"
+    assert err == b"stayfast: stopped by Ctrl-C\n"
     queue.close()
 
 

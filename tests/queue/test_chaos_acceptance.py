@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer
-from work_command import QUIET, command, holdfast, write_task
+from work_command import QUIET, command, stayfast, write_task
 
 from faults.counts import record
 from faults.tiers import account, goal, seed_for, tier
-from holdfast.queue.open import open_queue
-from holdfast.sink.open import open_sink
+from stayfast.queue.open import open_queue
+from stayfast.sink.open import open_sink
 
 ITEMS = 2000
 TASK = """def work(batch):
@@ -27,12 +27,12 @@ TASK = """def work(batch):
     return [{"sq": item["v"] ** 2} for item in batch]"""
 SITE = """
 import os
-import holdfast.clock as clock
+import stayfast.clock as clock
 skew = float(os.environ.get("SKEW", "0"))
 original = clock.SystemClock.wall
 clock.SystemClock.wall = lambda self: original(self) + skew
 if os.environ.get("LEASE"):
-    import holdfast.queue.postgres as postgres
+    import stayfast.queue.postgres as postgres
     postgres.PostgresQueue.__init__.__kwdefaults__["lease_seconds"] = float(os.environ["LEASE"])
 """
 
@@ -43,7 +43,7 @@ class Storm:
     def __init__(self, folder: Path, queue: str, sink: str, seed: int) -> None:
         self.folder, self.queue, self.sink = folder, queue, sink
         self.chance = random.Random(seed)
-        self.task = write_task(folder, TASK, "@holdfast.task(key=lambda item: item['id'])")
+        self.task = write_task(folder, TASK, "@stayfast.task(key=lambda item: item['id'])")
         (folder / "sitecustomize.py").write_text(SITE)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.started: dict[int, float] = {}
@@ -123,7 +123,7 @@ def enqueue(queue_url: str, sink_url: str, count: int = ITEMS) -> None:
 
 
 def assert_all_right(queue_url: str, sink_url: str, count: int = ITEMS) -> None:
-    audit = holdfast("audit", "--queue", queue_url, "--sink", sink_url, "--json")
+    audit = stayfast("audit", "--queue", queue_url, "--sink", sink_url, "--json")
     told = json.loads(audit.stdout)
     assert (audit.returncode, told["enqueued"], told["recorded"], told["dead"]) == (0, count, count, 0), told
     sink = open_sink(sink_url)

@@ -1,4 +1,4 @@
-"""``holdfast enqueue``, ``queue`` and ``audit``: sources, shapes, and one sentence for what is wrong."""
+"""``stayfast enqueue``, ``queue`` and ``audit``: sources, shapes, and one sentence for what is wrong."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import sqlite3
 import tracemalloc
 
 import pytest
-from work_command import holdfast, pairs
+from work_command import pairs, stayfast
 
-from holdfast.errors import UsageError
-from holdfast.queue.base import Failure
-from holdfast.queue.intake import MAX_PAYLOAD_BYTES
-from holdfast.queue.open import open_queue
-from holdfast.queue.sources import from_csv, from_directory, from_json_lines, from_listing, key_by_field
-from holdfast.queue.sqlite import SqliteQueue
-from holdfast.runtime.audit import compare
-from holdfast.runtime.task import Task, load_task
-from holdfast.sink.open import open_sink
+from stayfast.errors import UsageError
+from stayfast.queue.base import Failure
+from stayfast.queue.intake import MAX_PAYLOAD_BYTES
+from stayfast.queue.open import open_queue
+from stayfast.queue.sources import from_csv, from_directory, from_json_lines, from_listing, key_by_field
+from stayfast.queue.sqlite import SqliteQueue
+from stayfast.runtime.audit import compare
+from stayfast.runtime.task import Task, load_task
+from stayfast.sink.open import open_sink
 
 
 def lines(*text: str, key: str | None = None) -> list[tuple[str, str]]:
@@ -94,9 +94,9 @@ def test_the_commands_together(tmp_path):
     queue_url, sink_url = f"sqlite://{tmp_path}/w.db?queue=a", f"sqlite://{tmp_path}/w.db?table=r"
     source = tmp_path / "in.jsonl"
     source.write_text("\n".join(text for _, text in pairs(50)))
-    done = holdfast("enqueue", "--queue", queue_url, str(source), "--json")
+    done = stayfast("enqueue", "--queue", queue_url, str(source), "--json")
     assert (done.returncode, json.loads(done.stdout)["added"]) == (0, 50), done.stderr
-    again = holdfast("enqueue", "--queue", queue_url, "-", "--json", stdin=source.read_text())
+    again = stayfast("enqueue", "--queue", queue_url, "-", "--json", stdin=source.read_text())
     assert json.loads(again.stdout)["known"] == 50
 
     queue, sink = open_queue(queue_url), open_sink(sink_url)
@@ -106,15 +106,15 @@ def test_the_commands_together(tmp_path):
     queue.fail([Failure(lease, "Traceback\nValueError: bad", final=True) for lease in leases[46:]])
     sink.record("stranger", "1")
 
-    status = holdfast("queue", "status", "--queue", queue_url, "--json")
+    status = stayfast("queue", "status", "--queue", queue_url, "--json")
     assert json.loads(status.stdout) == {
         "ready": 2, "delayed": 0, "leased": 0, "done": 46, "dead": 2, "enqueued": 50,
     }  # fmt: skip
-    dead = holdfast("queue", "dead", "--queue", queue_url, "--json")
+    dead = stayfast("queue", "dead", "--queue", queue_url, "--json")
     assert [json.loads(line)["key"] for line in dead.stdout.splitlines()] == ["k00046", "k00047"]
-    assert "ValueError: bad" in holdfast("queue", "dead", "--queue", queue_url).stdout
+    assert "ValueError: bad" in stayfast("queue", "dead", "--queue", queue_url).stdout
 
-    audit = holdfast("audit", "--queue", queue_url, "--sink", sink_url, "--json")
+    audit = stayfast("audit", "--queue", queue_url, "--sink", sink_url, "--json")
     told = json.loads(audit.stdout)
     assert audit.returncode == 1
     assert {name: told[name] for name in ("enqueued", "recorded", "dead", "missing")} == {
@@ -122,44 +122,44 @@ def test_the_commands_together(tmp_path):
     }  # fmt: skip
     assert told["acknowledged_not_recorded"] == ["k00045"]
     assert told["foreign_count"] == 1
-    assert "NOT every item" in holdfast("audit", "--queue", queue_url, "--sink", sink_url).stdout
+    assert "NOT every item" in stayfast("audit", "--queue", queue_url, "--sink", sink_url).stdout
 
     sink.record_all([(key, "1", 0) for key in told["missing"]])
-    clean = holdfast("audit", "--queue", queue_url, "--sink", sink_url)
+    clean = stayfast("audit", "--queue", queue_url, "--sink", sink_url)
     assert clean.returncode == 0, clean.stdout
     assert (
-        holdfast("queue", "retry", "--queue", queue_url, "--only", "k00046", "--json").stdout.strip()
+        stayfast("queue", "retry", "--queue", queue_url, "--only", "k00046", "--json").stdout.strip()
         == '{"retried": 1}'
     )
-    assert holdfast("queue", "retry", "--queue", queue_url, "--only", "nobody").returncode == 1
+    assert stayfast("queue", "retry", "--queue", queue_url, "--only", "nobody").returncode == 1
     queue.close()
     sink.close()
 
 
 @pytest.mark.parametrize("sink", ["sqlite://./none.db?table=r", "sqlite://./w.db?table=r", "file://./none"])
 def test_an_audit_before_any_worker_lists_every_item(tmp_path, sink, monkeypatch):
-    monkeypatch.setenv("HOLDFAST_QUEUE", "sqlite://./w.db?queue=a")
-    monkeypatch.setenv("HOLDFAST_SINK", sink)
-    assert holdfast("enqueue", "-", stdin='{"id": "a"}\n{"id": "b"}\n', cwd=tmp_path).returncode == 0
+    monkeypatch.setenv("STAYFAST_QUEUE", "sqlite://./w.db?queue=a")
+    monkeypatch.setenv("STAYFAST_SINK", sink)
+    assert stayfast("enqueue", "-", stdin='{"id": "a"}\n{"id": "b"}\n', cwd=tmp_path).returncode == 0
     before = sorted(path.name for path in tmp_path.iterdir())
-    audit = holdfast("audit", "--json", cwd=tmp_path)
+    audit = stayfast("audit", "--json", cwd=tmp_path)
     assert audit.returncode == 1, audit.stderr
     told = json.loads(audit.stdout)
     assert (told["enqueued"], told["recorded"], told["missing"]) == (2, 0, ["a", "b"])
     if sink.startswith("sqlite"):
         assert "nothing is recorded: there is no " in audit.stderr
-        assert "`holdfast work` creates it" in audit.stderr
-    assert holdfast("queue", "status", cwd=tmp_path).returncode == 0
+        assert "`stayfast work` creates it" in audit.stderr
+    assert stayfast("queue", "status", cwd=tmp_path).returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_a_contradiction_stops_enqueue_and_replace_is_explicit(tmp_path):
     queue_url = f"sqlite://{tmp_path}/w.db"
-    holdfast("enqueue", "--queue", queue_url, stdin='{"id": "a", "v": 1}')
-    refused = holdfast("enqueue", "--queue", queue_url, stdin='{"id": "a", "v": 2}')
+    stayfast("enqueue", "--queue", queue_url, stdin='{"id": "a", "v": 1}')
+    refused = stayfast("enqueue", "--queue", queue_url, stdin='{"id": "a", "v": 2}')
     assert refused.returncode == 2
     assert "'a' is in queue 'default' already, with another payload" in refused.stderr
-    assert holdfast("enqueue", "--queue", queue_url, "--replace", stdin='{"id": "a", "v": 2}').returncode == 0
+    assert stayfast("enqueue", "--queue", queue_url, "--replace", stdin='{"id": "a", "v": 2}').returncode == 0
     queue = open_queue(queue_url)
     assert queue.claim(1)[0].payload == '{"id": "a", "v": 2}'
     queue.close()
@@ -176,7 +176,7 @@ def test_a_contradiction_stops_enqueue_and_replace_is_explicit(tmp_path):
     ],
 )
 def test_bad_sources_are_exit_2(tmp_path, arguments, sentence):
-    done = holdfast("enqueue", "--queue", f"sqlite://{tmp_path}/w.db", *arguments, cwd=tmp_path, stdin="")
+    done = stayfast("enqueue", "--queue", f"sqlite://{tmp_path}/w.db", *arguments, cwd=tmp_path, stdin="")
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -184,7 +184,7 @@ def test_bad_sources_are_exit_2(tmp_path, arguments, sentence):
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path):
     (tmp_path / "bad.jsonl").write_bytes(b'{"id": "a"}\n{"id": "\xff"}\n')
-    done = holdfast("enqueue", "--queue", f"sqlite://{tmp_path}/w.db", str(tmp_path / "bad.jsonl"))
+    done = stayfast("enqueue", "--queue", f"sqlite://{tmp_path}/w.db", str(tmp_path / "bad.jsonl"))
     assert done.returncode == 2
     assert "not UTF-8" in done.stderr
 
@@ -193,8 +193,8 @@ def test_a_newer_schema_is_left_alone(tmp_path):
     path = str(tmp_path / "w.db")
     SqliteQueue(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE holdfast_schema SET version=99")
-    done = holdfast("queue", "status", "--queue", f"sqlite://{path}")
+        connection.execute("UPDATE stayfast_schema SET version=99")
+    done = stayfast("queue", "status", "--queue", f"sqlite://{path}")
     assert done.returncode == 2
     assert "schema version 99" in done.stderr
     assert "upgrade" in done.stderr
@@ -202,26 +202,26 @@ def test_a_newer_schema_is_left_alone(tmp_path):
 
 def test_a_queue_that_is_not_there_names_those_that_are(tmp_path):
     SqliteQueue(str(tmp_path / "w.db"), "images").close()
-    done = holdfast("queue", "status", "--queue", f"sqlite://{tmp_path}/w.db?queue=image")
+    done = stayfast("queue", "status", "--queue", f"sqlite://{tmp_path}/w.db?queue=image")
     assert done.returncode == 2
     assert "it has images" in done.stderr
 
 
 def test_network_file_systems_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.sqlite.unsafe_filesystem", lambda path: "NFS")
+    monkeypatch.setattr("stayfast.stores.sqlite.unsafe_filesystem", lambda path: "NFS")
     with pytest.raises(UsageError, match=r"NFS.*postgresql://"):
         SqliteQueue(str(tmp_path / "w.db"))
 
 
 def test_tasks_bring_their_own_keys(tmp_path, monkeypatch):
     (tmp_path / "own_keys.py").write_text(
-        "import holdfast\n@holdfast.task(key=lambda item: item['image'])\ndef work(batch): return batch\n"
+        "import stayfast\n@stayfast.task(key=lambda item: item['image'])\ndef work(batch): return batch\n"
     )
     monkeypatch.chdir(tmp_path)
     task = load_task("own_keys:work")
     url = f"sqlite://{tmp_path}/w.db"
     assert task.enqueue(url, [{"image": "a"}, {"image": "b"}]).added == 2
-    done = holdfast(
+    done = stayfast(
         "enqueue", "--queue", url, "--task", "own_keys:work", "--json", cwd=tmp_path, stdin='{"image": "c"}'
     )
     assert json.loads(done.stdout)["added"] == 1, done.stderr

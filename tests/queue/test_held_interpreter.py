@@ -10,14 +10,14 @@ import pytest
 from work_command import finish, pairs, shorten_leases, start_work, until, write_task
 
 from faults.counts import record
-from holdfast.clock import ManualClock
-from holdfast.errors import LeaseLostError, QueueUnavailableError
-from holdfast.queue.open import open_queue
-from holdfast.queue.postgres import PostgresQueue
-from holdfast.runtime.guard import Guard
-from holdfast.runtime.task import Task
-from holdfast.runtime.worker import Worker, WorkerOptions
-from holdfast.sink.open import open_sink
+from stayfast.clock import ManualClock
+from stayfast.errors import LeaseLostError, QueueUnavailableError
+from stayfast.queue.open import open_queue
+from stayfast.queue.postgres import PostgresQueue
+from stayfast.runtime.guard import Guard
+from stayfast.runtime.task import Task
+from stayfast.runtime.worker import Worker, WorkerOptions
+from stayfast.sink.open import open_sink
 
 
 def hold_for_three_leases(place, folder):
@@ -69,7 +69,7 @@ def hold_beside_a_neighbour(place, folder, stuck):
         f"        open({str(log)!r}, 'a').write('over\\n')\n"
         "    time.sleep(0.02)\n    return 1"
     )
-    task = write_task(folder, body, "@holdfast.task(each=True)")
+    task = write_task(folder, body, "@stayfast.task(each=True)")
     path = shorten_leases(folder, 5.0)
     work = start_work(folder, task, place.queue, place.sink, "--workers", "2", "--chunk", "1", PYTHONPATH=path)
 
@@ -104,7 +104,7 @@ def test_a_transaction_that_stands_still_past_its_lease_does_not_cost_its_items(
     if place.kind == "postgres":
         with stuck.batch():
             more = stuck.claim(1)
-            end = "UPDATE holdfast_owner SET expires=clock_timestamp() - interval '1 s' WHERE id=%s"
+            end = "UPDATE stayfast_owner SET expires=clock_timestamp() - interval '1 s' WHERE id=%s"
             pool._database.statement(end, (stuck._owner,))  # it would wait here if the row were locked against renewal
             assert rival.claim(2) == []
             assert stuck.claim(1) == [], "its own items are not up for grabs"

@@ -13,24 +13,24 @@ import threading
 import time
 
 import pytest
-from work_command import QUIET, command, finish, holdfast, pairs, shorten_leases, start_work, until, write_task
+from work_command import QUIET, command, finish, pairs, shorten_leases, start_work, stayfast, until, write_task
 
-from holdfast.errors import QueueError, QueueUnavailableError, UsageError
-from holdfast.queue.base import Failure
-from holdfast.queue.intake import MAX_KEY_BYTES, ItemError
-from holdfast.queue.open import open_queue
-from holdfast.queue.sources import from_directory
-from holdfast.runtime.guard import Guard
-from holdfast.runtime.task import Task
-from holdfast.runtime.worker import Worker, WorkerOptions
-from holdfast.sink.open import open_sink
-from holdfast.stores import sqlite
+from stayfast.errors import QueueError, QueueUnavailableError, UsageError
+from stayfast.queue.base import Failure
+from stayfast.queue.intake import MAX_KEY_BYTES, ItemError
+from stayfast.queue.open import open_queue
+from stayfast.queue.sources import from_directory
+from stayfast.runtime.guard import Guard
+from stayfast.runtime.task import Task
+from stayfast.runtime.worker import Worker, WorkerOptions
+from stayfast.sink.open import open_sink
+from stayfast.stores import sqlite
 
 KEYS = [
     "../../etc/passwd",
     "a\nb\tc",
     "\x1b[2J\x1b]0;title\x07",
-    "'; DROP TABLE holdfast_item; --",
+    "'; DROP TABLE stayfast_item; --",
     '"\\"',
     "%s ? $1 {0}",
     " ",
@@ -56,7 +56,7 @@ def hostile_place(request, make_place, tmp_path):
 def test_hostile_keys_go_all_the_way_and_audit_clean(hostile_place, tmp_path):
     place = hostile_place
     lines = "\n".join(json.dumps({"id": key, "text": f"\0 {key} \ud800"}) for key in KEYS)
-    added = holdfast("enqueue", "--queue", place.queue, "-", "--json", stdin=lines)
+    added = stayfast("enqueue", "--queue", place.queue, "-", "--json", stdin=lines)
     assert json.loads(added.stdout)["added"] == len(KEYS), added.stderr
     task = write_task(tmp_path, "def work(batch): return [i['text'] for i in batch]")
     code, told, err = finish(start_work(tmp_path, task, place.queue, place.sink))
@@ -65,7 +65,7 @@ def test_hostile_keys_go_all_the_way_and_audit_clean(hostile_place, tmp_path):
     assert sorted(sink.keys()) == sorted(KEYS)
     assert {key: json.loads(sink.get(key)) for key in KEYS} == {key: f"\0 {key} \ud800" for key in KEYS}
     sink.close()
-    assert holdfast("audit", "--queue", place.queue, "--sink", place.sink).returncode == 0
+    assert stayfast("audit", "--queue", place.queue, "--sink", place.sink).returncode == 0
 
 
 def test_reasons_that_no_database_stores_are_made_plain(place):
@@ -82,7 +82,7 @@ def test_escape_sequences_do_not_reach_the_terminal(make_place):
     queue.enqueue([("\x1b[2Jkey", "1")])
     queue.fail([Failure(queue.claim(1)[0], "\x1b[31mred", final=True)])
     queue.close()
-    shown = holdfast("queue", "dead", "--queue", place.queue).stdout
+    shown = stayfast("queue", "dead", "--queue", place.queue).stdout
     assert "\x1b" not in shown
     assert "2Jkey" in shown
 
@@ -115,7 +115,7 @@ WILD = """class Odd(list):
     def __getitem__(self, index): raise OSError('gone')
 class Rude(dict):
     def items(self): raise RuntimeError('never')
-@holdfast.task
+@stayfast.task
 def work(batch):
     for item in batch:
         if item['v'] == 1: raise KeyboardInterrupt
@@ -130,7 +130,7 @@ def test_whatever_a_task_raises_is_the_fault_of_its_item_alone(make_place, tmp_p
     place = make_place("sqlite")
     queue = open_queue(place.queue)
     queue.enqueue(pairs(10))
-    (tmp_path / "wild.py").write_text("import sys, holdfast\n" + WILD)
+    (tmp_path / "wild.py").write_text("import sys, stayfast\n" + WILD)
     code, told, err = finish(start_work(tmp_path, "wild:work", place.queue, place.sink, "--max-failures", "1"))
     assert (code, told["done"], told["dead"]) == (0, 5, 5), err
     reasons = {row.key: row.reason for row in queue.dead()}
@@ -213,7 +213,7 @@ def test_a_key_on_the_command_line_that_is_not_unicode(tmp_path):
 def test_a_byte_order_mark_is_not_part_of_the_first_key(tmp_path):
     for name, text in (("in.csv", "id,n\na,1\n"), ("in.jsonl", '{"id": "b"}\n')):
         (tmp_path / name).write_text(text, encoding="utf-8-sig")
-        done = holdfast("enqueue", "--queue", f"sqlite://{tmp_path}/w.db", str(tmp_path / name))
+        done = stayfast("enqueue", "--queue", f"sqlite://{tmp_path}/w.db", str(tmp_path / name))
         assert done.returncode == 0, done.stderr
 
 
@@ -252,13 +252,13 @@ def test_a_newer_schema_in_postgres_is_left_alone(make_place):
     place = make_place("postgres")
     queue = open_queue(place.queue)
     try:
-        queue._database.statement("UPDATE holdfast_schema SET version=99 WHERE part='queue'", ())
-        done = holdfast("queue", "status", "--queue", place.queue)
+        queue._database.statement("UPDATE stayfast_schema SET version=99 WHERE part='queue'", ())
+        done = stayfast("queue", "status", "--queue", place.queue)
         assert done.returncode == 2
         assert "schema version 99" in done.stderr
-        assert "upgrade holdfast" in done.stderr
+        assert "upgrade stayfast" in done.stderr
     finally:
-        queue._database.statement("UPDATE holdfast_schema SET version=1 WHERE part='queue'", ())
+        queue._database.statement("UPDATE stayfast_schema SET version=1 WHERE part='queue'", ())
         queue.close()
 
 
@@ -269,7 +269,7 @@ def locked(place):
         queue = open_queue(place.queue)
         with queue.batch() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout=0")
-            cursor.execute("LOCK TABLE holdfast_item IN ACCESS EXCLUSIVE MODE")
+            cursor.execute("LOCK TABLE stayfast_item IN ACCESS EXCLUSIVE MODE")
             yield
         queue.close()
         return
@@ -285,10 +285,10 @@ def test_a_notice_while_claiming_from_a_locked_queue_still_leaves_in_time(place,
     queue.enqueue(pairs(30))
     flag = tmp_path / "begun"
     body = f"def work(item):\n    open({str(flag)!r}, 'a').write('x')\n    time.sleep(0.05)\n    return 1"
-    task = write_task(tmp_path, body, "@holdfast.task(each=True)")
+    task = write_task(tmp_path, body, "@stayfast.task(each=True)")
     short = {"PYTHONPATH": shorten_leases(tmp_path, 3.0)}
     more = ("--chunk", "3")
-    process = start_work(tmp_path, task, place.queue, place.sink, *more, HOLDFAST_GRACE_SECONDS="4", **short)
+    process = start_work(tmp_path, task, place.queue, place.sink, *more, STAYFAST_GRACE_SECONDS="4", **short)
     until(flag.exists)
     with locked(place):
         time.sleep(0.5)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from work_command import pairs
 
-from holdfast.queue import postgres_schema as sql
-from holdfast.queue.open import open_queue
-from holdfast.sink.base import Result
-from holdfast.sink.open import open_sink
+from stayfast.queue import postgres_schema as sql
+from stayfast.queue.open import open_queue
+from stayfast.sink.base import Result
+from stayfast.sink.open import open_sink
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def test_a_claim_walks_along_the_open_items_and_never_over_the_finished(opened, 
     queue.enqueue(pairs(done + 10))
     while done:
         done -= len(queue.complete(queue.claim(min(done, 1000))))
-    queue._database.statement("ANALYZE holdfast_item", ())
+    queue._database.statement("ANALYZE stayfast_item", ())
     values = {"queue": queue._queue, "after": 0, "limit": 100, "owner": 1}
     shown = plan(queue._database, sql.CLAIM, values)
     if queue.depth().done:  # where ten items are all there is, any index will do
-        assert "Index Scan using holdfast_item_open" in shown
+        assert "Index Scan using stayfast_item_open" in shown
     assert "Seq Scan" not in shown
     assert "JIT" not in shown
     assert [lease.key for lease in queue.claim(3)] == [key for key, _ in pairs(queue.depth().enqueued)[-10:-7]]

@@ -21,10 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from test_queue_machine import drive, drive_until
 
 from faults.tiers import account, goal
-from holdfast.queue.base import Failure, Lease, Policy
-from holdfast.queue.open import open_queue
-from holdfast.queue.pubsub import PubsubQueue
-from holdfast.sink.open import open_sink
+from stayfast.queue.base import Failure, Lease, Policy
+from stayfast.queue.open import open_queue
+from stayfast.queue.pubsub import PubsubQueue
+from stayfast.sink.open import open_sink
 
 MOST_FAILURES = 3
 OWNERS = st.integers(0, 2)
@@ -36,7 +36,7 @@ class Workshop:
     def __init__(self) -> None:
         from google.cloud.pubsub_v1.types import BatchSettings
 
-        self.folder = folder = tempfile.mkdtemp(prefix="holdfast-hp-")
+        self.folder = folder = tempfile.mkdtemp(prefix="stayfast-hp-")
         sink = f"sqlite://{folder}/r.db?table=r"
         policy = Policy(max_failures=MOST_FAILURES, backoff_seconds=0.0)
         url = "pubsub://lab/machine-sub?topic=machine&deadline=10"
@@ -64,7 +64,7 @@ class Workshop:
         first._subscriber.delete_subscription(request={"subscription": first._subscription})
         first._publisher.delete_topic(request={"topic": first._topic})
         self.sink._connection.execute("DELETE FROM r")
-        first._ledger._books._connection.execute("DELETE FROM holdfast_ledger")
+        first._ledger._books._connection.execute("DELETE FROM stayfast_ledger")
 
     def close(self) -> None:
         for queue in self.owners:

@@ -6,13 +6,13 @@ import json
 import time
 
 import pytest
-from work_command import finish, holdfast, pairs, start_work, until, write_task
+from work_command import finish, pairs, start_work, stayfast, until, write_task
 
-from holdfast.errors import QueueError, UsageError
-from holdfast.queue.base import Failure, Policy
-from holdfast.queue.ledger import open_ledger
-from holdfast.queue.open import open_queue
-from holdfast.sink.open import open_sink
+from stayfast.errors import QueueError, UsageError
+from stayfast.queue.base import Failure, Policy
+from stayfast.queue.ledger import open_ledger
+from stayfast.queue.open import open_queue
+from stayfast.sink.open import open_sink
 
 
 @pytest.fixture
@@ -154,9 +154,9 @@ def test_the_whole_command_drains_skips_duplicates_and_audits_clean(place, tmp_p
     sink = open_sink(place.sink)
     assert {key: sink.get(key) for key in sink.keys()} == {f"k{n:05d}": str(n * 3) for n in range(300)}
     sink.close()
-    audit = holdfast("audit", "--queue", place.queue, "--sink", place.sink, "--json")
+    audit = stayfast("audit", "--queue", place.queue, "--sink", place.sink, "--json")
     assert (audit.returncode, json.loads(audit.stdout)["recorded"]) == (0, 300)
-    status = holdfast("queue", "status", "--queue", place.queue, "--sink", place.sink, "--json")
+    status = stayfast("queue", "status", "--queue", place.queue, "--sink", place.sink, "--json")
     assert json.loads(status.stdout)["done"] == 300
 
 
@@ -259,7 +259,7 @@ def test_messages_of_strangers_are_put_away_and_hurt_nobody(place, opened, tmp_p
     code, told, err = finish(start_work(tmp_path, task, place.queue, place.sink), 80)
     assert (code, told["done"]) == (0, 6), err
     assert "Traceback" not in err
-    audit = holdfast("audit", "--queue", place.queue, "--sink", place.sink, "--json")
+    audit = stayfast("audit", "--queue", place.queue, "--sink", place.sink, "--json")
     assert json.loads(audit.stdout)["recorded"] == 6
 
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from faults.tiers import account, goal, seed_for, tier
-from holdfast.clock import ManualClock
-from holdfast.errors import LeaseLostError
-from holdfast.queue.base import Failure, Policy
-from holdfast.queue.open import open_queue
-from holdfast.queue.sqlite import SqliteQueue
-from holdfast.sink.open import open_sink
+from stayfast.clock import ManualClock
+from stayfast.errors import LeaseLostError
+from stayfast.queue.base import Failure, Policy
+from stayfast.queue.open import open_queue
+from stayfast.queue.sqlite import SqliteQueue
+from stayfast.sink.open import open_sink
 
 POLICY = Policy(max_failures=3, max_deliveries=10_000, backoff_seconds=0.0)
 OWNERS = st.integers(0, 2)
@@ -47,7 +47,7 @@ class QueueMachine(RuleBasedStateMachine):
     # -- what differs between backends
 
     def open(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="holdfast-h-")
+        self.folder = tempfile.mkdtemp(prefix="stayfast-h-")
         self.clock = ManualClock()
         path = os.path.join(self.folder, "q.db")
         self.owners = [SqliteQueue(path, clock=self.clock, policy=POLICY) for _ in range(3)]
@@ -213,7 +213,7 @@ class PostgresMachine(QueueMachine):
             cls.results = open_sink(f"{fast}&table={name}")
         self.owners, self.sink = cls.pool, cls.results
         with self.owners[0].batch() as cursor:
-            cursor.execute("INSERT INTO holdfast_queue (name) VALUES (%s) RETURNING id", (uuid.uuid4().hex,))
+            cursor.execute("INSERT INTO stayfast_queue (name) VALUES (%s) RETURNING id", (uuid.uuid4().hex,))
             number = cursor.fetchone()[0]
         for queue in self.owners:
             queue._queue, queue._owner, queue._after, queue._next_sweep = number, None, 0, 0.0
@@ -225,7 +225,7 @@ class PostgresMachine(QueueMachine):
     def let_leases_end(self) -> None:
         with self.owners[0].batch() as cursor:
             cursor.execute(
-                "UPDATE holdfast_owner SET expires=clock_timestamp() - interval '1 s' WHERE queue=%s",
+                "UPDATE stayfast_owner SET expires=clock_timestamp() - interval '1 s' WHERE queue=%s",
                 (self.owners[0]._queue,),
             )
 
@@ -233,7 +233,7 @@ class PostgresMachine(QueueMachine):
         self.look()
         with self.owners[0].batch() as cursor:
             cursor.execute(f"DELETE FROM {self.sink.table}")
-            cursor.execute("DELETE FROM holdfast_item WHERE queue=%s", (self.owners[0]._queue,))
+            cursor.execute("DELETE FROM stayfast_item WHERE queue=%s", (self.owners[0]._queue,))
 
 
 def drive(machine: type[QueueMachine], examples: int, *, shrink: bool = False) -> int:

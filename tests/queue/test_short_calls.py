@@ -9,19 +9,19 @@ import threading
 import pytest
 from work_command import finish, pairs, start_work, until, write_task
 
-from holdfast.queue.base import Lease
-from holdfast.queue.open import open_queue
-from holdfast.runtime.compute import Work
-from holdfast.runtime.guard import Guard
-from holdfast.runtime.shelf import Outbox, PumpOptions, Shelf
-from holdfast.runtime.task import Task
-from holdfast.runtime.worker import Worker, WorkerOptions
-from holdfast.sink.open import open_sink
+from stayfast.queue.base import Lease
+from stayfast.queue.open import open_queue
+from stayfast.runtime.compute import Work
+from stayfast.runtime.guard import Guard
+from stayfast.runtime.shelf import Outbox, PumpOptions, Shelf
+from stayfast.runtime.task import Task
+from stayfast.runtime.worker import Worker, WorkerOptions
+from stayfast.sink.open import open_sink
 
 
 @pytest.fixture(autouse=True)
 def no_outcome_file(monkeypatch):
-    monkeypatch.setenv("HOLDFAST_OUTCOME_FILE", os.devnull)
+    monkeypatch.setenv("STAYFAST_OUTCOME_FILE", os.devnull)
 
 
 def items(count: int, start: int = 0) -> list[Work]:

@@ -18,7 +18,7 @@ def powercut():
         pytest.skip("the power-cut rig (tests/faults/powercut.py) is absent")
     reason = rig.why_not()
     if reason:
-        pytest.fail(reason) if os.environ.get("HOLDFAST_NEED_POWER_CUTS") else pytest.skip(reason)
+        pytest.fail(reason) if os.environ.get("STAYFAST_NEED_POWER_CUTS") else pytest.skip(reason)
     return rig
 
 

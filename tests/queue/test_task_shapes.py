@@ -7,12 +7,12 @@ import os
 import pytest
 from work_command import finish, pairs, start_work, until, write_task
 
-from holdfast.errors import Interrupted, UsageError
-from holdfast.queue.base import Lease
-from holdfast.queue.open import open_queue
-from holdfast.runtime.compute import Work, compute
-from holdfast.runtime.task import Task, WrongResultsError, load_task
-from holdfast.sink.open import open_sink
+from stayfast.errors import Interrupted, UsageError
+from stayfast.queue.base import Lease
+from stayfast.queue.open import open_queue
+from stayfast.runtime.compute import Work, compute
+from stayfast.runtime.task import Task, WrongResultsError, load_task
+from stayfast.sink.open import open_sink
 
 LEAVES = """def work(item):
     print("a word on stdout")
@@ -27,7 +27,7 @@ def test_a_task_that_ends_or_breaks_its_process_is_a_crash_whatever_the_code(mak
     place = make_place("sqlite")
     queue = open_queue(place.queue)
     queue.enqueue(pairs(9))
-    task = write_task(tmp_path, LEAVES, "@holdfast.task(each=True)")
+    task = write_task(tmp_path, LEAVES, "@stayfast.task(each=True)")
     more = ("--chunk", "1", "--prefetch", "0", "--max-failures", "1")
     process = start_work(tmp_path, task, place.queue, place.sink, *more)
     out, err = process.communicate(timeout=90)
@@ -57,7 +57,7 @@ def test_a_process_that_a_task_forked_and_forgot_records_nothing_and_ends(make_p
     place = make_place("sqlite")
     queue, sink = open_queue(place.queue), open_sink(place.sink)
     queue.enqueue(pairs(6))
-    task = write_task(tmp_path, FORKS, "@holdfast.task(each=True)")
+    task = write_task(tmp_path, FORKS, "@stayfast.task(each=True)")
     code, told, err = finish(start_work(tmp_path, task, place.queue, place.sink))
     assert (code, told["done"], told["lost"]) == (0, 6, 0), err
     assert [sink.get(key) for key in sink.keys()] == [str(n) for n in range(6)]
@@ -71,19 +71,19 @@ def test_a_process_that_a_task_forked_and_forgot_records_nothing_and_ends(make_p
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("@holdfast.task\nasync def work(batch): return batch", "is async; write a plain function"),
-        ("@holdfast.task(each=True)\nasync def work(item): yield item", "is async"),
-        ("@holdfast.task(each=True)\ndef work(item): yield item", "is a generator; return the results"),
-        ("class Model:\n    async def __call__(self, batch): ...\nwork = holdfast.task(Model())", "is async"),
-        ("@holdfast.task\ndef work(): return []", "cannot be called with one argument"),
-        ("@holdfast.task\ndef work(model, batch): return batch", "missing a required argument: 'batch'"),
+        ("@stayfast.task\nasync def work(batch): return batch", "is async; write a plain function"),
+        ("@stayfast.task(each=True)\nasync def work(item): yield item", "is async"),
+        ("@stayfast.task(each=True)\ndef work(item): yield item", "is a generator; return the results"),
+        ("class Model:\n    async def __call__(self, batch): ...\nwork = stayfast.task(Model())", "is async"),
+        ("@stayfast.task\ndef work(): return []", "cannot be called with one argument"),
+        ("@stayfast.task\ndef work(model, batch): return batch", "missing a required argument: 'batch'"),
         ("raise SystemExit(0)", "cannot be imported: SystemExit: 0"),
         ("raise BaseException('odd')", "cannot be imported: BaseException: odd"),
     ],
 )
 def test_a_task_that_could_do_no_item_is_refused_before_the_first(tmp_path, monkeypatch, source, sentence):
     name = f"shape_{abs(hash(source))}"
-    (tmp_path / f"{name}.py").write_text(f"import holdfast\n{source}\n")
+    (tmp_path / f"{name}.py").write_text(f"import stayfast\n{source}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UsageError) as refused:
@@ -97,7 +97,7 @@ def test_a_task_that_could_do_no_item_is_refused_before_the_first(tmp_path, monk
 def test_anything_that_takes_one_argument_is_a_task(tmp_path, monkeypatch, source):
     name = f"fine_{abs(hash(source))}"
     model = "class Model:\n    def method(self, batch): return batch\n"
-    (tmp_path / f"{name}.py").write_text(f"import functools, holdfast\n{model}work = holdfast.task({source})\n")
+    (tmp_path / f"{name}.py").write_text(f"import functools, stayfast\n{model}work = stayfast.task({source})\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert isinstance(load_task(f"{name}:work"), Task)

@@ -16,13 +16,13 @@ import pytest
 from work_command import finish, pairs, shorten_leases, start_work, until, write_task
 
 from faults.counts import record
-from holdfast.clock import ManualClock, SystemClock
-from holdfast.errors import LeaseLostError
-from holdfast.queue import sqlite_schema
-from holdfast.queue.base import Failure, Policy
-from holdfast.queue.open import open_queue
-from holdfast.queue.sqlite import SqliteQueue
-from holdfast.sink.open import open_sink
+from stayfast.clock import ManualClock, SystemClock
+from stayfast.errors import LeaseLostError
+from stayfast.queue import sqlite_schema
+from stayfast.queue.base import Failure, Policy
+from stayfast.queue.open import open_queue
+from stayfast.queue.sqlite import SqliteQueue
+from stayfast.sink.open import open_sink
 
 FROZEN = """
 import json, os, signal, sys
@@ -30,9 +30,9 @@ sys.path.insert(0, {tests!r})
 from faults.planted import Edit, plant
 options = json.loads(sys.argv[1])
 plant([Edit(*edit) for edit in options["bug"]])
-from holdfast.errors import LeaseLostError
-from holdfast.queue.open import open_queue
-from holdfast.sink.open import open_sink
+from stayfast.errors import LeaseLostError
+from stayfast.queue.open import open_queue
+from stayfast.sink.open import open_sink
 queue = open_queue(options["queue"]); queue.lease_seconds = options["lease"]
 sink = open_sink(options["sink"])
 for _ in range(options["rounds"]):
@@ -204,7 +204,7 @@ def test_wrong_wall_clocks_steal_nothing(tmp_path):
 @pytest.mark.faults
 def test_postgres_never_asks_a_worker_for_the_time():
     """All instants in its statements come from the server; a worker's clock has no way in."""
-    from holdfast.queue import postgres, postgres_schema
+    from stayfast.queue import postgres, postgres_schema
 
     source = Path(postgres.__file__).read_text() + Path(postgres_schema.__file__).read_text()
     assert "wall(" not in source
@@ -382,7 +382,7 @@ def test_100000_simulated_races_of_two_owners_never_show_a_lower_generation(tmp_
             races += len(batch)
         else:
             clock.advance(chance.choice((1.0, 6.0, 16.0)))
-    rows = dict(owners[0].connection.execute("SELECT key, generation FROM holdfast_item WHERE holder IS NULL"))
+    rows = dict(owners[0].connection.execute("SELECT key, generation FROM stayfast_item WHERE holder IS NULL"))
     assert rows == done
     assert late > 0
     record("G", simulated=races)

@@ -1,4 +1,4 @@
-"""``holdfast work`` as a real process: results, failures, notices, crashes, exit codes."""
+"""``stayfast work`` as a real process: results, failures, notices, crashes, exit codes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sys
 import time
 
 import pytest
-from work_command import finish, holdfast, pairs, start_work, until, write_task
+from work_command import finish, pairs, start_work, stayfast, until, write_task
 
-from holdfast.queue.open import open_queue
-from holdfast.sink.open import open_sink
+from stayfast.queue.open import open_queue
+from stayfast.sink.open import open_sink
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_sigterm_after_the_last_item_does_not_hide_that_all_is_done(make_place, 
     place = make_place("sqlite")
     task = write_task(tmp_path, "def work(batch):\n    return batch")
     script = (
-        "import atexit, os; atexit.register(os.kill, os.getpid(), 15); from holdfast.cli.main import entry; entry()"
+        "import atexit, os; atexit.register(os.kill, os.getpid(), 15); from stayfast.cli.main import entry; entry()"
     )
     words = ("work", task, "--queue", place.queue, "--sink", place.sink)
     done = subprocess.run(
@@ -68,7 +68,7 @@ def test_each_item_alone_bytes_results_and_recorded_keys_are_not_computed_again(
     sink.record_all([(f"k{n:05d}", '"earlier"', 0) for n in range(0, 40, 2)])
     log = tmp_path / "seen"
     body = f"def work(item):\n    open({str(log)!r}, 'a').write(item['id'] + '\\n')\n    return item['id'].encode()"
-    task = write_task(tmp_path, body, "@holdfast.task(each=True)")
+    task = write_task(tmp_path, body, "@stayfast.task(each=True)")
     code, told, err = finish(start_work(tmp_path, task, place.queue, place.sink, "--chunk", "7"))
     assert (code, told["done"], told["skipped"]) == (0, 20, 20), err
     assert sorted(log.read_text().split()) == [f"k{n:05d}" for n in range(1, 40, 2)]
@@ -82,7 +82,7 @@ def test_one_bad_item_never_fails_its_neighbours_and_dies_with_its_traceback(pla
     body = (
         "def work(batch):\n"
         "    for item in batch:\n        if item['v'] == 11: raise ValueError('eleven is too many')\n"
-        "    return [holdfast.Failed('no threes') if i['v'] == 3 else i['v'] for i in batch]"
+        "    return [stayfast.Failed('no threes') if i['v'] == 3 else i['v'] for i in batch]"
     )
     task = write_task(tmp_path, body)
     more = ("--chunk", "10", "--max-failures", "2", "--backoff", "0.05")
@@ -99,7 +99,7 @@ def test_a_notice_releases_unstarted_items_at_once_finishes_the_current_one_and_
     queue = filled(20)
     flag = tmp_path / "begun"
     body = f"def work(item):\n    open({str(flag)!r}, 'a').write('x')\n    time.sleep(2.0)\n    return 1"
-    task = write_task(tmp_path, body, "@holdfast.task(each=True)")
+    task = write_task(tmp_path, body, "@stayfast.task(each=True)")
     process = start_work(tmp_path, task, place.queue, place.sink, "--chunk", "10")
     until(flag.exists)
     until(lambda: queue.depth().leased == 10)
@@ -118,7 +118,7 @@ def test_a_task_that_outlasts_the_grace_is_left_behind_in_time(place, filled, tm
     queue = filled(3)
     flag = tmp_path / "begun"
     body = f"def work(batch):\n    open({str(flag)!r}, 'a').write('x')\n    time.sleep(60)\n    return [1] * len(batch)"
-    process = start_work(tmp_path, write_task(tmp_path, body), place.queue, place.sink, HOLDFAST_GRACE_SECONDS="4")
+    process = start_work(tmp_path, write_task(tmp_path, body), place.queue, place.sink, STAYFAST_GRACE_SECONDS="4")
     until(flag.exists)
     started = time.monotonic()
     os.kill(process.pid, signal.SIGTERM)
@@ -181,7 +181,7 @@ def test_a_missing_task_is_one_sentence(place, filled, tmp_path):
 
 def test_a_key_that_the_task_disagrees_with_goes_to_the_dead_letter(place, filled, tmp_path):
     queue = filled(4)
-    decorator = "@holdfast.task(key=lambda item: item['id'] if item['v'] != 2 else 'other')"
+    decorator = "@stayfast.task(key=lambda item: item['id'] if item['v'] != 2 else 'other')"
     task = write_task(tmp_path, "def work(batch): return [1] * len(batch)", decorator)
     code, told, err = finish(start_work(tmp_path, task, place.queue, place.sink))
     assert (code, told["done"]) == (0, 3), err
@@ -207,15 +207,15 @@ def test_results_that_json_cannot_say_fail_their_item_only(place, filled, tmp_pa
         (("enqueue", "--queue", "redis://x"), "no known scheme"),
         (("enqueue", "--queue", "sqlite:///nodir/q.db"), "no directory /nodir"),
         (("enqueue", "--queue", "sqlite:////tmp/q.db?table=x"), "'table'.*unknown"),
-        (("queue", "status", "--queue", "sqlite:////tmp/absent-holdfast.db"), "no file /tmp/absent-holdfast.db"),
-        (("audit", "--queue", "sqlite:////tmp/absent-holdfast.db", "--sink", "nope://"), "no file"),
+        (("queue", "status", "--queue", "sqlite:////tmp/absent-stayfast.db"), "no file /tmp/absent-stayfast.db"),
+        (("audit", "--queue", "sqlite:////tmp/absent-stayfast.db", "--sink", "nope://"), "no file"),
         (("enqueue", "--queue", "pubsub://p/s"), "--sink"),
     ],
 )
 def test_bad_input_is_exit_2_and_one_sentence(arguments, sentence):
     import re
 
-    done = holdfast(*arguments, stdin="")
+    done = stayfast(*arguments, stdin="")
     assert done.returncode == 2, done.stderr
     assert re.search(sentence, done.stderr)
     assert "Traceback" not in done.stderr
@@ -245,7 +245,7 @@ def test_a_worker_that_is_warned_alone_is_replaced(make_place, tmp_path):
     body = (
         f"def work(item):\n    open({str(log)!r}, 'a').write(f'{{os.getpid()}}\\n')\n    time.sleep(0.03)\n    return 1"
     )
-    process = start_work(tmp_path, write_task(tmp_path, body, "@holdfast.task(each=True)"), place.queue, place.sink)
+    process = start_work(tmp_path, write_task(tmp_path, body, "@stayfast.task(each=True)"), place.queue, place.sink)
     first = int(until(lambda: log.exists() and log.read_text()).split()[0])
     os.kill(first, signal.SIGTERM)
     code, _, err = finish(process)
@@ -270,7 +270,7 @@ def test_workers_killed_while_they_start_are_replaced(make_place, tmp_path, numb
     )
     module = tmp_path / "job.py"
     module.write_text(victim + module.read_text())
-    process = start_work(tmp_path, task, place.queue, place.sink, "--workers", str(workers), HOLDFAST_GRACE_SECONDS="2")
+    process = start_work(tmp_path, task, place.queue, place.sink, "--workers", str(workers), STAYFAST_GRACE_SECONDS="2")
     code, told, err = finish(process)
     assert code == 0, err
     assert told["done"] == 20
@@ -297,7 +297,7 @@ def test_workers_leave_when_their_pool_is_killed(make_place, tmp_path):
     queue.enqueue(pairs(500))
     log = tmp_path / "pid"
     body = f"def work(item):\n    open({str(log)!r}, 'w').write(str(os.getpid()))\n    time.sleep(0.05)\n    return 1"
-    process = start_work(tmp_path, write_task(tmp_path, body, "@holdfast.task(each=True)"), place.queue, place.sink)
+    process = start_work(tmp_path, write_task(tmp_path, body, "@stayfast.task(each=True)"), place.queue, place.sink)
     worker = int(until(lambda: log.exists() and log.read_text()))
     process.kill()
     process.communicate()

@@ -1,4 +1,4 @@
-"""Starting the real ``holdfast`` command on a task module written for the test."""
+"""Starting the real ``stayfast`` command on a task module written for the test."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ENTRY = "from holdfast.cli.main import entry; entry()"
-QUIET = {"HOLDFAST_OUTCOME_FILE": os.devnull}
+ENTRY = "from stayfast.cli.main import entry; entry()"
+QUIET = {"STAYFAST_OUTCOME_FILE": os.devnull}
 
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", ENTRY, *arguments]
 
 
-def holdfast(*arguments: str, cwd: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def stayfast(*arguments: str, cwd: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments),
         cwd=cwd,
@@ -31,8 +31,8 @@ def holdfast(*arguments: str, cwd: Path | None = None, stdin: str | None = None)
     )
 
 
-def write_task(folder: Path, body: str, decorator: str = "@holdfast.task", name: str = "job") -> str:
-    (folder / f"{name}.py").write_text(f"import ctypes, os, signal, sys, time, holdfast\n{decorator}\n{body}\n")
+def write_task(folder: Path, body: str, decorator: str = "@stayfast.task", name: str = "job") -> str:
+    (folder / f"{name}.py").write_text(f"import ctypes, os, signal, sys, time, stayfast\n{decorator}\n{body}\n")
     return f"{name}:work"
 
 
@@ -51,7 +51,7 @@ def start_work(folder: Path, task: str, queue: str, sink: str, *more: str, **env
 def shorten_leases(folder: Path, seconds: float) -> str:
     """The PYTHONPATH under which every process of the command has leases this short."""
     (folder / "sitecustomize.py").write_text(
-        "import holdfast.queue.postgres as p, holdfast.queue.sqlite as s\n"
+        "import stayfast.queue.postgres as p, stayfast.queue.sqlite as s\n"
         "for queue in (p.PostgresQueue, s.SqliteQueue):\n"
         f"    queue.__init__.__kwdefaults__['lease_seconds'] = {seconds}\n"
     )

@@ -35,7 +35,7 @@ class AsNobody:
 def as_nobody() -> Iterator[AsNobody]:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root can become somebody else")
-    with tempfile.TemporaryDirectory(prefix="holdfast-nobody-") as name:
+    with tempfile.TemporaryDirectory(prefix="stayfast-nobody-") as name:
         folder = Path(name)
         os.chown(folder, 65534, 65534)
         for python in (sys.executable, "/usr/bin/python3"):  # ours may live where nobody can go

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.rehearse.compare import Comparison, Difference, left_over
-from holdfast.rehearse.divergence import first_divergence, read_steps
+from stayfast.errors import UsageError
+from stayfast.rehearse.compare import Comparison, Difference, left_over
+from stayfast.rehearse.divergence import first_divergence, read_steps
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from zoo import PROGRAMS, RESULT
 
-from holdfast.errors import UsageError
-from holdfast.rehearse import rehearsal, wall_clock
-from holdfast.rehearse.attempt import Attempt, Surroundings
-from holdfast.rehearse.baseline import Baseline, run_baselines
-from holdfast.rehearse.copies import LINK_FROM_BYTES
-from holdfast.rehearse.disk import Disk, used_bytes
-from holdfast.rehearse.facts import AttemptFact
-from holdfast.rehearse.plan import Kind
-from holdfast.rehearse.rehearsal import Options, rehearse
-from holdfast.rehearse.wall_clock import WallClock, date_files, hide_vdso
+from stayfast.errors import UsageError
+from stayfast.rehearse import rehearsal, wall_clock
+from stayfast.rehearse.attempt import Attempt, Surroundings
+from stayfast.rehearse.baseline import Baseline, run_baselines
+from stayfast.rehearse.copies import LINK_FROM_BYTES
+from stayfast.rehearse.disk import Disk, used_bytes
+from stayfast.rehearse.facts import AttemptFact
+from stayfast.rehearse.plan import Kind
+from stayfast.rehearse.rehearsal import Options, rehearse
+from stayfast.rehearse.wall_clock import WallClock, date_files, hide_vdso
 
 PYTHON = sys.executable
 NEVER = 1e6
@@ -195,7 +195,7 @@ def test_a_disk_that_is_too_small_for_the_program_itself(tmp_path: Path) -> None
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
-    words = [PYTHON, "-m", "holdfast", "rehearse", *(f"{arguments[0]}={arguments[1]}",), "--", "true"]
+    words = [PYTHON, "-m", "stayfast", "rehearse", *(f"{arguments[0]}={arguments[1]}",), "--", "true"]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert sentence in ended.stderr
@@ -205,7 +205,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], s
 def test_an_ordinary_user_has_both(as_nobody) -> None:
     shutil.copy(PROGRAMS / "leaves_temporaries.py", as_nobody.folder)
     ended = as_nobody(
-        "-m", "holdfast", "rehearse", "--trials", "3", "--kills", "2", "--compare", "result.txt", "--grace", "5",
+        "-m", "stayfast", "rehearse", "--trials", "3", "--kills", "2", "--compare", "result.txt", "--grace", "5",
         "--disk-limit", "250K", "--clock-jump", "3600", "--", as_nobody.python, "leaves_temporaries.py",
     )  # fmt: skip
     assert ended.returncode == 1, ended
@@ -236,7 +236,7 @@ def test_where_calls_cannot_be_held_the_users_own_large_files_stay_as_they_are(t
     (tmp_path / "data.bin").write_bytes(before)
     program = "import time\nwith open('data.bin', 'r+b') as file: file.write(b'new')\ntime.sleep(0.3)\n"
     (tmp_path / "program.py").write_text(program)
-    words = [PYTHON, "-m", "holdfast", "rehearse", "--trials", "1", "--kills", "1", "--", PYTHON, "program.py"]
+    words = [PYTHON, "-m", "stayfast", "rehearse", "--trials", "1", "--kills", "1", "--", PYTHON, "program.py"]
     ended = subprocess.run(
         [PYTHON, "-c", _NO_LISTENERS, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
@@ -271,7 +271,7 @@ def test_the_users_own_large_files_stay_as_they_are_by_whatever_name(tmp_path: P
     known = {name: (tmp_path / name).stat() for name in names}
     words = ["rehearse", "--trials", "1", "--kills", "1", "--", PYTHON, "program.py"]
     ended = subprocess.run(
-        [PYTHON, "-m", "holdfast", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [PYTHON, "-m", "stayfast", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 0, ended
     for name in names:
@@ -300,7 +300,7 @@ def test_what_leads_outside_is_refused_by_its_true_name(tmp_path: Path, deed: st
     (work / "made").symlink_to(tmp_path / "new")
     (work / "program.py").write_text(f"import os, time\noutside = {str(outside)!r}\n{deed}\ntime.sleep(0.3)\n")
     words = ["rehearse", "--trials", "1", "--kills", "1", "--", PYTHON, "program.py"]
-    ended = subprocess.run([PYTHON, "-m", "holdfast", *words], cwd=work, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([PYTHON, "-m", "stayfast", *words], cwd=work, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 2, ended
     named = tmp_path / "new" if "made" in deed else outside
     assert f"writes outside its directory, to {named}" in ended.stderr
@@ -335,7 +335,7 @@ os.rename("state-1", "result")
     words = ["rehearse", "--trials", "1", "--kills", "1", "--seed", "1", "--compare", "result", "--", "bash", "-c"]
     restart = f"rm -f latest log state-1; exec {PYTHON} program.py"
     ended = subprocess.run(
-        [PYTHON, "-m", "holdfast", *words, restart], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [PYTHON, "-m", "stayfast", *words, restart], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert "writes outside" not in ended.stderr + ended.stdout, ended
     assert ended.returncode == 0, ended

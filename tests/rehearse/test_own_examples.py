@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from zoo import PROGRAMS
 
-from holdfast.rehearse.plan import TWO_WRITERS, Kind
-from holdfast.testing import Rehearsal, rehearse
+from stayfast.rehearse.plan import TWO_WRITERS, Kind
+from stayfast.testing import Rehearsal, rehearse
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-HOLDFAST = f"{sys.executable} -m holdfast"
+STAYFAST = f"{sys.executable} -m stayfast"
 ONE_AFTER_ANOTHER = tuple(kind for kind in Kind if kind not in TWO_WRITERS)
 ALL_KINDS = pytest.mark.parametrize(("kinds", "trials"), [(ONE_AFTER_ANOTHER, 7), (TWO_WRITERS, 4)], ids=["one", "two"])
 """So many trials that each kind opens one at a plain moment, and others come at the points where files change."""
@@ -30,7 +30,7 @@ def insist(found: Rehearsal, kinds: tuple[Kind, ...]) -> None:
 
 @ALL_KINDS
 def test_training(kinds: tuple[Kind, ...], trials: int) -> None:
-    command, directory = [sys.executable, "holdfast_train.py"], PROGRAMS
+    command, directory = [sys.executable, "stayfast_train.py"], PROGRAMS
     found = rehearse(
         command, compare=["result.txt"], directory=directory, kinds=kinds, trials=trials, kills=2, parallel=4
     )
@@ -42,14 +42,14 @@ def test_the_batch_example(tmp_path: Path, kinds: tuple[Kind, ...], trials: int)
     for name in ("jobs.py", "make_items.py"):
         shutil.copy(EXAMPLES / "batch" / name, tmp_path)
     queue, sink = "sqlite://./work.db?queue=texts", "sqlite://./work.db?table=labels"
-    given = {**os.environ, "HOLDFAST_QUEUE": queue, "HOLDFAST_SINK": sink, "PAUSE_SECONDS": "0.1"}
-    make = f"{sys.executable} make_items.py && head -n {ITEMS} items.jsonl | {HOLDFAST} enqueue --key id -"
+    given = {**os.environ, "STAYFAST_QUEUE": queue, "STAYFAST_SINK": sink, "PAUSE_SECONDS": "0.1"}
+    make = f"{sys.executable} make_items.py && head -n {ITEMS} items.jsonl | {STAYFAST} enqueue --key id -"
     subprocess.run(["sh", "-c", make], cwd=tmp_path, env=given, check=True, capture_output=True)
     found = rehearse(
-        [*HOLDFAST.split(), "work", "jobs:infer", "--workers", "2", "--chunk", "5"],
+        [*STAYFAST.split(), "work", "jobs:infer", "--workers", "2", "--chunk", "5"],
         records=["work.db?table=labels"],
         key="key",
-        check=f'test "$({HOLDFAST} audit --sink "$HOLDFAST_SINK" --json | grep -c {ITEMS})" -ge 1',
+        check=f'test "$({STAYFAST} audit --sink "$STAYFAST_SINK" --json | grep -c {ITEMS})" -ge 1',
         directory=tmp_path,
         environment=given,
         kinds=kinds,
@@ -75,7 +75,7 @@ def test_the_program_of_the_readme(tmp_path: Path) -> None:
     program = page.split("<!-- file: train.py -->\n```python\n", 1)[1].split("```", 1)[0]
     (tmp_path / "train.py").write_text(program)
     often = next(
-        line.split()[0] for line in page.splitlines() if "holdfast rehearse" in line and "=" in line.split()[0]
+        line.split()[0] for line in page.splitlines() if "stayfast rehearse" in line and "=" in line.split()[0]
     )
     environment = {**os.environ, **dict([often.split("=")])}
     rehearse(
@@ -85,7 +85,7 @@ def test_the_program_of_the_readme(tmp_path: Path) -> None:
 
 def test_the_bash_example(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "bash" / "job.sh", tmp_path)
-    command = [*HOLDFAST.split(), "exec", "--done-file", "result.json", "--", "./job.sh"]
+    command = [*STAYFAST.split(), "exec", "--done-file", "result.json", "--", "./job.sh"]
     found = rehearse(
         command, compare=["result.json"], directory=tmp_path, kinds=ONE_AFTER_ANOTHER, trials=7, kills=2, parallel=4
     )
@@ -95,7 +95,7 @@ def test_the_bash_example(tmp_path: Path) -> None:
 def test_sync_cures_a_checkpoint_on_the_nodes_own_disk() -> None:
     program = f"{sys.executable} ephemeral_checkpoint.py"
     rehearse(
-        ["sh", "-c", f'STEPS=120 exec {HOLDFAST} exec --sync "scratch=file://$PWD/bucket" -- {program}'],
+        ["sh", "-c", f'STEPS=120 exec {STAYFAST} exec --sync "scratch=file://$PWD/bucket" -- {program}'],
         compare=["result.txt"],
         directory=PROGRAMS,
         ephemeral=["scratch"],

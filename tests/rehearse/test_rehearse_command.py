@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 import pytest
 from zoo import PROGRAMS, RESULT
 
-from holdfast.errors import UsageError
-from holdfast.rehearse.plan import Kind
-from holdfast.rehearse.rehearsal import Options, rehearse
+from stayfast.errors import UsageError
+from stayfast.rehearse.plan import Kind
+from stayfast.rehearse.rehearsal import Options, rehearse
 
 LONGER = ("env", "STEPS=40", sys.executable)
 SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")
@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "holdfast", "rehearse", *arguments]
+    return [sys.executable, "-m", "stayfast", "rehearse", *arguments]
 
 
 def run(home: Path, *arguments: str, timeout: float = 200.0) -> subprocess.CompletedProcess[str]:
@@ -78,7 +78,7 @@ def test_a_reason_can_be_seen_again(home: Path) -> None:
     assert reason["kill"] in reason["kills"]
     assert "JSONDecodeError" in reason["detail"]
     words = reason["reproduce"].split()
-    assert words[:2] == ["holdfast", "rehearse"]
+    assert words[:2] == ["stayfast", "rehearse"]
     assert ["--only-kill", ",".join(map(str, reason["kills"]))] == words[4:6]
     again = run(home, *words[2 : words.index("--")], "--json", *program("torn_checkpoint"))
     told = json.loads(again.stdout)
@@ -103,7 +103,7 @@ def test_text_page_and_junit(home: Path) -> None:
     ended = run(home, *SMALL, "--compare", "result.txt", *files, *program("exits_zero"))
     assert ended.returncode == 1
     assert "exit-zero-unfinished: left with 0 before the work was done" in ended.stdout
-    assert "again: holdfast rehearse --seed 0 --only-kill" in ended.stdout
+    assert "again: stayfast rehearse --seed 0 --only-kill" in ended.stdout
     page = (home.parent / "page.html").read_text()
     assert "exit-zero-unfinished" in page
     assert page.count('class="row"') == 3
@@ -253,14 +253,14 @@ def test_as_an_ordinary_user(as_nobody) -> None:
         shutil.copy(PROGRAMS / name, as_nobody.folder)
     for name, codes in (("right_by_hand", []), ("torn_checkpoint", ["resume-crash"])):
         ended = as_nobody(
-            "-m", "holdfast", "rehearse", *SMALL, "--compare", "result.txt", "--json",
+            "-m", "stayfast", "rehearse", *SMALL, "--compare", "result.txt", "--json",
             "--", as_nobody.python, f"{name}.py",
         )  # fmt: skip
         told = json.loads(ended.stdout)
         assert [reason["code"] for reason in told["reasons"]] == codes, told
         assert told["watched"] == "system calls"
     ended = as_nobody(
-        "-m", "holdfast", "rehearse", *SMALL, "--no-namespace", "--compare", "result.txt", "--json",
+        "-m", "stayfast", "rehearse", *SMALL, "--no-namespace", "--compare", "result.txt", "--json",
         "--", as_nobody.python, "torn_checkpoint.py",
     )  # fmt: skip
     told = json.loads(ended.stdout)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from zoo import PROGRAMS
 
-import holdfast
-from holdfast.cli import rehearse as command
-from holdfast.rehearse.plan import Kind
-from holdfast.rehearse.verdict import CODES
-from holdfast.testing import Rehearsal, interrupt_at, rehearse
+import stayfast
+from stayfast.cli import rehearse as command
+from stayfast.rehearse.plan import Kind
+from stayfast.rehearse.verdict import CODES
+from stayfast.testing import Rehearsal, interrupt_at, rehearse
 
 pytest_plugins = ["pytester"]
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "rehearse.md").read_text()
@@ -48,7 +48,7 @@ def test_the_function() -> None:
 
 def test_the_first_divergence_is_told() -> None:
     found = rehearse(
-        [sys.executable, "holdfast_forgets.py"],
+        [sys.executable, "stayfast_forgets.py"],
         compare=["result.txt"],
         directory=PROGRAMS,
         trials=6,  # one that is killed while it still imports has nothing to forget
@@ -61,15 +61,15 @@ def test_the_first_divergence_is_told() -> None:
 
 
 def train(url: str, seen: list[int]) -> None:
-    with holdfast.run(url, total_steps=12) as run:
+    with stayfast.run(url, total_steps=12) as run:
         seen.extend(run.steps())
 
 
 def test_interrupt_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_METADATA", "off")
+    monkeypatch.setenv("STAYFAST_METADATA", "off")
     seen: list[int] = []
     url = f"file://{tmp_path}/run"
-    with pytest.raises(holdfast.Interrupted), interrupt_at(step=7):
+    with pytest.raises(stayfast.Interrupted), interrupt_at(step=7):
         train(url, seen)
     assert seen == list(range(8))
     train(url, seen)
@@ -77,7 +77,7 @@ def test_interrupt_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_as_a_pytest_plugin(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["holdfast.testing"]')
+    pytester.makeconftest('pytest_plugins = ["stayfast.testing"]')
     pytester.makepyfile(
         test_it="""
         import sys

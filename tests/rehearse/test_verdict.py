@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.rehearse.compare import Difference
-from holdfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact, Wrote
-from holdfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
-from holdfast.rehearse.shrink import settle, shrink
-from holdfast.rehearse.trial import Setting, Trial, _OldOne, surroundings
-from holdfast.rehearse.verdict import (
+from stayfast.rehearse.compare import Difference
+from stayfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact, Wrote
+from stayfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
+from stayfast.rehearse.shrink import settle, shrink
+from stayfast.rehearse.trial import Setting, Trial, _OldOne, surroundings
+from stayfast.rehearse.verdict import (
     Reason,
     at_least,
     counted_failures,
@@ -210,7 +210,7 @@ def test_what_the_old_one_replaces_counts_although_its_replacement_writes_it_aga
 def test_how_to_see_it_again() -> None:
     reason = Reason("resume-crash", (KILL, TERM), 1, "")
     line = reproduce(reason, seed=7, options=["--grace", "2"], command=["python", "a b.py"])
-    assert line == "holdfast rehearse --seed 7 --only-kill 1,2 --grace 2 -- python 'a b.py'"
+    assert line == "stayfast rehearse --seed 7 --only-kill 1,2 --grace 2 -- python 'a b.py'"
 
 
 PLAN = TrialPlan(

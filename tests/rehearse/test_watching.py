@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from zoo import PROGRAMS, PYTHON, RESULT
 
-from holdfast.errors import UsageError
-from holdfast.rehearse import confine, copies
-from holdfast.rehearse.attempt import Attempt, Surroundings, last_words
-from holdfast.rehearse.baseline import is_steady
-from holdfast.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Point, Profile
-from holdfast.rehearse.polling import Listener, watch_files
-from holdfast.rehearse.rehearsal import Options, rehearse
-from holdfast.rehearse.watching import GO_ON, Watcher, family
-from holdfast.runtime.process_tree import disposition
+from stayfast.errors import UsageError
+from stayfast.rehearse import confine, copies
+from stayfast.rehearse.attempt import Attempt, Surroundings, last_words
+from stayfast.rehearse.baseline import is_steady
+from stayfast.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Point, Profile
+from stayfast.rehearse.polling import Listener, watch_files
+from stayfast.rehearse.rehearsal import Options, rehearse
+from stayfast.rehearse.watching import GO_ON, Watcher, family
+from stayfast.runtime.process_tree import disposition
 
 PROFILE = Profile(seconds=1.0, first_write_seconds=0.1, handler_seconds=None, events={})
 
@@ -169,7 +169,7 @@ def test_a_kill_comes_before_a_claim_is_removed(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_not_removed(tmp_path: Path) -> None:
-    attempt = begin(tmp_path, ["rm", "-f", "none", "/tmp/holdfast-none"])
+    attempt = begin(tmp_path, ["rm", "-f", "none", "/tmp/stayfast-none"])
     assert finish(attempt).code == 0
     assert dict(attempt.watcher.counts) == {}
     assert attempt.watcher.refused == []
@@ -234,7 +234,7 @@ def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program
         found = disposition(pid, number)
         return "blocked" if found == "default" and next(turns) % 2 else found
 
-    module = "holdfast.rehearse.attempt"
+    module = "stayfast.rehearse.attempt"
     monkeypatch.setattr(f"{module}.disposition", blocked_by_turns)
     monkeypatch.setattr(f"{module}.notices", lambda *of: blocked_by_turns(*of, other_looks) in ("handler", "blocked"))
     monkeypatch.setattr(f"{__name__}.PROFILE", PROFILE._replace(handler_seconds=0.7))
@@ -331,7 +331,7 @@ def test_notifications_are_enough_for_a_verdict(name: str) -> None:
 
 
 def test_polling_is_enough_where_nothing_else_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.mirror.watch.Watch.is_told", property(lambda _: False))
+    monkeypatch.setattr("stayfast.mirror.watch.Watch.is_told", property(lambda _: False))
     options = Options([PYTHON, "forgets_rng.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
     result = rehearse(options)
     assert {reason.code for reason in result.reasons} == {"result-differs"}
@@ -422,7 +422,7 @@ def test_the_copy_of_a_link_leads_to_the_copy_or_out_of_it_as_the_original_does(
 
 OTHERS_MODES = """
 import os
-from holdfast.rehearse import copies
+from stayfast.rehearse import copies
 os.makedirs("source/shut")
 with open("source/shut/big", "wb") as file:
     file.write(bytes(copies.LINK_FROM_BYTES))

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.rehearse.compare import Comparison
-from holdfast.rehearse.plan import DEFAULT_KINDS, Kind
+from stayfast.rehearse.compare import Comparison
+from stayfast.rehearse.plan import DEFAULT_KINDS, Kind
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PYTHON = sys.executable
@@ -59,7 +59,7 @@ ZOO = (
     python("prints_a_lot"),
     python("reads_stdin"),
     python("short_one"),
-    python("holdfast_train"),
+    python("stayfast_train"),
     python("torn_checkpoint", "resume-crash"),
     python("newest_file", "resume-crash"),
     python("exits_zero", "exit-zero-unfinished"),
@@ -87,8 +87,8 @@ ZOO = (
     python("sorts_by_clock", "result-differs", clock_jump_seconds=-3600.0, **KILLS, **RARE),
     python("leaves_temporaries", **RARE),
     python("leaves_temporaries", "resume-crash", disk_limit_bytes=250_000, **RARE),
-    python("holdfast_train", clock_jump_seconds=7200.0, disk_limit_bytes=1_000_000, **RARE),
-    Animal("exec_around_exits_zero", (PYTHON, "-m", "holdfast", "exec", "--", PYTHON, "exits_zero.py")),
+    python("stayfast_train", clock_jump_seconds=7200.0, disk_limit_bytes=1_000_000, **RARE),
+    Animal("exec_around_exits_zero", (PYTHON, "-m", "stayfast", "exec", "--", PYTHON, "exits_zero.py")),
     Animal("right_shell", ("bash", "right_shell.sh")),
     Animal("torn_shell", ("bash", "torn_shell.sh"), frozenset({"resume-crash"})),
     Animal("fills_by_redirect", ("bash", "fills_by_redirect.sh"), frozenset({"result-differs"}), rare=True),

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import pytest
 from zoo import PROGRAMS, Animal
 
-from holdfast.rehearse.rehearsal import Options, rehearse
+from stayfast.rehearse.rehearsal import Options, rehearse
 
 FEW_SEEDS = 2
-SEEDS = [int(os.environ.get("HOLDFAST_SEED", "0")) + number for number in range(int(os.environ.get("ZOO_SEEDS", "2")))]
+SEEDS = [int(os.environ.get("STAYFAST_SEED", "0")) + number for number in range(int(os.environ.get("ZOO_SEEDS", "2")))]
 
 
 def visits(animals: Iterable[Animal]) -> list[object]:

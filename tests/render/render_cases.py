@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.catalogue.catalogue import bundled_catalogue
-from holdfast.model.workload import WorkloadSpec
-from holdfast.plan.assumptions import Assumptions
-from holdfast.plan.planner import Plan, make_plan
-from holdfast.render.bundle import Bundle, render
-from holdfast.render.outline import Form
-from holdfast.spec import read_spec
+from stayfast.catalogue.catalogue import bundled_catalogue
+from stayfast.model.workload import WorkloadSpec
+from stayfast.plan.assumptions import Assumptions
+from stayfast.plan.planner import Plan, make_plan
+from stayfast.render.bundle import Bundle, render
+from stayfast.render.outline import Form
+from stayfast.spec import read_spec
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 QUICK = Assumptions(windows=40, most_ticks=60)
@@ -136,7 +136,7 @@ CASES: dict[str, Case] = {
 def planned(text: str) -> tuple[WorkloadSpec, Plan]:
     """The spec and a quick plan of it."""
     catalogue = bundled_catalogue()
-    spec = read_spec(text, "holdfast.yaml", accelerators=catalogue.accelerators)
+    spec = read_spec(text, "stayfast.yaml", accelerators=catalogue.accelerators)
     return spec, make_plan(spec, catalogue, assumptions=QUICK)
 
 

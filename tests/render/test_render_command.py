@@ -1,4 +1,4 @@
-"""``holdfast render``: files that are ours, files that are not, and directories that are out of date."""
+"""``stayfast render``: files that are ours, files that are not, and directories that are out of date."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 import yaml
 from render_cases import CASES, QUICK, SERVE, TRAIN, case, on
 
-from holdfast.cli import render as command
-from holdfast.cli.main import main
-from holdfast.plan.planner import make_plan
-from holdfast.render.bundle import MARKER
+from stayfast.cli import render as command
+from stayfast.cli.main import main
+from stayfast.plan.planner import make_plan
+from stayfast.render.bundle import MARKER
 
 
 @pytest.fixture(autouse=True)
 def quick_and_bundled(monkeypatch, tmp_path):
     """A plan of few replays, and not the catalogue of whoever runs the tests."""
     monkeypatch.setattr(command, "make_plan", functools.partial(make_plan, assumptions=QUICK))
-    monkeypatch.delenv("HOLDFAST_CATALOGUE", raising=False)
+    monkeypatch.delenv("STAYFAST_CATALOGUE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
@@ -31,7 +31,7 @@ def quick_and_bundled(monkeypatch, tmp_path):
 @pytest.fixture
 def spec(tmp_path):
     """A small workload, so that planning is quick."""
-    path = tmp_path / "holdfast.yaml"
+    path = tmp_path / "stayfast.yaml"
     path.write_text(SERVE)
     return path
 
@@ -114,7 +114,7 @@ def test_a_file_of_somebody_else_is_never_overwritten(spec, tmp_path, capsys):
     out.mkdir()
     (out / "README.md").write_text("# my notes\n")
     assert main(["render", "-f", str(spec), "-d", str(out)]) == 2
-    assert "README.md, not made by holdfast render" in capsys.readouterr().err
+    assert "README.md, not made by stayfast render" in capsys.readouterr().err
     assert tree(out) == {"README.md": "# my notes\n"}, "all or nothing"
     assert main(["render", "-f", str(spec), "-d", str(out), "--force"]) == 0
     assert MARKER in (out / "README.md").read_text()
@@ -132,7 +132,7 @@ def test_other_files_stay(spec, tmp_path):
 
 def test_what_is_no_longer_part_of_it_goes(tmp_path, capsys):
     """``kubectl apply -f`` would go on applying it."""
-    path, out = tmp_path / "holdfast.yaml", tmp_path / "deploy"
+    path, out = tmp_path / "stayfast.yaml", tmp_path / "deploy"
     text = TRAIN.replace("{steps: 100000, seconds_per_step: 1.7}", "{hours: 2}")
     path.write_text(on(text, "hybrid"))
     assert main(["render", "-f", str(path), "-d", str(out)]) == 0
@@ -158,7 +158,7 @@ def test_links_lead_nowhere(spec, tmp_path, capsys, kind):
     else:
         (out / "alerts").symlink_to(elsewhere)
     assert main(["render", "-f", str(spec), "-d", str(out)]) == 2
-    assert capsys.readouterr().err.startswith("holdfast: ")
+    assert capsys.readouterr().err.startswith("stayfast: ")
     assert sorted(tree(elsewhere)) == (["victim"] if kind == "file" else [])
 
 
@@ -210,15 +210,15 @@ def test_a_directory_that_may_not_be_written(spec, tmp_path, capsys):
 
 
 def test_an_image_that_cannot_be_pulled_is_an_error_before_anything_is_written(tmp_path, capsys):
-    path, out = tmp_path / "holdfast.yaml", tmp_path / "deploy"
+    path, out = tmp_path / "stayfast.yaml", tmp_path / "deploy"
     path.write_text(SERVE.replace("project/repository/server:v1", "project/server:v1"))
     assert main(["render", "-f", str(path), "-d", str(out)]) == 2
-    assert "HF802" in capsys.readouterr().err
+    assert "SF802" in capsys.readouterr().err
     assert not out.exists()
 
 
 def test_nothing_fits_is_exit_4(tmp_path, capsys):
-    path = tmp_path / "holdfast.yaml"
+    path = tmp_path / "stayfast.yaml"
     path.write_text(on(TRAIN.replace("{steps: 100000, seconds_per_step: 1.7}", "{hours: 2}"), "spot", "deadline: 1h\n"))
     assert main(["render", "-f", str(path), "-d", str(tmp_path / "deploy")]) == 4
     said = capsys.readouterr()
@@ -232,7 +232,7 @@ def test_the_header_says_how_to_do_it_again(training, tmp_path, monkeypatch):
     out = tmp_path / "deploy"
     assert main(["render", "-f", str(training), "-d", str(out), "--form", "jobset"]) == 0
     line = (out / "50-workload.yaml").read_text().splitlines()[0]
-    words = line.partition("run: holdfast ")[2].split()
+    words = line.partition("run: stayfast ")[2].split()
     assert words[:3] == ["render", "-f", "training.yaml"]
     monkeypatch.chdir(tmp_path)
     assert main([str(out) if word == "DIR" else word for word in words] + ["--check"]) == 0
@@ -271,7 +271,7 @@ def _named(items):
 def test_every_case_can_be_asked_for_on_the_command_line(tmp_path):
     """The whole way: spec on disk, files on disk, lint, check."""
     for name, entry in CASES.items():
-        path, out = tmp_path / "holdfast.yaml", tmp_path / name
+        path, out = tmp_path / "stayfast.yaml", tmp_path / name
         path.write_text(entry.text)
         form = ["--form", entry.form.value] if entry.form else []
         assert main(["render", "-f", str(path), "-d", str(out), *form]) == 0, name

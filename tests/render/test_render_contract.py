@@ -19,8 +19,8 @@ from render_cases import GANG, TRAIN, container, environment, job_spec, on, rend
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PROGRAM = """
-import sys, time, holdfast
-with holdfast.run(sys.argv[1], total_steps=1_000_000) as run:
+import sys, time, stayfast
+with stayfast.run(sys.argv[1], total_steps=1_000_000) as run:
     for step in run.steps():
         if step == 3:
             print("running", flush=True)
@@ -34,12 +34,12 @@ def start(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     stub = tmp_path / "bin"
     stub.mkdir()
-    (stub / "holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
-    (stub / "holdfast").chmod(0o755)
+    (stub / "stayfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m stayfast "$@"\n')
+    (stub / "stayfast").chmod(0o755)
     begun = []
 
     def run(bundle, **more):
-        values = {**environment(bundle), "HOLDFAST_METADATA": "off", "HOLDFAST_TERMINATION_LOG": str(tmp_path / "log")}
+        values = {**environment(bundle), "STAYFAST_METADATA": "off", "STAYFAST_TERMINATION_LOG": str(tmp_path / "log")}
         values |= {"PATH": f"{stub}:{os.environ['PATH']}", "PYTHONPATH": str(SOURCE), **more}
         process = subprocess.Popen(
             container(bundle)["command"],
@@ -80,12 +80,12 @@ def test_an_interrupted_pod_leaves_with_a_code_that_its_job_forgives(start, tmp_
 
 
 def test_a_gang_member_leaves_with_a_code_that_restarts_the_set(start, tmp_path):
-    """Behind `holdfast exec --`, which a launcher gets; here the launcher is a shell that would answer 1."""
+    """Behind `stayfast exec --`, which a launcher gets; here the launcher is a shell that would answer 1."""
     base = GANG.replace(
         "[torchrun, train.py]", f"[sh, -c, '{sys.executable} program.py file://{tmp_path}/run || exit 1']"
     )
     bundle = rendered(on(base, "spot"))
-    assert container(bundle)["command"][:3] == ["holdfast", "exec", "--"]
+    assert container(bundle)["command"][:3] == ["stayfast", "exec", "--"]
     process = start(bundle)
     process.send_signal(signal.SIGTERM)
     code = process.wait(timeout=60)
@@ -99,14 +99,14 @@ def test_a_gang_member_leaves_with_a_code_that_restarts_the_set(start, tmp_path)
 def test_the_end_of_the_lease_arrives_through_the_rendered_file(start, tmp_path):
     """The kubelet writes the annotation into the file; here the test does."""
     bundle = rendered(on(training(tmp_path, sys.executable), "flex-start"))
-    name = environment(bundle)["HOLDFAST_LEASE_FILE"]
+    name = environment(bundle)["STAYFAST_LEASE_FILE"]
     (item,) = next(
         volume["downwardAPI"]["items"] for volume in template(bundle)["spec"]["volumes"] if volume["name"] == "lease"
     )
     assert name.endswith("/" + item["path"])
     file = tmp_path / item["path"]
     file.write_text("")  # empty until somebody writes the annotation
-    process = start(bundle, HOLDFAST_LEASE_FILE=str(file))
+    process = start(bundle, STAYFAST_LEASE_FILE=str(file))
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=60)  # within the rendered lead
     file.write_text(soon.strftime("%Y-%m-%dT%H:%M:%SZ"))
     assert process.wait(timeout=60) == 75

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from render_cases import case
 
-from holdfast.cli import render_files
-from holdfast.cli.render_files import compare, write
-from holdfast.errors import UsageError
-from holdfast.render.bundle import MARKER
+from stayfast.cli import render_files
+from stayfast.cli.render_files import compare, write
+from stayfast.errors import UsageError
+from stayfast.render.bundle import MARKER
 
 HERE = Path(__file__).resolve().parent
 OLD, NEW = "train-spot", "train-queued-gang"
@@ -26,7 +26,7 @@ WRITER = """
 import sys
 sys.path[:0] = [{here!r}, {source!r}]
 from render_cases import case
-from holdfast.cli.render_files import compare, write
+from stayfast.cli.render_files import compare, write
 old, new = case("train-spot").files, case("train-queued-gang").files
 print("ready", flush=True)
 while True:
@@ -53,8 +53,8 @@ def visible(directory):
 
 def test_a_killed_writer_leaves_whole_files_and_the_next_one_mends_them(tmp_path):
     """SIGKILL at random moments; every file is one version or the other, never a part of either."""
-    seed = int(os.environ.get("HOLDFAST_SEED", "7"))
-    print(f"HOLDFAST_SEED={seed}")
+    seed = int(os.environ.get("STAYFAST_SEED", "7"))
+    print(f"STAYFAST_SEED={seed}")
     generator = random.Random(seed)
     program = WRITER.format(here=str(HERE), source=str(HERE.parents[1] / "src"))
     versions = [case(OLD).files, case(NEW).files]
@@ -80,11 +80,11 @@ def test_a_killed_writer_leaves_whole_files_and_the_next_one_mends_them(tmp_path
 
 def test_what_a_killed_writer_left_is_swept_up(tmp_path):
     put(tmp_path, OLD)
-    left = tmp_path / ".holdfast-abc123"
+    left = tmp_path / ".stayfast-abc123"
     left.write_text(f"# {MARKER}: half of somethi")
     assert compare(str(tmp_path), case(OLD).files).is_none, "it may be at work right now"
     os.utime(left, (0, 0))
-    assert compare(str(tmp_path), case(OLD).files).extra == [".holdfast-abc123"]
+    assert compare(str(tmp_path), case(OLD).files).extra == [".stayfast-abc123"]
     put(tmp_path, OLD)
     assert not left.exists()
 
@@ -108,7 +108,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_whole_files(tmp_path, monkeypatc
     monkeypatch.undo()
     for name, text in visible(tmp_path).items():
         assert text in (case(OLD).files.get(name), case(NEW).files.get(name)), name
-    assert not list(tmp_path.rglob(".holdfast-*"))
+    assert not list(tmp_path.rglob(".stayfast-*"))
     put(tmp_path, NEW)
     assert visible(tmp_path) == case(NEW).files
 
@@ -140,14 +140,14 @@ def test_two_writers_of_the_same_bundle_do_not_disturb_each_other(tmp_path):
 def test_garbage_in_the_way_is_somebody_elses(tmp_path, content):
     (tmp_path / "README.md").write_bytes(content)
     assert compare(str(tmp_path), case(OLD).files).foreign == ["README.md"]
-    with pytest.raises(UsageError, match=r"README\.md, not made by holdfast render"):
+    with pytest.raises(UsageError, match=r"README\.md, not made by stayfast render"):
         put(tmp_path, OLD)
     assert (tmp_path / "README.md").read_bytes() == content
 
 
 def test_a_folder_where_a_file_should_be(tmp_path):
     (tmp_path / "50-workload.yaml").mkdir()
-    with pytest.raises(UsageError, match=r"50-workload\.yaml, not made by holdfast render"):
+    with pytest.raises(UsageError, match=r"50-workload\.yaml, not made by stayfast render"):
         put(tmp_path, OLD)
     files = case(OLD).files
     with pytest.raises(UsageError, match="cannot be written"):

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from render_cases import CASES, GANG, TRAIN, case, on, planned, rendered
 
-from holdfast.cli import render as command
-from holdfast.cli.commands import COMMANDS
-from holdfast.render.alerts import pending_seconds
-from holdfast.render.outline import Capacity
+from stayfast.cli import render as command
+from stayfast.cli.commands import COMMANDS
+from stayfast.render.alerts import pending_seconds
+from stayfast.render.outline import Capacity
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "render.md").read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def test_the_commands_of_the_readme_name_what_exists(name):
     bundle = case(name)
     known = {entry.name for entry in COMMANDS}
     for words in commands(bundle.files["README.md"]):
-        if words[0] == "holdfast":
+        if words[0] == "stayfast":
             assert words[1] in known, words
         for flag, value in itertools.pairwise(words):
             if flag in ("-f", "--patch-file") and value != ".":
@@ -113,12 +113,12 @@ def test_alerts_look_at_this_run_and_no_other(name):
     assert operator["spec"] == managed["spec"]
     (group,) = operator["spec"]["groups"]
     alerts = {rule["alert"]: rule for rule in group["rules"]}
-    assert f'namespace="{bundle.outline.namespace}"' in alerts["HoldfastPending"]["expr"]
-    pattern = re.search(r'pod=~"([^"]+)"', alerts["HoldfastPending"]["expr"])[1]
+    assert f'namespace="{bundle.outline.namespace}"' in alerts["StayfastPending"]["expr"]
+    pattern = re.search(r'pod=~"([^"]+)"', alerts["StayfastPending"]["expr"])[1]
     assert re.fullmatch(pattern, f"{bundle.outline.name}-abcde")
     assert not re.fullmatch(pattern, f"x{bundle.outline.name}-abcde")
-    assert ("HoldfastQueued" in alerts) == (bundle.outline.capacity == Capacity.QUEUED)
-    assert ("HoldfastFailed" in alerts) == (bundle.workload["kind"] != "Deployment")
+    assert ("StayfastQueued" in alerts) == (bundle.outline.capacity == Capacity.QUEUED)
+    assert ("StayfastFailed" in alerts) == (bundle.workload["kind"] != "Deployment")
     for rule in group["rules"]:
         assert rule["expr"].count("(") == rule["expr"].count(")")
         assert rule["expr"].count("{") == rule["expr"].count("}")

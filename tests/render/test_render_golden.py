@@ -10,13 +10,13 @@ import pytest
 import yaml
 from render_cases import CASES, GOLDEN, as_golden, case
 
-from holdfast.documents import load_documents
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.schema import knows, validate, versions
-from holdfast.lint.sources import Source
-from holdfast.render.bundle import MARKER
-from holdfast.render.check import findings, settings_for
+from stayfast.documents import load_documents
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.schema import knows, validate, versions
+from stayfast.lint.sources import Source
+from stayfast.render.bundle import MARKER
+from stayfast.render.check import findings, settings_for
 
 ALL = sorted(CASES)
 
@@ -89,9 +89,9 @@ def test_every_object_says_whose_it_is(name):
     for item in [*bundle.objects, *bundle.optional]:
         labels = item["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == run
-        assert labels["app.kubernetes.io/managed-by"] == "holdfast"
-        assert labels["holdfast.dev/run"] == run
-        assert item["metadata"]["annotations"]["holdfast.dev/spec-sha256"] == bundle.outline.digest
+        assert labels["app.kubernetes.io/managed-by"] == "stayfast"
+        assert labels["stayfast.dev/run"] == run
+        assert item["metadata"]["annotations"]["stayfast.dev/spec-sha256"] == bundle.outline.digest
         assert len(item["metadata"]["name"]) <= 63
 
 

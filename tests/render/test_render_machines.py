@@ -7,14 +7,14 @@ import math
 import pytest
 from render_cases import GANG, SERVE, TRAIN, container, on, planned, rendered, template, the
 
-from holdfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue
-from holdfast.errors import UsageError
-from holdfast.lint.facts import TPU_TOPOLOGIES as LINT_TOPOLOGIES
-from holdfast.lint.facts import accelerator_machines
-from holdfast.render.check import findings
-from holdfast.render.outline import Capacity
-from holdfast.render.pools import node_pools
-from holdfast.render.resources import (
+from stayfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue
+from stayfast.errors import UsageError
+from stayfast.lint.facts import TPU_TOPOLOGIES as LINT_TOPOLOGIES
+from stayfast.lint.facts import accelerator_machines
+from stayfast.render.check import findings
+from stayfast.render.outline import Capacity
+from stayfast.render.pools import node_pools
+from stayfast.render.resources import (
     EPHEMERAL_GIB,
     cpu_request,
     memory_request_gib,
@@ -166,18 +166,18 @@ def test_zones_reach_every_place_that_can_hold_them():
 
 def test_one_zone_goes_into_the_ledger():
     one = TRAIN.replace("{region: us-central1}", "{region: us-central1, zones: [us-central1-a]}")
-    assert the(rendered(on(one, "spot")), "ConfigMap")["data"]["HOLDFAST_ZONE"] == "us-central1-a"
-    assert "HOLDFAST_ZONE" not in the(rendered(on(TRAIN, "spot")), "ConfigMap")["data"]
+    assert the(rendered(on(one, "spot")), "ConfigMap")["data"]["STAYFAST_ZONE"] == "us-central1-a"
+    assert "STAYFAST_ZONE" not in the(rendered(on(TRAIN, "spot")), "ConfigMap")["data"]
 
 
 def test_the_ledger_knows_the_price_of_what_it_runs_on():
     prices = CATALOGUE.price("a3-highgpu-8g", "us-central1")
     for capacity, price in (("spot", prices.spot), ("flex-start", prices.flex_start), ("on-demand", prices.on_demand)):
         data = the(rendered(on(TRAIN, capacity)), "ConfigMap")["data"]
-        assert float(data["HOLDFAST_USD_PER_HOUR"]) == pytest.approx(price)
-        assert data["HOLDFAST_CAPACITY"] == capacity
+        assert float(data["STAYFAST_USD_PER_HOUR"]) == pytest.approx(price)
+        assert data["STAYFAST_CAPACITY"] == capacity
     hybrid = the(rendered(on(TRAIN, "hybrid")), "ConfigMap")["data"]
-    assert "HOLDFAST_USD_PER_HOUR" not in hybrid, "a hybrid pod cannot know which machine it got"
+    assert "STAYFAST_USD_PER_HOUR" not in hybrid, "a hybrid pod cannot know which machine it got"
 
 
 def test_an_endpoint_is_replaced_without_a_spare_accelerator():

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from render_cases import CASES, GANG, SERVE, TRAIN, case, container, environment, on, rendered, template
 
-from holdfast.cli.metrics import read_file
-from holdfast.errors import UsageError
-from holdfast.lint.bundle import Settings
-from holdfast.lint.engine import lint_bundle
-from holdfast.lint.sources import Source
-from holdfast.render.bundle import Bundle
-from holdfast.render.check import findings
-from holdfast.render.monitoring import METRICS_PORT, MONITORING_FILE
-from holdfast.runtime.environment import read_settings
+from stayfast.cli.metrics import read_file
+from stayfast.errors import UsageError
+from stayfast.lint.bundle import Settings
+from stayfast.lint.engine import lint_bundle
+from stayfast.lint.sources import Source
+from stayfast.render.bundle import Bundle
+from stayfast.render.check import findings
+from stayfast.render.monitoring import METRICS_PORT, MONITORING_FILE
+from stayfast.runtime.environment import read_settings
 
 
 def monitoring(bundle: Bundle) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def test_port_variable_and_scrape_agree(name: str) -> None:
     (port,) = container(bundle)["ports"]
     assert (port["name"], port["containerPort"]) == (endpoint["port"], METRICS_PORT)
     assert len(port["name"]) <= 15  # what Kubernetes allows
-    assert environment(bundle)["HOLDFAST_METRICS_PORT"] == str(METRICS_PORT)
+    assert environment(bundle)["STAYFAST_METRICS_PORT"] == str(METRICS_PORT)
     assert read_settings(environment(bundle)).metrics_port == METRICS_PORT
     wanted = dict(item["spec"]["selector"]["matchLabels"])
     labels = template(bundle)["metadata"]["labels"]
@@ -64,7 +64,7 @@ def test_none_means_none(text: str) -> None:
     assert monitoring(bundle) == []
     assert MONITORING_FILE not in bundle.files
     assert "ports" not in container(bundle)
-    assert "HOLDFAST_METRICS_PORT" not in environment(bundle)
+    assert "STAYFAST_METRICS_PORT" not in environment(bundle)
     assert "monitoring/" not in bundle.files["README.md"]
 
 

@@ -26,13 +26,13 @@ from render_cases import (
     the,
 )
 
-from holdfast.errors import UsageError
-from holdfast.model.exits import INTERRUPTED
-from holdfast.render.bundle import render
-from holdfast.render.command import container_command, is_torchrun
-from holdfast.render.names import has_secret, pool_name, scoped
-from holdfast.render.outline import Capacity, Form
-from holdfast.render.resources import cpu_request, memory_request_gib
+from stayfast.errors import UsageError
+from stayfast.model.exits import INTERRUPTED
+from stayfast.render.bundle import render
+from stayfast.render.command import container_command, is_torchrun
+from stayfast.render.names import has_secret, pool_name, scoped
+from stayfast.render.outline import Capacity, Form
+from stayfast.render.resources import cpu_request, memory_request_gib
 
 ALL = sorted(CASES)
 JOBS = [name for name in ALL if not name.startswith("serve")]
@@ -102,7 +102,7 @@ def test_workers_have_fixed_completions_and_no_index(name):
     spec = case(name).workload["spec"]
     assert spec["completions"] == spec["parallelism"] == case(name).outline.spec.nodes
     assert "completionMode" not in spec
-    assert template(case(name))["metadata"]["labels"]["holdfast.dev/coupled"] == "false"
+    assert template(case(name))["metadata"]["labels"]["stayfast.dev/coupled"] == "false"
     assert spec["backoffLimit"] >= spec["parallelism"]
 
 
@@ -138,10 +138,10 @@ def test_rank_zero_has_a_name_that_resolves(name, pod):
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_runtime_reads_the_window_that_the_pod_has(name):
-    from holdfast.runtime.environment import read_settings
+    from stayfast.runtime.environment import read_settings
 
     bundle = case(name)
-    settings = read_settings({**environment(bundle), "HOLDFAST_MACHINE": "node"})
+    settings = read_settings({**environment(bundle), "STAYFAST_MACHINE": "node"})
     assert settings.window_seconds == template(bundle)["spec"]["terminationGracePeriodSeconds"]
 
 
@@ -183,12 +183,12 @@ def test_the_end_of_a_lease_is_shown_where_there_may_be_one(name):
         "batch-hybrid-autopilot",
     )
     volumes = {volume["name"]: volume for volume in template(bundle)["spec"]["volumes"]}
-    assert ("lease" in volumes) == has_lease == ("HOLDFAST_LEASE_FILE" in environment(bundle))
+    assert ("lease" in volumes) == has_lease == ("STAYFAST_LEASE_FILE" in environment(bundle))
     if has_lease:
         (item,) = volumes["lease"]["downwardAPI"]["items"]
-        assert item["fieldRef"]["fieldPath"] == "metadata.annotations['holdfast.dev/lease-ends-at']"
+        assert item["fieldRef"]["fieldPath"] == "metadata.annotations['stayfast.dev/lease-ends-at']"
         (mount,) = [entry for entry in container(bundle)["volumeMounts"] if entry["name"] == "lease"]
-        assert environment(bundle)["HOLDFAST_LEASE_FILE"] == f"{mount['mountPath']}/{item['path']}"
+        assert environment(bundle)["STAYFAST_LEASE_FILE"] == f"{mount['mountPath']}/{item['path']}"
         assert "subPath" not in mount  # a subPath is never updated
 
 
@@ -236,7 +236,7 @@ def test_requests_fit_the_machine_with_room_for_the_system(name):
 
 
 def test_requests_of_every_machine_in_the_catalogue():
-    from holdfast.catalogue.catalogue import bundled_catalogue
+    from stayfast.catalogue.catalogue import bundled_catalogue
 
     for machine in bundled_catalogue().machines.values():
         assert 0.4 * machine.vcpus <= cpu_request(machine) <= 0.97 * machine.vcpus, machine
@@ -426,8 +426,8 @@ def test_the_interval_is_in_steps_or_not_there():
 def test_a_password_is_nowhere_in_the_bundle():
     bundle = case("batch-flex-secret")
     assert not any("hunter2" in text for text in bundle.files.values())
-    (queue,) = [entry for entry in container(bundle)["env"] if entry["name"] == "HOLDFAST_QUEUE"]
-    assert queue["valueFrom"]["secretKeyRef"] == {"name": "labels-urls", "key": "HOLDFAST_QUEUE"}
+    (queue,) = [entry for entry in container(bundle)["env"] if entry["name"] == "STAYFAST_QUEUE"]
+    assert queue["valueFrom"]["secretKeyRef"] == {"name": "labels-urls", "key": "STAYFAST_QUEUE"}
     assert "kubectl create secret generic labels-urls -n ml" in bundle.files["README.md"]
 
 
@@ -459,24 +459,24 @@ def test_s3_brings_its_keys_from_a_secret():
     ("given", "run"),
     [
         (("python", "train.py"), ["python", "train.py"]),
-        (("torchrun", "a.py"), ["holdfast", "exec", "--", "torchrun", "a.py"]),
-        (("/opt/bin/torchrun", "a.py"), ["holdfast", "exec", "--", "/opt/bin/torchrun", "a.py"]),
+        (("torchrun", "a.py"), ["stayfast", "exec", "--", "torchrun", "a.py"]),
+        (("/opt/bin/torchrun", "a.py"), ["stayfast", "exec", "--", "/opt/bin/torchrun", "a.py"]),
         (("python3", "-u", "-m", "torch.distributed.run", "a.py"), None),
         (("python", "-m", "server"), ["python", "-m", "server"]),
         (("accelerate", "launch", "a.py"), None),
         (("bash", "-c", "python a.py; echo done"), None),
-        (("holdfast", "work", "jobs:infer"), ["holdfast", "work", "jobs:infer"]),
-        (("jobs:infer",), ["holdfast", "work", "jobs:infer"]),
+        (("stayfast", "work", "jobs:infer"), ["stayfast", "work", "jobs:infer"]),
+        (("jobs:infer",), ["stayfast", "work", "jobs:infer"]),
         (("a:b", "c"), ["a:b", "c"]),
     ],
 )
 def test_commands_that_lie_about_their_end_are_watched(given, run):
-    assert container_command(given) == (run or ["holdfast", "exec", "--", *given])
+    assert container_command(given) == (run or ["stayfast", "exec", "--", *given])
 
 
 def test_torchrun_is_known_under_all_its_names():
     assert is_torchrun(("torchrun", "a.py"))
-    assert is_torchrun(("holdfast", "exec", "--", "torchrun", "a.py"))
+    assert is_torchrun(("stayfast", "exec", "--", "torchrun", "a.py"))
     assert is_torchrun(("python", "-m", "torch.distributed.run", "a.py"))
     assert not is_torchrun(("python", "a.py"))
 
@@ -551,7 +551,7 @@ def test_a_hostile_file_name_cannot_leave_its_comment():
     bundle = render(dataclasses.replace(spec, where="x\nkind: Pod\n--> <script>.yaml"), plan)
     for name, text in bundle.files.items():
         assert "\nkind: Pod\n" not in text, name
-    assert bundle.files["README.md"].startswith("<!-- Generated by holdfast render")
+    assert bundle.files["README.md"].startswith("<!-- Generated by stayfast render")
     assert bundle.files["README.md"].split("\n")[0].count("-->") == 1
 
 

@@ -11,9 +11,9 @@ import subprocess
 import pytest
 from render_cases import CASES, LONG, TRAIN, case, on, rendered
 
-from holdfast.lint.declared import pools_in_text
-from holdfast.render.outline import Capacity
-from holdfast.render.pools import node_pools
+from stayfast.lint.declared import pools_in_text
+from stayfast.render.outline import Capacity
+from stayfast.render.pools import node_pools
 
 WITH_POOLS = sorted(name for name in CASES if node_pools(case(name).outline))
 HOSTILE = TRAIN.replace("region: us-central1", "region: us-central1, zones: [us-central1-a, us-central1-b]")
@@ -74,7 +74,7 @@ def test_the_rules_of_gke_for_each_kind_of_pool(name):
 def test_control_pieces_get_machines_that_stay(name):
     for file in ("pools.sh", "pools.tf"):
         pools = pools_in_text(case(name).files[file], file)
-        (control,) = [pool for pool in pools if pool.name == "holdfast-control"]
+        (control,) = [pool for pool in pools if pool.name == "stayfast-control"]
         assert [control.spot, control.flex_start, control.queued, control.accelerator] == [False, False, False, ""]
         assert control.taints == ()
 
@@ -138,14 +138,14 @@ def run_script(tmp_path, text, *, existing=()):
 def test_the_script_makes_what_is_missing(tmp_path):
     ended, created = run_script(tmp_path, case("train-queued-gang").files["pools.sh"])
     assert ended.returncode == 0, ended.stderr
-    assert [call[3] for call in created] == ["llm-7-queued", "holdfast-control"]
+    assert [call[3] for call in created] == ["llm-7-queued", "stayfast-control"]
     assert created[0][4] == "--cluster=my cluster"  # one word, whatever is in it
     assert created[0][5] == "--location=us-central1"
 
 
 def test_the_script_may_run_twice(tmp_path):
     text = case("train-queued-gang").files["pools.sh"]
-    ended, created = run_script(tmp_path, text, existing=["llm-7-queued", "holdfast-control"])
+    ended, created = run_script(tmp_path, text, existing=["llm-7-queued", "stayfast-control"])
     assert ended.returncode == 0
     assert created == []
 
@@ -232,7 +232,7 @@ def test_terraform_blocks_close(name):
 
 
 def test_texts_cannot_become_terraform_expressions():
-    from holdfast.render.pools_terraform import Reference, _value
+    from stayfast.render.pools_terraform import Reference, _value
 
     assert _value("${var.x}") == '"$${var.x}"'
     assert _value("%{if true}") == '"%%{if true}"'

@@ -11,17 +11,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from render_cases import QUICK
 
-from holdfast.catalogue.catalogue import bundled_catalogue
-from holdfast.errors import UsageError
-from holdfast.lint.schema import validate, versions
-from holdfast.model.workload import CapacityClass
-from holdfast.plan.assumptions import Assumptions
-from holdfast.plan.planner import make_plan
-from holdfast.render.bundle import render
-from holdfast.render.check import findings
-from holdfast.render.outline import Form
-from holdfast.runtime.environment import read_settings
-from holdfast.spec import read_spec
+from stayfast.catalogue.catalogue import bundled_catalogue
+from stayfast.errors import UsageError
+from stayfast.lint.schema import validate, versions
+from stayfast.model.workload import CapacityClass
+from stayfast.plan.assumptions import Assumptions
+from stayfast.plan.planner import make_plan
+from stayfast.render.bundle import render
+from stayfast.render.check import findings
+from stayfast.render.outline import Form
+from stayfast.runtime.environment import read_settings
+from stayfast.spec import read_spec
 
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 CATALOGUE = bundled_catalogue()
@@ -81,7 +81,7 @@ def workloads(draw):
 
 @functools.lru_cache(maxsize=1)  # planning costs ten times as much as rendering
 def planned(text):
-    parsed = read_spec(text, "holdfast.yaml", accelerators=CATALOGUE.accelerators)
+    parsed = read_spec(text, "stayfast.yaml", accelerators=CATALOGUE.accelerators)
     return parsed, make_plan(parsed, CATALOGUE, assumptions=TINY)
 
 

@@ -18,8 +18,8 @@ for folder in (TESTS, TESTS / "runtime"):
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own environment must not decide a test."""
     for name in list(os.environ):
-        if name.startswith("HOLDFAST_") and name != "HOLDFAST_COUNTS_FILE":
+        if name.startswith("STAYFAST_") and name != "STAYFAST_COUNTS_FILE":
             monkeypatch.delenv(name)
     for name in ("RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX", "GCE_METADATA_HOST"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_METADATA", "off")
+    monkeypatch.setenv("STAYFAST_METADATA", "off")

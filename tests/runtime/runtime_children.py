@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-HOLDFAST = [sys.executable, "-m", "holdfast"]
+STAYFAST = [sys.executable, "-m", "stayfast"]
 
 
 @dataclass
@@ -105,10 +105,10 @@ class Child:
 
 def environment(**variables: object) -> dict[str, str]:
     """The environment of a child: ours, cleaned, plus what the test wants; None unsets."""
-    values = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    values = {name: value for name, value in os.environ.items() if not name.startswith("STAYFAST_")}
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GCE_METADATA_HOST", "JOB_COMPLETION_INDEX"):
         values.pop(name, None)
-    values |= {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1", "HOLDFAST_METADATA": "off"}
+    values |= {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1", "STAYFAST_METADATA": "off"}
     for name, value in variables.items():
         if value is None:
             values.pop(name, None)
@@ -124,5 +124,5 @@ def python(source: str, *arguments: str, before: list[str] | None = None, **vari
 
 
 def held(*arguments: str, **variables: object) -> Child:
-    """Start ``holdfast`` itself."""
-    return Child([*HOLDFAST, *arguments], environment(**variables))
+    """Start ``stayfast`` itself."""
+    return Child([*STAYFAST, *arguments], environment(**variables))

@@ -22,9 +22,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import holdfast
-import holdfast.runtime.session  # imported before the forks, so that each of them starts at once
-from holdfast.runtime.environment import read_settings
+import stayfast
+import stayfast.runtime.session  # imported before the forks, so that each of them starts at once
+from stayfast.runtime.environment import read_settings
 
 AT_ONCE = 10
 GRACE, MARGIN = 8.0, 1.0
@@ -34,11 +34,11 @@ HANG_SECONDS = 20.0
 def program(number: int, directory: str, ready: int) -> None:
     """A loop that logs without pause, with two more threads that do the same, and a run in every second program."""
     os.environ |= {
-        "HOLDFAST_GRACE_SECONDS": str(GRACE),
-        "HOLDFAST_MARGIN_SECONDS": str(MARGIN),
-        "HOLDFAST_METADATA": "off",
-        "HOLDFAST_OUTCOME_FILE": f"{directory}/outcome-{number}",
-        "HOLDFAST_CHECKPOINT_SECONDS": "0.005",
+        "STAYFAST_GRACE_SECONDS": str(GRACE),
+        "STAYFAST_MARGIN_SECONDS": str(MARGIN),
+        "STAYFAST_METADATA": "off",
+        "STAYFAST_OUTCOME_FILE": f"{directory}/outcome-{number}",
+        "STAYFAST_CHECKPOINT_SECONDS": "0.005",
     }
     logging.basicConfig(filename=f"{directory}/log-{number}", level=logging.DEBUG, force=True)
     if number % 4 < 2:  # through a queue, as busy programs log; its lock is one that nobody may take twice
@@ -56,7 +56,7 @@ def program(number: int, directory: str, ready: int) -> None:
     for _ in range(2):
         threading.Thread(target=storm, daemon=number % 3 != 0).start()
     url = f"file://{directory}/run-{number}" if number % 2 else None
-    with holdfast.run(url, settings=read_settings()) as run:
+    with stayfast.run(url, settings=read_settings()) as run:
         run.on_drain(stop.set, name="stop the storm")
         os.write(ready, b"r")
         for step in run.steps():

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.queue.base import Lease
-from holdfast.runtime.compute import decode
-from holdfast.runtime.task import Task
+from stayfast.queue.base import Lease
+from stayfast.runtime.compute import decode
+from stayfast.runtime.task import Task
 
 TASK = Task(lambda items: items, key=None, each=False)
 JSON = st.recursive(

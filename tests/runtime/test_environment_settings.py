@@ -5,52 +5,52 @@ from __future__ import annotations
 import pytest
 from runtime_children import held, python
 
-from holdfast.errors import SettingError
-from holdfast.runtime.environment import VARIABLES, Settings, read_settings
+from stayfast.errors import SettingError
+from stayfast.runtime.environment import VARIABLES, Settings, read_settings
 
 BAD: dict[str, list[str]] = {
     **{
         name: ["soon", "-1", "nan", "inf", "1e999", "1,5"]
         for name in (
-            "HOLDFAST_GRACE_SECONDS",
-            "HOLDFAST_TERMINATION_GRACE_SECONDS",
-            "HOLDFAST_SHUTDOWN_GRACE_SECONDS",
-            "HOLDFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS",
-            "HOLDFAST_MARGIN_SECONDS",
-            "HOLDFAST_LEASE_LEAD_SECONDS",
-            "HOLDFAST_CHECKPOINT_SECONDS",
-            "HOLDFAST_USD_PER_HOUR",
+            "STAYFAST_GRACE_SECONDS",
+            "STAYFAST_TERMINATION_GRACE_SECONDS",
+            "STAYFAST_SHUTDOWN_GRACE_SECONDS",
+            "STAYFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS",
+            "STAYFAST_MARGIN_SECONDS",
+            "STAYFAST_LEASE_LEAD_SECONDS",
+            "STAYFAST_CHECKPOINT_SECONDS",
+            "STAYFAST_USD_PER_HOUR",
         )
     },
-    "HOLDFAST_INTERRUPTED_CODE": ["-1", "256", "seventy-five", "7.5"],
-    "HOLDFAST_MAX_STALLED_ATTEMPTS": ["0", "-3", "few"],
-    "HOLDFAST_EXTRA_SIGNAL": ["SIGKILL", "SIGSTOP", "SIGCHLD", "SIGNOTHING", "10", "SIG_DFL", "SIG"],
-    "HOLDFAST_LEASE_ENDS_AT": ["tomorrow", "2026-11-15T20:03:37", "1763237017", "2026-13-45T00:00:00Z"],
-    "HOLDFAST_METADATA": ["yes", "ON"],
-    "HOLDFAST_CAPACITY": ["Spot", "preemptible"],
+    "STAYFAST_INTERRUPTED_CODE": ["-1", "256", "seventy-five", "7.5"],
+    "STAYFAST_MAX_STALLED_ATTEMPTS": ["0", "-3", "few"],
+    "STAYFAST_EXTRA_SIGNAL": ["SIGKILL", "SIGSTOP", "SIGCHLD", "SIGNOTHING", "10", "SIG_DFL", "SIG"],
+    "STAYFAST_LEASE_ENDS_AT": ["tomorrow", "2026-11-15T20:03:37", "1763237017", "2026-13-45T00:00:00Z"],
+    "STAYFAST_METADATA": ["yes", "ON"],
+    "STAYFAST_CAPACITY": ["Spot", "preemptible"],
     "GCE_METADATA_HOST": ["http://metadata", "host:port", "host:99999", "a b", "host/../x", "[::1"],
     "JOB_COMPLETION_INDEX": ["-1", "a", "../../etc", "1.5", "²"],
     "RANK": ["-1", "one"],
     "WORLD_SIZE": ["0", "-2", "two"],
-    "HOLDFAST_SPANS": ["yes", "ON", "1"],
-    "HOLDFAST_METRICS_PORT": ["x", "-1", "65536", "1.5"],
+    "STAYFAST_SPANS": ["yes", "ON", "1"],
+    "STAYFAST_METRICS_PORT": ["x", "-1", "65536", "1.5"],
 }
 FREE_TEXT = {
-    "HOLDFAST_FINGERPRINTS",
-    "HOLDFAST_LEASE_FILE",
-    "HOLDFAST_NOTICE_FILE",
-    "HOLDFAST_OUTCOME_DIR",
-    "HOLDFAST_OUTCOME_FILE",
-    "HOLDFAST_TERMINATION_LOG",
-    "HOLDFAST_MACHINE",
-    "HOLDFAST_METRICS_ADDRESS",
-    "HOLDFAST_BILLING_API_KEY",
-    "HOLDFAST_BILLING_ENDPOINT",
-    "HOLDFAST_CATALOGUE",
-    "HOLDFAST_QUEUE",
-    "HOLDFAST_SINK",
-    "HOLDFAST_WEBHOOK_URL",
-    "HOLDFAST_ZONE",
+    "STAYFAST_FINGERPRINTS",
+    "STAYFAST_LEASE_FILE",
+    "STAYFAST_NOTICE_FILE",
+    "STAYFAST_OUTCOME_DIR",
+    "STAYFAST_OUTCOME_FILE",
+    "STAYFAST_TERMINATION_LOG",
+    "STAYFAST_MACHINE",
+    "STAYFAST_METRICS_ADDRESS",
+    "STAYFAST_BILLING_API_KEY",
+    "STAYFAST_BILLING_ENDPOINT",
+    "STAYFAST_CATALOGUE",
+    "STAYFAST_QUEUE",
+    "STAYFAST_SINK",
+    "STAYFAST_WEBHOOK_URL",
+    "STAYFAST_ZONE",
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 
@@ -58,7 +58,7 @@ CASES = [(name, value) for name, values in BAD.items() for value in values]
 def test_every_variable_is_either_free_text_or_has_bad_values_here() -> None:
     names = {item.name for item in VARIABLES}
     assert names >= BAD.keys() | FREE_TEXT
-    missing = {name for name in names if name not in BAD and name not in FREE_TEXT and name.startswith("HOLDFAST_")}
+    missing = {name for name in names if name not in BAD and name not in FREE_TEXT and name.startswith("STAYFAST_")}
     assert missing == set(), "say here what this variable refuses"
 
 
@@ -78,8 +78,8 @@ def test_empty_means_unset(name: str) -> None:
 
 
 def test_shares_that_contradict_each_other() -> None:
-    with pytest.raises(SettingError, match=r"HOLDFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS=40 .*_SECONDS=30"):
-        read_settings({"HOLDFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS": "40"})
+    with pytest.raises(SettingError, match=r"STAYFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS=40 .*_SECONDS=30"):
+        read_settings({"STAYFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS": "40"})
     with pytest.raises(SettingError, match="RANK=2 is not below WORLD_SIZE=2"):
         read_settings({"RANK": "2", "WORLD_SIZE": "2"})
 
@@ -88,11 +88,11 @@ def test_shares_that_contradict_each_other() -> None:
     ("variables", "window"),
     [
         ({}, 15.0),
-        ({"HOLDFAST_SHUTDOWN_GRACE_SECONDS": "120"}, 105.0),
-        ({"HOLDFAST_TERMINATION_GRACE_SECONDS": "10"}, 10.0),
-        ({"HOLDFAST_TERMINATION_GRACE_SECONDS": "25"}, 15.0),
-        ({"HOLDFAST_GRACE_SECONDS": "5", "HOLDFAST_TERMINATION_GRACE_SECONDS": "10"}, 5.0),
-        ({"HOLDFAST_SHUTDOWN_GRACE_SECONDS": "0", "HOLDFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS": "0"}, 0.0),
+        ({"STAYFAST_SHUTDOWN_GRACE_SECONDS": "120"}, 105.0),
+        ({"STAYFAST_TERMINATION_GRACE_SECONDS": "10"}, 10.0),
+        ({"STAYFAST_TERMINATION_GRACE_SECONDS": "25"}, 15.0),
+        ({"STAYFAST_GRACE_SECONDS": "5", "STAYFAST_TERMINATION_GRACE_SECONDS": "10"}, 5.0),
+        ({"STAYFAST_SHUTDOWN_GRACE_SECONDS": "0", "STAYFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS": "0"}, 0.0),
     ],
 )
 def test_the_window_is_what_a_pod_really_gets(variables: dict[str, str], window: float) -> None:
@@ -103,14 +103,14 @@ def test_signal_names_in_any_spelling() -> None:
     import signal
 
     for text in ("SIGUSR1", "usr1", "Usr1"):
-        assert read_settings({"HOLDFAST_EXTRA_SIGNAL": text}).extra_signal == signal.SIGUSR1
+        assert read_settings({"STAYFAST_EXTRA_SIGNAL": text}).extra_signal == signal.SIGUSR1
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, values[0]) for name, values in BAD.items()])
 def test_the_command_line_says_it_without_a_traceback_and_starts_nothing(name: str, value: str) -> None:
     ended = held("exec", "--", "echo", "started", **{name: value}).end()
     assert ended.code == 2
-    assert ended.err.startswith(f"holdfast: {name}=")
+    assert ended.err.startswith(f"stayfast: {name}=")
     assert ended.err.count("\n") == 1
     assert "started" not in ended.out
 
@@ -118,17 +118,17 @@ def test_the_command_line_says_it_without_a_traceback_and_starts_nothing(name: s
 def test_a_lease_end_in_the_past_is_one_sentence_and_nothing_is_written(tmp_path: object) -> None:
     ended = python(
         """
-        import sys, holdfast
+        import sys, stayfast
         try:
-            with holdfast.run(sys.argv[1]) as run:
+            with stayfast.run(sys.argv[1]) as run:
                 print("entered")
-        except holdfast.HoldfastError as error:
+        except stayfast.StayfastError as error:
             print(type(error).__name__, error)
         """,
         f"file://{tmp_path}/run",
-        HOLDFAST_LEASE_ENDS_AT="2020-01-01T00:00:00Z",
+        STAYFAST_LEASE_ENDS_AT="2020-01-01T00:00:00Z",
     ).end()
-    assert ended.out.startswith("SettingError HOLDFAST_LEASE_ENDS_AT=2020-01-01T00:00:00.000Z is in the past;")
+    assert ended.out.startswith("SettingError STAYFAST_LEASE_ENDS_AT=2020-01-01T00:00:00.000Z is in the past;")
     assert "entered" not in ended.out
     import pathlib
 

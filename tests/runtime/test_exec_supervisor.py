@@ -1,4 +1,4 @@
-"""``holdfast exec`` around programs of every kind: what it forwards, what it ends, and which code it leaves with."""
+"""``stayfast exec`` around programs of every kind: what it forwards, what it ends, and which code it leaves with."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import time
 from pathlib import Path
 
 import pytest
-from runtime_children import HOLDFAST, Child, environment, held
+from runtime_children import STAYFAST, Child, environment, held
 
 TRAINER = """
-import sys, time, holdfast
-with holdfast.run(total_steps=int(sys.argv[1])) as run:
+import sys, time, stayfast
+with stayfast.run(total_steps=int(sys.argv[1])) as run:
     run.on_drain(lambda: time.sleep(float(sys.argv[2])), name="upload")
     for step in run.steps():
         print("step", step, flush=True)
         time.sleep(0.02)
 """
-SECONDS = {"HOLDFAST_GRACE_SECONDS": "4", "HOLDFAST_MARGIN_SECONDS": "1"}
+SECONDS = {"STAYFAST_GRACE_SECONDS": "4", "STAYFAST_MARGIN_SECONDS": "1"}
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_an_interrupted_program_that_says_0_needs_somebody_to_vouch(
 @pytest.mark.parametrize(("check", "code"), [("true", 0), ("false", 75), ("sleep 60", 75)])
 def test_done_check_is_a_shell_command_with_a_deadline(check: str, code: int) -> None:
     script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    child = held("exec", "--done-check", check, "--", "sh", "-c", script, HOLDFAST_GRACE_SECONDS="2")
+    child = held("exec", "--done-check", check, "--", "sh", "-c", script, STAYFAST_GRACE_SECONDS="2")
     child.wait_for("ready")
     child.send()
     ended = child.end()
@@ -131,7 +131,7 @@ def test_done_check_is_a_shell_command_with_a_deadline(check: str, code: int) ->
 
 def test_a_program_that_ignores_the_notice_is_killed_inside_the_window() -> None:
     child = held(
-        "exec", "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done", HOLDFAST_GRACE_SECONDS="2"
+        "exec", "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done", STAYFAST_GRACE_SECONDS="2"
     )
     child.wait_for("ready")
     child.send()
@@ -144,8 +144,8 @@ def test_a_program_that_ignores_the_notice_is_killed_inside_the_window() -> None
 def test_a_program_stuck_in_c_is_ended_from_outside() -> None:
     """The watchdog inside cannot run while C holds the interpreter; exec does not need it to."""
     loop = "for step in run.steps():\n  print('in', flush=True)\n  sum(range(1 << 40))"
-    program = f"import holdfast\nwith holdfast.run() as run:\n {loop}"
-    child = held("exec", "--", sys.executable, "-c", program, HOLDFAST_GRACE_SECONDS="2")
+    program = f"import stayfast\nwith stayfast.run() as run:\n {loop}"
+    child = held("exec", "--", sys.executable, "-c", program, STAYFAST_GRACE_SECONDS="2")
     child.wait_for("in")
     time.sleep(0.1)
     child.send()
@@ -216,7 +216,7 @@ def test_ranks_speak_louder_than_their_launcher(tmp_path: Path) -> None:
         script = ""
         for rank, outcome in enumerate(outcomes):
             word = json.dumps({"outcome": outcome, "rank": rank, "cause": "peer-lost"})
-            script += f"echo '{word}' > $HOLDFAST_OUTCOME_DIR/rank-{rank}-x.json\n"
+            script += f"echo '{word}' > $STAYFAST_OUTCOME_DIR/rank-{rank}-x.json\n"
         ended = held("exec", "--", "sh", "-c", f"{script} exit {launcher_code}").end()
         assert ended.code == expected, outcomes
         if expected == 75:
@@ -232,7 +232,7 @@ def test_garbage_in_the_outcome_directory_is_no_crash(garbage: str, tmp_path: Pa
     (directory).mkdir()
     (directory / "rank-0-old.json").write_text('{"outcome":"failed"}')  # of an earlier attempt: must be forgotten
     ended = held(
-        "exec", "--", "cp", str(tmp_path / "garbage"), str(directory / "rank-0.json"), HOLDFAST_OUTCOME_DIR=directory
+        "exec", "--", "cp", str(tmp_path / "garbage"), str(directory / "rank-0.json"), STAYFAST_OUTCOME_DIR=directory
     ).end()
     assert ended.code in (0, 75)
     assert "Traceback" not in ended.err
@@ -240,30 +240,30 @@ def test_garbage_in_the_outcome_directory_is_no_crash(garbage: str, tmp_path: Pa
 
 def test_a_second_program_under_one_shell_does_not_hide_that_the_first_was_interrupted(tmp_path: Path) -> None:
     first, second = tmp_path / "first.py", tmp_path / "second.py"
-    first.write_text("import holdfast\nwith holdfast.run() as run:\n for s in run.steps():\n  run.interrupt()\n")
-    second.write_text("import holdfast\nwith holdfast.run(total_steps=1) as run:\n for s in run.steps(): pass\n")
+    first.write_text("import stayfast\nwith stayfast.run() as run:\n for s in run.steps():\n  run.interrupt()\n")
+    second.write_text("import stayfast\nwith stayfast.run(total_steps=1) as run:\n for s in run.steps(): pass\n")
     ended = held("exec", "--", "sh", "-c", f"{sys.executable} {first}; {sys.executable} {second}").end()
     assert ended.code == 75
 
 
 def test_an_unusable_outcome_directory_is_one_sentence_and_the_program_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ended = held("exec", "--", "echo", "ran", HOLDFAST_OUTCOME_DIR=tmp_path / "file" / "below").end()
+    ended = held("exec", "--", "echo", "ran", STAYFAST_OUTCOME_DIR=tmp_path / "file" / "below").end()
     assert ended.code == 0
     assert "ran" in ended.out
-    assert ended.err.startswith("holdfast exec: HOLDFAST_OUTCOME_DIR=")
+    assert ended.err.startswith("stayfast exec: STAYFAST_OUTCOME_DIR=")
     assert ended.err.count("\n") == 1
 
 
 def test_it_leaves_nothing_behind(tmp_path: Path) -> None:
-    held("exec", "--", "sh", "-c", 'echo "{}" > $HOLDFAST_OUTCOME_DIR/rank-0.json', TMPDIR=tmp_path).end()
+    held("exec", "--", "sh", "-c", 'echo "{}" > $STAYFAST_OUTCOME_DIR/rank-0.json', TMPDIR=tmp_path).end()
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_standard_streams(closed: tuple[int, ...]) -> None:
     redirections = " ".join({0: "<&-", 1: ">&-", 2: "2>&-"}[number] for number in closed)
-    command = " ".join([*HOLDFAST, "exec", "--", "sh", "-c", "'exit 9'", redirections])
+    command = " ".join([*STAYFAST, "exec", "--", "sh", "-c", "'exit 9'", redirections])
     code = subprocess.run(["sh", "-c", command], env=environment(), timeout=20, capture_output=True).returncode
     assert code == 9
 
@@ -283,15 +283,15 @@ def test_a_stuck_reader_of_standard_error_does_not_keep_it(who: str, tmp_path: P
         sys.executable,
         "-c",
         (
-            "import time, holdfast\nwith holdfast.run() as run:\n"
+            "import time, stayfast\nwith stayfast.run() as run:\n"
             " for s in run.steps():\n  print('step', flush=True)\n  time.sleep(0.02)"
         ),
     ]
     if who == "exec":
-        program = [*HOLDFAST, "exec", "--", "sh", "-c", "trap 'exit 0' TERM; echo step; while :; do sleep 0.05; done"]
+        program = [*STAYFAST, "exec", "--", "sh", "-c", "trap 'exit 0' TERM; echo step; while :; do sleep 0.05; done"]
     log = tmp_path / "termination-log"
     log.write_text("")
-    child = Child(program, environment(HOLDFAST_GRACE_SECONDS="2.5", HOLDFAST_TERMINATION_LOG=log), stderr=writing)
+    child = Child(program, environment(STAYFAST_GRACE_SECONDS="2.5", STAYFAST_TERMINATION_LOG=log), stderr=writing)
     os.close(writing)
     child.wait_for("step")
     child.send()
@@ -303,7 +303,7 @@ def test_a_stuck_reader_of_standard_error_does_not_keep_it(who: str, tmp_path: P
 
 
 def test_the_window_is_the_smallest_of_what_is_known() -> None:
-    variables = {"HOLDFAST_TERMINATION_GRACE_SECONDS": "60", "HOLDFAST_SHUTDOWN_GRACE_SECONDS": "17"}
+    variables = {"STAYFAST_TERMINATION_GRACE_SECONDS": "60", "STAYFAST_SHUTDOWN_GRACE_SECONDS": "17"}
     child = held("exec", "--", "sh", "-c", "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done", **variables)
     child.wait_for("ready")
     child.send()
@@ -316,14 +316,14 @@ def test_a_stuck_kernel_call_does_not_keep_it_beyond_the_window(monkeypatch: pyt
     """Stands in for a process in uninterruptible sleep: SIGKILL is 'sent' and nothing dies."""
     program = """
 import sys
-from holdfast.runtime import supervisor
-from holdfast.runtime.environment import read_settings
+from stayfast.runtime import supervisor
+from stayfast.runtime.environment import read_settings
 supervisor.signal_tree = lambda number: None
 supervisor.descendants = lambda: []
 command = ["sh", "-c", "trap '' TERM; echo ready $$; while :; do sleep 0.05; done"]
 sys.exit(supervisor.Supervisor(command, read_settings()).run())
 """
-    child = Child([sys.executable, "-c", program], environment(HOLDFAST_GRACE_SECONDS="2"))
+    child = Child([sys.executable, "-c", program], environment(STAYFAST_GRACE_SECONDS="2"))
     pid = int(child.wait_for("ready").split()[1])
     child.send()
     try:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from runtime_children import python
 
-from holdfast.checkpoint.head import decode
-from holdfast.model.exits import CONTRACT, FAILED, FINISHED, INTERRUPTED, Outcome
-from holdfast.runtime.environment import Settings
-from holdfast.runtime.outcome import TERMINATION_MESSAGE_BYTES, Report, publish
+from stayfast.checkpoint.head import decode
+from stayfast.model.exits import CONTRACT, FAILED, FINISHED, INTERRUPTED, Outcome
+from stayfast.runtime.environment import Settings
+from stayfast.runtime.outcome import TERMINATION_MESSAGE_BYTES, Report, publish
 
 PROGRAM = """
-    import sys, time, holdfast
+    import sys, time, stayfast
     how = sys.argv[1]
-    with holdfast.run(sys.argv[2] if len(sys.argv) > 2 else None, total_steps=3) as run:
+    with stayfast.run(sys.argv[2] if len(sys.argv) > 2 else None, total_steps=3) as run:
         run.on_drain(lambda: None, name="nothing")
         for step in run.steps():
             if how == "fail" and step == 1:
@@ -51,12 +51,12 @@ def test_every_place_says_the_same(tmp_path: Path, how: str, outcome: str, code:
         PROGRAM,
         how,
         url,
-        HOLDFAST_TERMINATION_LOG=log,
-        HOLDFAST_OUTCOME_FILE=lines,
-        HOLDFAST_OUTCOME_DIR=directory,
-        HOLDFAST_MACHINE="node-7",
-        HOLDFAST_CAPACITY="spot",
-        HOLDFAST_USD_PER_HOUR="2.5",
+        STAYFAST_TERMINATION_LOG=log,
+        STAYFAST_OUTCOME_FILE=lines,
+        STAYFAST_OUTCOME_DIR=directory,
+        STAYFAST_MACHINE="node-7",
+        STAYFAST_CAPACITY="spot",
+        STAYFAST_USD_PER_HOUR="2.5",
     )
     if how == "wait":
         child.wait_for("step")
@@ -85,7 +85,7 @@ def test_every_place_says_the_same(tmp_path: Path, how: str, outcome: str, code:
     assert (row.machine, row.capacity, row.usd_per_hour) == ("node-7", "spot", 2.5)
 
 
-@pytest.mark.parametrize("place", ["HOLDFAST_OUTCOME_DIR", "HOLDFAST_OUTCOME_FILE", "HOLDFAST_TERMINATION_LOG"])
+@pytest.mark.parametrize("place", ["STAYFAST_OUTCOME_DIR", "STAYFAST_OUTCOME_FILE", "STAYFAST_TERMINATION_LOG"])
 def test_a_place_that_cannot_be_written_changes_nothing(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     ended = python(PROGRAM, "finish", **{place: tmp_path / "file" / "below"}).end()
@@ -95,7 +95,7 @@ def test_a_place_that_cannot_be_written_changes_nothing(tmp_path: Path, place: s
 
 def test_a_termination_log_that_is_a_pipe_without_reader_keeps_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log")
-    ended = python(PROGRAM, "finish", HOLDFAST_TERMINATION_LOG=tmp_path / "log").end(10)
+    ended = python(PROGRAM, "finish", STAYFAST_TERMINATION_LOG=tmp_path / "log").end(10)
     assert ended.code == 0
 
 
@@ -113,11 +113,11 @@ def test_a_storm_of_quick_kills_does_not_count_as_no_progress(tmp_path: Path) ->
     """Twenty claims, each killed at once; the next attempt runs all the same."""
     url = f"file://{tmp_path}/run"
     storm = """
-        import os, signal, sys, holdfast
-        import holdfast.runtime.session, holdfast.stores.file  # once, before the forks
+        import os, signal, sys, stayfast
+        import stayfast.runtime.session, stayfast.stores.file  # once, before the forks
         for _ in range(20):
             if os.fork() == 0:
-                with holdfast.run(sys.argv[1], total_steps=3) as run:
+                with stayfast.run(sys.argv[1], total_steps=3) as run:
                     os.kill(os.getpid(), signal.SIGKILL)
             os.wait()
     """
@@ -132,21 +132,21 @@ def test_a_storm_of_quick_kills_does_not_count_as_no_progress(tmp_path: Path) ->
 def test_no_progress_leaves_with_1_and_one_clear_sentence(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/run"
     for _ in range(2):
-        assert python(PROGRAM, "fail", url, HOLDFAST_MAX_STALLED_ATTEMPTS="2").end().code == 1
-    ended = python(PROGRAM, "finish", url, HOLDFAST_MAX_STALLED_ATTEMPTS="2").end()
+        assert python(PROGRAM, "fail", url, STAYFAST_MAX_STALLED_ATTEMPTS="2").end().code == 1
+    ended = python(PROGRAM, "finish", url, STAYFAST_MAX_STALLED_ATTEMPTS="2").end()
     assert ended.code == 1
     assert "the last 2 attempts of file://" in ended.report["detail"]
 
 
 CHAIN = """
-    import signal, sys, time, holdfast
+    import signal, sys, time, stayfast
     def mine(number, frame):
         print("mine", signal.Signals(number).name, flush=True)
         if sys.argv[2] == "exits":
             sys.exit(143)
     signal.signal(signal.SIGTERM, mine)
     try:
-        with holdfast.run(chain=sys.argv[1] == "chain") as run:
+        with stayfast.run(chain=sys.argv[1] == "chain") as run:
             run.on_drain(lambda: print("drained", flush=True))
             for step in run.steps():
                 print("step", flush=True); time.sleep(0.02)
@@ -173,10 +173,10 @@ def test_previous_handlers_are_restored_and_called_only_when_asked(chain: str, e
 def test_handlers_are_restored_after_failure_and_finish_and_a_later_signal_works_as_before() -> None:
     child = python(
         """
-        import signal, time, holdfast
+        import signal, time, stayfast
         for ending in ("finish", "fail", "exit"):
             try:
-                with holdfast.run(total_steps=1) as run:
+                with stayfast.run(total_steps=1) as run:
                     for step in run.steps():
                         if ending == "fail": raise ValueError
                         if ending == "exit": raise SystemExit(3)
@@ -196,16 +196,16 @@ def test_handlers_are_restored_after_failure_and_finish_and_a_later_signal_works
 def test_a_program_that_catches_the_interruption_and_lives_on_gets_its_signals_back(kind: str) -> None:
     child = python(
         f"""
-        import os, signal, sys, time, holdfast
+        import os, signal, sys, time, stayfast
         kind = {kind!r}
         try:
             if kind == "guard":
-                with holdfast.guard() as guard:
+                with stayfast.guard() as guard:
                     os.kill(os.getpid(), signal.SIGTERM)
                     while not guard.should_stop():
                         time.sleep(0.01)
             else:
-                with holdfast.run() as run:
+                with stayfast.run() as run:
                     for step in run.steps():
                         os.kill(os.getpid(), signal.SIGTERM)
                         time.sleep(0.1)
@@ -215,7 +215,7 @@ def test_a_program_that_catches_the_interruption_and_lives_on_gets_its_signals_b
         print("alive", flush=True)
         time.sleep(30)
         """,
-        HOLDFAST_GRACE_SECONDS="5",
+        STAYFAST_GRACE_SECONDS="5",
     )
     child.wait_for("alive")
     child.send()
@@ -223,7 +223,7 @@ def test_a_program_that_catches_the_interruption_and_lives_on_gets_its_signals_b
 
 
 def test_the_program_can_leave_by_the_interruption_without_any_output_stream() -> None:
-    program = "import os, time, holdfast\nwith holdfast.run() as run:\n for s in run.steps():\n  run.interrupt()"
+    program = "import os, time, stayfast\nwith stayfast.run() as run:\n for s in run.steps():\n  run.interrupt()"
     code = os.spawnve(
         os.P_WAIT,
         "/bin/sh",
@@ -234,7 +234,7 @@ def test_the_program_can_leave_by_the_interruption_without_any_output_stream() -
 
 
 def test_lost_peers_are_told_from_bugs() -> None:
-    from holdfast.runtime.peers import is_peer_loss
+    from stayfast.runtime.peers import is_peer_loss
 
     lost = [
         RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.runtime.fingerprints import digest
+import stayfast
+from stayfast.runtime.fingerprints import digest
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 def train(folder: Path, *, until: int) -> None:
     state = {"sum": 0.0}
-    with holdfast.run(f"file://{folder}", total_steps=until) as run:
+    with stayfast.run(f"file://{folder}", total_steps=until) as run:
         run.track(state=(lambda: dict(state), state.update))
         for step in run.steps():
             run.fingerprint(samples=[step])
@@ -65,10 +65,10 @@ def train(folder: Path, *, until: int) -> None:
 def test_every_step_leaves_a_line_and_a_resumed_run_the_same_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_METADATA", "off")
+    monkeypatch.setenv("STAYFAST_METADATA", "off")
     train(tmp_path / "none", until=3)  # nothing is asked for: nothing is written
     for name, pieces in (("whole", [6]), ("resumed", [3, 6])):
-        monkeypatch.setenv("HOLDFAST_FINGERPRINTS", str(tmp_path / f"{name}.jsonl"))
+        monkeypatch.setenv("STAYFAST_FINGERPRINTS", str(tmp_path / f"{name}.jsonl"))
         random.seed(3)
         for until in pieces:
             train(tmp_path / name, until=until)

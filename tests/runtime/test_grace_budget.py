@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.clock import ManualClock
-from holdfast.model.notice import Cause, Notice
-from holdfast.runtime.board import NoticeBoard, effective_deadline
-from holdfast.runtime.budget import Durations, GraceBudget
-from holdfast.runtime.drain import DrainStep, Saving, choose_saving, run_drain
-from holdfast.runtime.environment import Settings, read_settings
+from stayfast.clock import ManualClock
+from stayfast.model.notice import Cause, Notice
+from stayfast.runtime.board import NoticeBoard, effective_deadline
+from stayfast.runtime.budget import Durations, GraceBudget
+from stayfast.runtime.drain import DrainStep, Saving, choose_saving, run_drain
+from stayfast.runtime.environment import Settings, read_settings
 
 seconds = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 graces = st.one_of(seconds, st.just(math.inf), st.floats(min_value=-100, max_value=0))

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.clock import ManualClock, to_rfc3339
-from holdfast.errors import SettingError
-from holdfast.model.notice import Cause
-from holdfast.runtime.board import NoticeBoard
-from holdfast.runtime.budget import GraceBudget
-from holdfast.runtime.environment import Settings
-from holdfast.runtime.lease import LeaseSource
-from holdfast.runtime.notice_file import NoticeFileSource
+from stayfast.clock import ManualClock, to_rfc3339
+from stayfast.errors import SettingError
+from stayfast.model.notice import Cause
+from stayfast.runtime.board import NoticeBoard
+from stayfast.runtime.budget import GraceBudget
+from stayfast.runtime.environment import Settings
+from stayfast.runtime.lease import LeaseSource
+from stayfast.runtime.notice_file import NoticeFileSource
 
 WALL = 1_700_000_000.0
 
@@ -40,7 +40,7 @@ def test_the_notice_comes_a_lead_before_the_end_and_is_not_capped_by_the_pods_gr
 
 def test_an_end_in_the_past_is_one_sentence() -> None:
     lease, _, _ = source(lease_ends_at=WALL - 1)
-    with pytest.raises(SettingError, match=r"HOLDFAST_LEASE_ENDS_AT=.* is in the past; set it to when"):
+    with pytest.raises(SettingError, match=r"STAYFAST_LEASE_ENDS_AT=.* is in the past; set it to when"):
         lease.start()
 
 
@@ -94,13 +94,13 @@ def test_garbage_in_the_file_is_one_warning_and_no_notice(
     file = tmp_path / "lease"
     file.write_text(text)
     lease, board, clock = source(lease_file=str(file))
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "stayfast"):
         for _ in range(5):
             assert lease.look() == 5.0
             clock.advance(5)
     assert board.notice is None
     assert len(caplog.records) == 1
-    assert f"HOLDFAST_LEASE_FILE={file}" in caplog.text
+    assert f"STAYFAST_LEASE_FILE={file}" in caplog.text
     file.write_text(to_rfc3339(WALL + 60))
     assert lease.look() is None
 

@@ -10,12 +10,12 @@ import pytest
 from metadata_server import MetadataServer
 from runtime_children import python
 
-from holdfast.clock import ManualClock
-from holdfast.model.notice import Cause
-from holdfast.runtime import metadata
-from holdfast.runtime.board import NoticeBoard
-from holdfast.runtime.environment import Settings
-from holdfast.runtime.metadata import MetadataSource
+from stayfast.clock import ManualClock
+from stayfast.model.notice import Cause
+from stayfast.runtime import metadata
+from stayfast.runtime.board import NoticeBoard
+from stayfast.runtime.environment import Settings
+from stayfast.runtime.metadata import MetadataSource
 
 PREEMPTED, MAINTENANCE = "instance/preempted", "instance/maintenance-event"
 
@@ -83,7 +83,7 @@ def test_after_any_fault_it_asks_again_and_believes_nothing_of_it(server: Metada
 def test_failures_are_asked_again_with_growing_pauses(server: MetadataServer) -> None:
     class Patient(ManualClock):
         def wait(self, event: threading.Event, seconds: float | None) -> bool:
-            if threading.current_thread().name == "holdfast-preemption":
+            if threading.current_thread().name == "stayfast-preemption":
                 pauses.append(seconds)
             return super().wait(event, seconds)
 
@@ -123,7 +123,7 @@ def test_a_server_that_never_waits_is_not_asked_in_a_hot_loop(server: MetadataSe
         server.wait_for_requests(PREEMPTED, count)
         server.set(PREEMPTED, "FALSE")  # a new etag and the same value
     source.stop()
-    assert waits.count("holdfast-preemption") >= 25
+    assert waits.count("stayfast-preemption") >= 25
 
 
 def test_it_is_silent_and_free_when_not_on_gce(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,13 +144,13 @@ def test_it_is_silent_and_free_when_not_on_gce(monkeypatch: pytest.MonkeyPatch) 
 def test_a_program_is_interrupted_by_the_metadata_server(server: MetadataServer) -> None:
     child = python(
         """
-        import time, holdfast
-        with holdfast.run() as run:
+        import time, stayfast
+        with stayfast.run() as run:
             for step in run.steps():
                 print("step", flush=True); time.sleep(0.02)
         """,
         GCE_METADATA_HOST=server.host,
-        HOLDFAST_METADATA="auto",
+        STAYFAST_METADATA="auto",
     )
     server.wait_for_requests(PREEMPTED, 2)
     child.wait_for("step")
@@ -164,8 +164,8 @@ def test_a_program_is_interrupted_by_the_metadata_server(server: MetadataServer)
 def test_sigterm_then_metadata_names_the_cause(server: MetadataServer) -> None:
     child = python(
         """
-        import time, holdfast
-        with holdfast.run() as run:
+        import time, stayfast
+        with stayfast.run() as run:
             for step in run.steps():
                 print("step", flush=True)
                 while run.notice is None:
@@ -175,7 +175,7 @@ def test_sigterm_then_metadata_names_the_cause(server: MetadataServer) -> None:
                     time.sleep(0.01)
         """,
         GCE_METADATA_HOST=server.host,
-        HOLDFAST_METADATA="on",
+        STAYFAST_METADATA="on",
     )
     server.wait_for_requests(PREEMPTED, 2)
     child.wait_for("step")

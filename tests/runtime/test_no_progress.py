@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.head import AttemptRow, Head, decode
-from holdfast.checkpoint.ledger import check_progress
-from holdfast.clock import ManualClock
-from holdfast.errors import NoProgressError
-from holdfast.model.exits import Outcome
-from holdfast.runtime.books import Books
-from holdfast.runtime.environment import Settings
-from holdfast.runtime.guard import Guard
-from holdfast.runtime.options import RunOptions
+from stayfast.checkpoint.head import AttemptRow, Head, decode
+from stayfast.checkpoint.ledger import check_progress
+from stayfast.clock import ManualClock
+from stayfast.errors import NoProgressError
+from stayfast.model.exits import Outcome
+from stayfast.runtime.books import Books
+from stayfast.runtime.environment import Settings
+from stayfast.runtime.guard import Guard
+from stayfast.runtime.options import RunOptions
 
 QUIET = Settings(metadata="off", checkpoint_seconds=60.0)
 

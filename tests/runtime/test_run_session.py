@@ -1,4 +1,4 @@
-"""``holdfast.run`` in one process: the counter, the ends, and what is written down."""
+"""``stayfast.run`` in one process: the counter, the ends, and what is written down."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import pytest
 
-import holdfast
-from holdfast.checkpoint.cadence import EverySteps
-from holdfast.checkpoint.head import AttemptRow, Head, decode
-from holdfast.checkpoint.ledger import RunLedger
-from holdfast.clock import SystemClock
-from holdfast.errors import (
+import stayfast
+from stayfast.checkpoint.cadence import EverySteps
+from stayfast.checkpoint.head import AttemptRow, Head, decode
+from stayfast.checkpoint.ledger import RunLedger
+from stayfast.clock import SystemClock
+from stayfast.errors import (
     AccessDeniedError,
     NoProgressError,
     RunError,
@@ -27,10 +27,10 @@ from holdfast.errors import (
     UrlError,
     UsageError,
 )
-from holdfast.model.exits import Outcome
-from holdfast.runtime.environment import Settings
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
+from stayfast.model.exits import Outcome
+from stayfast.runtime.environment import Settings
+from stayfast.stores.file import FileStore
+from stayfast.stores.memory import MemoryStore
 
 WATCHED = (signal.SIGTERM, signal.SIGINT)
 
@@ -49,7 +49,7 @@ def _everything_is_put_back() -> Any:
     after = [signal.getsignal(number) for number in WATCHED], signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(after[1])
     assert after == before
-    from holdfast.runtime.guard import active
+    from stayfast.runtime.guard import active
 
     assert active() is None
 
@@ -60,7 +60,7 @@ def head(url: str) -> Head:
 
 def attempt(url: str | None, total: int | None = None, *, stop_at: int | None = None, **options: Any) -> list[int]:
     done = []
-    with holdfast.run(url, total, **options) as run:
+    with stayfast.run(url, total, **options) as run:
         for step in run.steps():
             done.append(step)
             if step == stop_at:
@@ -69,7 +69,7 @@ def attempt(url: str | None, total: int | None = None, *, stop_at: int | None = 
 
 
 def test_a_run_counts_resumes_and_finishes(url: str) -> None:
-    with pytest.raises(holdfast.Interrupted) as left:
+    with pytest.raises(stayfast.Interrupted) as left:
         attempt(url, 10, stop_at=3)
     assert left.value.code == 75
     assert left.value.cause == "request"
@@ -93,7 +93,7 @@ def test_a_finished_run_yields_nothing_and_a_larger_total_continues(url: str) ->
 
 def test_a_larger_total_that_is_interrupted_is_not_finished(url: str) -> None:
     attempt(url, 2)
-    with pytest.raises(holdfast.Interrupted):
+    with pytest.raises(stayfast.Interrupted):
         attempt(url, 9, stop_at=4)
     assert not head(url).finished
     assert attempt(url, 9) == [5, 6, 7, 8]
@@ -102,7 +102,7 @@ def test_a_larger_total_that_is_interrupted_is_not_finished(url: str) -> None:
 def test_a_larger_total_that_fails_at_once_is_not_finished(url: str) -> None:
     """Nothing was committed since: the record must not go on saying that all is done."""
     attempt(url, 3)
-    with pytest.raises(ZeroDivisionError), holdfast.run(url, 5) as run:
+    with pytest.raises(ZeroDivisionError), stayfast.run(url, 5) as run:
         for _ in run.steps():
             raise ZeroDivisionError
     assert not head(url).finished
@@ -111,7 +111,7 @@ def test_a_larger_total_that_fails_at_once_is_not_finished(url: str) -> None:
 
 def test_a_step_that_was_left_is_done_again_in_the_same_block(url: str) -> None:
     done = []
-    with holdfast.run(url, 4) as run:
+    with stayfast.run(url, 4) as run:
         for attempts in range(2):
             with contextlib.suppress(ZeroDivisionError):
                 for step in run.steps():
@@ -122,7 +122,7 @@ def test_a_step_that_was_left_is_done_again_in_the_same_block(url: str) -> None:
 
 
 def test_break_counts_as_finished(url: str) -> None:
-    with holdfast.run(url, total_steps=100) as run:
+    with stayfast.run(url, total_steps=100) as run:
         for step in run.steps():
             if step == 2:
                 break
@@ -133,20 +133,20 @@ def test_break_counts_as_finished(url: str) -> None:
 
 
 def test_leaving_the_block_by_sys_exit_0_is_finished_and_by_another_code_is_failed(url: str) -> None:
-    with pytest.raises(SystemExit) as left, holdfast.run(url, total_steps=9) as run:
+    with pytest.raises(SystemExit) as left, stayfast.run(url, total_steps=9) as run:
         for _ in run.steps():
             raise SystemExit(0)
     assert left.value.code == 0
     assert head(url).finished
     other = url + "-2"
-    with pytest.raises(SystemExit), holdfast.run(other, total_steps=9) as run:
+    with pytest.raises(SystemExit), stayfast.run(other, total_steps=9) as run:
         for _ in run.steps():
             raise SystemExit(4)
     assert not head(other).finished
 
 
 def test_sys_exit_75_means_interrupted(url: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left, holdfast.run(url, total_steps=9) as run:
+    with pytest.raises(SystemExit) as left, stayfast.run(url, total_steps=9) as run:
         for _ in run.steps():
             raise SystemExit(75)
     assert left.value.code == 75
@@ -159,7 +159,7 @@ def test_an_exception_is_a_failure_that_is_written_down(
     url: str, error: BaseException, capfd: pytest.CaptureFixture[str]
 ) -> None:
     drained = []
-    with pytest.raises(type(error)), holdfast.run(url, total_steps=9) as run:
+    with pytest.raises(type(error)), stayfast.run(url, total_steps=9) as run:
         run.on_drain(lambda: drained.append("released"))
         for step in run.steps():
             if step == 2:
@@ -179,7 +179,7 @@ def test_an_exception_in_a_drain_step_still_releases_and_reports(url: str, capfd
         raise OSError("no network any more")
 
     released = []
-    with pytest.raises(holdfast.Interrupted), holdfast.run(url) as run:
+    with pytest.raises(stayfast.Interrupted), stayfast.run(url) as run:
         run.on_drain(breaks, name="upload")
         run.on_drain(lambda: released.append(1), name="release")
         for step in run.steps():
@@ -198,7 +198,7 @@ def test_an_exception_of_the_program_after_a_notice_still_releases_and_reports(
     url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     released = []
-    with pytest.raises(ValueError, match="late"), holdfast.run(url) as run:
+    with pytest.raises(ValueError, match="late"), stayfast.run(url) as run:
         run.on_drain(lambda: released.append(1))
         for _ in run.steps():
             run.interrupt()
@@ -208,7 +208,7 @@ def test_an_exception_of_the_program_after_a_notice_still_releases_and_reports(
 
 
 def test_save_now_returns_when_committed(url: str) -> None:
-    with holdfast.run(url, total_steps=3) as run:
+    with stayfast.run(url, total_steps=3) as run:
         for step in run.steps():
             run.save(now=True)
             assert head(url).newest is not None
@@ -216,7 +216,7 @@ def test_save_now_returns_when_committed(url: str) -> None:
 
 
 def test_save_asks_for_a_checkpoint_at_the_end_of_the_step(url: str) -> None:
-    with holdfast.run(url, total_steps=3) as run:
+    with stayfast.run(url, total_steps=3) as run:
         for step in run.steps():
             if step == 0:
                 run.save()
@@ -230,7 +230,7 @@ def test_save_asks_for_a_checkpoint_at_the_end_of_the_step(url: str) -> None:
 def counted(url: str, *, stop_at: int, save_at: int | None = None) -> list[int]:
     """A run with state: how many steps it has done in all its lives."""
     state, done = {"steps": 0}, []
-    with holdfast.run(url, 100) as run:
+    with stayfast.run(url, 100) as run:
         run.track(state=(lambda: dict(state), state.update))
         for step in run.steps():
             assert state["steps"] == step
@@ -248,15 +248,15 @@ def counted(url: str, *, stop_at: int, save_at: int | None = None) -> list[int]:
 
 def test_a_run_that_fell_back_keeps_what_it_does_again(url: str) -> None:
     """The newest checkpoint is damaged and the one before it is used: the steps between are not safe any more."""
-    with pytest.raises(holdfast.Interrupted):
+    with pytest.raises(stayfast.Interrupted):
         counted(url, save_at=3, stop_at=7)
     assert [item.step for item in head(url).checkpoints] == [7, 3]
     for part in Path(url.removeprefix("file://")).glob("checkpoints/000000000007-*/part-*"):
         part.write_bytes(bytes(part.stat().st_size))
-    with pytest.raises(holdfast.Interrupted):
+    with pytest.raises(stayfast.Interrupted):
         counted(url, stop_at=5)
     assert head(url).next_step == 6
-    with pytest.raises(holdfast.Interrupted):
+    with pytest.raises(stayfast.Interrupted):
         counted(url, stop_at=6)
     assert (head(url).next_step, head(url).row.first_step) == (7, 6)
 
@@ -264,18 +264,18 @@ def test_a_run_that_fell_back_keeps_what_it_does_again(url: str) -> None:
 def test_only_so_many_checkpoints_are_kept_and_none_of_them_is_harmed(url: str) -> None:
     place = Path(url.removeprefix("file://"), "checkpoints")
     for stop in (3, 5, 7, 9):
-        with pytest.raises(holdfast.Interrupted):
+        with pytest.raises(stayfast.Interrupted):
             counted(url, save_at=stop - 1, stop_at=stop)
     names = {item.name for item in head(url).checkpoints}
     assert len(names) == 2
     assert names <= {folder.name for folder in place.iterdir()}
     assert len(list(place.iterdir())) <= 3, "the last save of an attempt leaves pruning to the next"
-    with pytest.raises(holdfast.Interrupted):
+    with pytest.raises(stayfast.Interrupted):
         counted(url, stop_at=10)
 
 
 def test_the_cadence_counts_from_the_last_save(url: str) -> None:
-    with holdfast.run(url, 20, cadence=EverySteps(5)) as run:
+    with stayfast.run(url, 20, cadence=EverySteps(5)) as run:
         for _ in run.steps():
             run._saver.wait()
     assert run._books.saves in (4, 5), "every fifth step, and the end"
@@ -283,7 +283,7 @@ def test_the_cadence_counts_from_the_last_save(url: str) -> None:
 
 def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit of unknown outcome may list parts that the head we know does not."""
-    from holdfast.runtime import books
+    from stayfast.runtime import books
 
     spared: list[frozenset[str]] = []
 
@@ -293,8 +293,8 @@ def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.Mon
 
     collect = books.collect
     monkeypatch.setattr(books, "collect", spy)
-    monkeypatch.setattr("holdfast.checkpoint.engine.Engine.in_flight", frozenset({"checkpoints/unsure"}))
-    with pytest.raises(holdfast.Interrupted), holdfast.run(url, 9) as run:
+    monkeypatch.setattr("stayfast.checkpoint.engine.Engine.in_flight", frozenset({"checkpoints/unsure"}))
+    with pytest.raises(stayfast.Interrupted), stayfast.run(url, 9) as run:
         run.track(state=(dict, lambda saved: None))
         for step in run.steps():
             if step == 3:
@@ -308,7 +308,7 @@ def test_pruning_that_fails_fails_no_save(url: str, monkeypatch: pytest.MonkeyPa
         raise StoreUnavailableError("the listing is down")
 
     monkeypatch.setattr(FileStore, "keys", no_listing)
-    with pytest.raises(holdfast.Interrupted):
+    with pytest.raises(stayfast.Interrupted):
         counted(url, save_at=3, stop_at=4)
     assert [item.step for item in head(url).checkpoints] == [4, 3]
 
@@ -316,7 +316,7 @@ def test_pruning_that_fails_fails_no_save(url: str, monkeypatch: pytest.MonkeyPa
 def test_an_attempt_that_was_overtaken_leaves_its_loop(url: str) -> None:
     """At the next look, and not at the end of all its work."""
     place = FileStore(url.removeprefix("file://"))
-    with pytest.raises(holdfast.Interrupted) as left, holdfast.run(url, 10_000, cadence=EverySteps(3)) as run:
+    with pytest.raises(stayfast.Interrupted) as left, stayfast.run(url, 10_000, cadence=EverySteps(3)) as run:
         for step in run.steps():
             if step == 2:
                 RunLedger(place, url, clock=SystemClock()).claim(AttemptRow(0, "2026-11-16T10:00:00.000Z"))
@@ -332,7 +332,7 @@ def test_a_save_that_fails_because_the_run_was_taken_over_is_no_failure(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newer attempt may have pruned what this one was writing: that must not look like a broken disk."""
-    monkeypatch.setattr("holdfast.checkpoint.persist.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("stayfast.checkpoint.persist.FIRST_PAUSE_SECONDS", 0.001)
     place, put = FileStore(url.removeprefix("file://")), FileStore.put
 
     def vanishing(self: FileStore, key: str, *rest: Any, **options: Any) -> str:
@@ -341,8 +341,8 @@ def test_a_save_that_fails_because_the_run_was_taken_over_is_no_failure(
         return put(self, key, *rest, **options)
 
     with (
-        pytest.raises(holdfast.Interrupted) as left,
-        holdfast.run(url, 10_000, cadence=EverySteps(3)) as run,
+        pytest.raises(stayfast.Interrupted) as left,
+        stayfast.run(url, 10_000, cadence=EverySteps(3)) as run,
     ):
         run.track(state=(dict, lambda saved: None))
         for step in run.steps():
@@ -357,7 +357,7 @@ def test_a_save_that_fails_because_the_run_was_taken_over_is_no_failure(
 
 
 def test_a_notice_that_comes_while_a_save_is_handed_over_is_seen_at_the_next_step(url: str) -> None:
-    with pytest.raises(holdfast.Interrupted), holdfast.run(url, 10_000, cadence=EverySteps(10**6)) as run:
+    with pytest.raises(stayfast.Interrupted), stayfast.run(url, 10_000, cadence=EverySteps(10**6)) as run:
         look = run._books.next_look
 
         def interrupted(step: int) -> tuple[float, float]:
@@ -380,7 +380,7 @@ def test_a_save_that_is_asked_for_during_another_is_not_forgotten(url: str, monk
         return put(self, key, *rest, **options)
 
     committed = []
-    with holdfast.run(url, 8, cadence=EverySteps(10**6)) as run:
+    with stayfast.run(url, 8, cadence=EverySteps(10**6)) as run:
         for step in run.steps():
             if step == 1:
                 monkeypatch.setattr(FileStore, "put", slow)
@@ -395,21 +395,21 @@ def test_a_save_that_is_asked_for_during_another_is_not_forgotten(url: str, monk
 
 
 def test_loops_we_do_not_own(url: str) -> None:
-    with pytest.raises(holdfast.Interrupted), holdfast.run(url) as run:
+    with pytest.raises(stayfast.Interrupted), stayfast.run(url) as run:
         step = run.restore()
         while not run.should_stop(step):
             step += 1
             if step == 5:
                 run.interrupt()
     assert head(url).next_step == 6
-    with holdfast.run(url) as run:
+    with stayfast.run(url) as run:
         assert run.restore() == 6
         assert not run.should_stop()
     assert head(url).finished
 
 
 def test_a_notice_before_the_first_step_of_a_foreign_loop_commits_nothing_odd(url: str) -> None:
-    with pytest.raises(holdfast.Interrupted), holdfast.run(url) as run:
+    with pytest.raises(stayfast.Interrupted), stayfast.run(url) as run:
         run.interrupt()
         assert run.should_stop()
     assert head(url).checkpoints == ()
@@ -418,7 +418,7 @@ def test_a_notice_before_the_first_step_of_a_foreign_loop_commits_nothing_odd(ur
 
 
 def test_once_told_to_stop_the_end_of_the_block_is_no_finish(url: str) -> None:
-    with pytest.raises(holdfast.Interrupted), holdfast.run(url, total_steps=5) as run:
+    with pytest.raises(stayfast.Interrupted), stayfast.run(url, total_steps=5) as run:
         run.interrupt()
         for step in range(5):
             if run.should_stop(step):
@@ -429,7 +429,7 @@ def test_once_told_to_stop_the_end_of_the_block_is_no_finish(url: str) -> None:
 def test_a_run_without_a_url_keeps_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert attempt(None, 3) == [0, 1, 2]
     assert attempt(None, 3) == [0, 1, 2]
-    with pytest.raises(holdfast.Interrupted):
+    with pytest.raises(stayfast.Interrupted):
         attempt(None, 3, stop_at=1)
     report = json.loads(capfd.readouterr().err.splitlines()[-1])
     assert report["saved"] == "nothing"
@@ -437,12 +437,12 @@ def test_a_run_without_a_url_keeps_nothing(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_two_runs_at_once_are_one_sentence_and_one_after_another_is_fine(url: str) -> None:
-    with holdfast.run(url, total_steps=1) as run:
+    with stayfast.run(url, total_steps=1) as run:
         sentence = r"a run is open already in this process \(file://.*\); end it before"
-        with pytest.raises(RunError, match=sentence), holdfast.run(url + "-2"):
+        with pytest.raises(RunError, match=sentence), stayfast.run(url + "-2"):
             pass
         with pytest.raises(RunError, match="already"):
-            holdfast.guard().start()
+            stayfast.guard().start()
         for _ in run.steps():
             pass
     assert not Path((url + "-2").removeprefix("file://")).exists()
@@ -450,7 +450,7 @@ def test_two_runs_at_once_are_one_sentence_and_one_after_another_is_fine(url: st
 
 
 def test_a_run_is_of_no_use_outside_its_block(url: str) -> None:
-    run = holdfast.run(url, total_steps=1)
+    run = stayfast.run(url, total_steps=1)
     with pytest.raises(RunError, match="this run is not open; use it inside its `with` block"):
         run.restore()
     with run:
@@ -461,7 +461,7 @@ def test_a_run_is_of_no_use_outside_its_block(url: str) -> None:
 
 @pytest.mark.parametrize("bad", ["no-scheme", "ftp://host/x", "file://host/path", "file:relative", "", "file:///x?y=1"])
 def test_bad_urls_are_one_sentence(bad: str) -> None:
-    with pytest.raises(UrlError) as caught, holdfast.run(bad):
+    with pytest.raises(UrlError) as caught, stayfast.run(bad):
         pass
     assert "\n" not in str(caught.value)
     assert ";" in str(caught.value)
@@ -469,25 +469,25 @@ def test_bad_urls_are_one_sentence(bad: str) -> None:
 
 def test_negative_total_steps() -> None:
     with pytest.raises(UsageError, match="total_steps=-1 is negative"):
-        holdfast.run(total_steps=-1)
+        stayfast.run(total_steps=-1)
 
 
 @pytest.mark.parametrize("total", [2.5, float("nan"), float("inf"), "7", [3]])
 def test_total_steps_that_are_no_number_of_steps(total: Any) -> None:
     """NaN would end the run before its first step and call it finished."""
     with pytest.raises(UsageError, match=r"total_steps=.* is not a whole number; give the number of steps"):
-        holdfast.run(total_steps=total)
+        stayfast.run(total_steps=total)
 
 
 def test_total_steps_as_people_write_them() -> None:
-    with holdfast.run(total_steps=cast(int, 3e0)) as run:
+    with stayfast.run(total_steps=cast(int, 3e0)) as run:
         assert list(run.steps()) == [0, 1, 2]
 
 
 def test_index_in_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"file://{tmp_path}/run-{{index}}"
     with pytest.raises(UrlError, match="JOB_COMPLETION_INDEX is not set"):
-        holdfast.run(url)
+        stayfast.run(url)
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "7")
     assert attempt(url, 1) == [0]
     assert (tmp_path / "run-7" / "HEAD.json").exists()
@@ -506,7 +506,7 @@ def test_an_unwritable_run_directory_is_one_sentence_and_nothing_is_left(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError) as caught, holdfast.run(f"file://{tmp_path}/file/run"):
+    with pytest.raises(StoreError) as caught, stayfast.run(f"file://{tmp_path}/file/run"):
         pass
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
@@ -514,13 +514,13 @@ def test_an_unwritable_run_directory_is_one_sentence_and_nothing_is_left(
     if os.geteuid() != 0:
         closed = tmp_path / "closed"
         closed.mkdir(mode=0o500)
-        with pytest.raises(AccessDeniedError), holdfast.run(f"file://{closed}/run"):
+        with pytest.raises(AccessDeniedError), stayfast.run(f"file://{closed}/run"):
             pass
 
 
 def test_attempts_that_keep_failing_stop_the_run(url: str) -> None:
     def fails() -> None:
-        with holdfast.run(url, total_steps=9) as run:
+        with stayfast.run(url, total_steps=9) as run:
             for _ in run.steps():
                 raise ValueError("always")
 
@@ -530,7 +530,7 @@ def test_attempts_that_keep_failing_stop_the_run(url: str) -> None:
     with pytest.raises(NoProgressError) as caught:
         fails()
     assert "the last 5 attempts of file://" in str(caught.value)
-    assert "HOLDFAST_MAX_STALLED_ATTEMPTS" in str(caught.value)
+    assert "STAYFAST_MAX_STALLED_ATTEMPTS" in str(caught.value)
     with pytest.raises(NoProgressError):
         fails()
     assert attempt(url, 1, settings=Settings(max_stalled_attempts=99, metadata="off")) == [0]
@@ -538,7 +538,7 @@ def test_attempts_that_keep_failing_stop_the_run(url: str) -> None:
 
 def test_progress_in_between_resets_the_count(url: str) -> None:
     for number in range(12):
-        with pytest.raises(ValueError, match="unlucky"), holdfast.run(url) as run:
+        with pytest.raises(ValueError, match="unlucky"), stayfast.run(url) as run:
             for _ in run.steps():
                 if number % 4 == 3:
                     run.save(now=True)
@@ -579,12 +579,12 @@ def test_all_three_savings_end_to_end_in_numbers(
 ) -> None:
     """A commit takes 0.3 s on this store; what the window still allows decides, and the log says it in numbers."""
     store = Slow(f"memory://three-{grace}")
-    monkeypatch.setattr("holdfast.runtime.books.open_store", lambda _url: store)
+    monkeypatch.setattr("stayfast.runtime.books.open_store", lambda _url: store)
     settings = Settings(grace_seconds=grace, margin_seconds=1.0, metadata="off", checkpoint_seconds=1000.0)
     with (
-        caplog.at_level(logging.WARNING, "holdfast"),
-        pytest.raises(holdfast.Interrupted),
-        holdfast.run("memory://three", settings=settings) as run,
+        caplog.at_level(logging.WARNING, "stayfast"),
+        pytest.raises(stayfast.Interrupted),
+        stayfast.run("memory://three", settings=settings) as run,
     ):
         store.pause = 0.3
         for step in run.steps():
@@ -607,10 +607,10 @@ def test_a_store_that_breaks_during_the_drain_leaves_the_last_checkpoint_and_75(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = Slow("memory://breaks")
-    monkeypatch.setattr("holdfast.runtime.books.open_store", lambda _url: store)
-    monkeypatch.setattr("holdfast.checkpoint.protocol.FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("holdfast.checkpoint.protocol.LONGEST_PAUSE_SECONDS", 0.001)
-    with pytest.raises(holdfast.Interrupted), holdfast.run("memory://breaks") as run:
+    monkeypatch.setattr("stayfast.runtime.books.open_store", lambda _url: store)
+    monkeypatch.setattr("stayfast.checkpoint.protocol.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("stayfast.checkpoint.protocol.LONGEST_PAUSE_SECONDS", 0.001)
+    with pytest.raises(stayfast.Interrupted), stayfast.run("memory://breaks") as run:
         for step in run.steps():
             if step == 1:
                 run.save(now=True)
@@ -624,12 +624,12 @@ def test_a_store_that_breaks_during_the_drain_leaves_the_last_checkpoint_and_75(
 
 
 def test_guard_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    with holdfast.guard() as guard:
+    with stayfast.guard() as guard:
         assert not guard.should_stop()
         assert guard.notice is None
         assert guard.wait(0.001) is False
     drained = []
-    with pytest.raises(holdfast.Interrupted), holdfast.guard() as guard:
+    with pytest.raises(stayfast.Interrupted), stayfast.guard() as guard:
         guard.on_drain(lambda: drained.append(guard.budget.remaining_seconds))
         guard.interrupt("by hand")
         assert guard.wait(1) is True
@@ -641,7 +641,7 @@ def test_guard_alone(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_run_inside_a_guard_shares_its_notice(url: str) -> None:
-    with pytest.raises(holdfast.Interrupted), holdfast.guard() as guard, holdfast.run(url) as run:
+    with pytest.raises(stayfast.Interrupted), stayfast.guard() as guard, stayfast.run(url) as run:
         for step in run.steps():
             if step == 2:
                 guard.interrupt()
@@ -650,7 +650,7 @@ def test_a_run_inside_a_guard_shares_its_notice(url: str) -> None:
 
 def test_notice_seen_but_work_finished_is_finished(url: str) -> None:
     """Nobody asked should_stop, and the last step was done: the truth is 0."""
-    with holdfast.run(url, total_steps=2) as run:
+    with stayfast.run(url, total_steps=2) as run:
         for step in run.steps():
             if step == 1:
                 break

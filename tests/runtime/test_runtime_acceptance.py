@@ -13,8 +13,8 @@ from runtime_children import Child, environment, python
 
 COUNTER = """
     import sys, time
-    import holdfast
-    with holdfast.run(sys.argv[1], total_steps=int(sys.argv[2])) as run:
+    import stayfast
+    with stayfast.run(sys.argv[1], total_steps=int(sys.argv[2])) as run:
         run.on_drain(lambda: print("drained", flush=True), name="tell")
         for step in run.steps():
             print("step", step, flush=True)
@@ -51,7 +51,7 @@ def test_sigterm_mid_step_drains_and_leaves_with_75_and_the_next_attempt_ends_wi
 
 def test_a_sigkill_loses_only_what_was_not_committed(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/run"
-    child = python(COUNTER, url, "6", "0.2", HOLDFAST_CHECKPOINT_SECONDS="0.01")
+    child = python(COUNTER, url, "6", "0.2", STAYFAST_CHECKPOINT_SECONDS="0.01")
     child.wait_for("step 3")
     child.send(signal.SIGKILL)
     child.end()
@@ -66,11 +66,11 @@ def test_sigterm_while_c_holds_the_interpreter_is_stamped_when_it_arrived() -> N
     child = python(
         """
         import time
-        import holdfast
+        import stayfast
         started = time.monotonic()
         sum(range(1_000_000))
         BIG = int(1_000_000 * 0.9 / (time.monotonic() - started))
-        with holdfast.run(total_steps=3) as run:
+        with stayfast.run(total_steps=3) as run:
             for step in run.steps():
                 print("blocking", flush=True)
                 sum(range(BIG))
@@ -91,15 +91,15 @@ def test_sigterm_while_c_holds_the_interpreter_is_stamped_when_it_arrived() -> N
 def test_a_drain_step_that_hangs_is_left_behind_before_the_deadline() -> None:
     child = python(
         """
-        import time, holdfast
-        with holdfast.run() as run:
+        import time, stayfast
+        with stayfast.run() as run:
             run.on_drain(lambda: time.sleep(60), name="hangs")
             for step in run.steps():
                 print("step", flush=True)
                 time.sleep(0.02)
         """,
-        HOLDFAST_GRACE_SECONDS="2",
-        HOLDFAST_MARGIN_SECONDS="1",
+        STAYFAST_GRACE_SECONDS="2",
+        STAYFAST_MARGIN_SECONDS="1",
     )
     child.wait_for("step")
     child.send()
@@ -148,7 +148,7 @@ SWALLOWERS = {
 @pytest.mark.parametrize("where", SWALLOWERS)
 def test_user_code_that_swallows_exceptions_cannot_swallow_the_interruption(where: str) -> None:
     loop = SWALLOWERS[where].replace("\n        ", "\n    ")
-    source = f"import time, holdfast\nseen = []\nwith holdfast.run() as run:\n    {loop}\nprint('after the block')\n"
+    source = f"import time, stayfast\nseen = []\nwith stayfast.run() as run:\n    {loop}\nprint('after the block')\n"
     child = python(source)
     child.wait_for("step 1")
     child.send()
@@ -164,10 +164,10 @@ def test_user_code_that_swallows_exceptions_cannot_swallow_the_interruption(wher
 def test_swallowing_the_interruption_outside_the_block_does_not_make_the_exit_code_lie(tail: str) -> None:
     child = python(
         f"""
-        import atexit, sys, time, holdfast
+        import atexit, sys, time, stayfast
         atexit.register(lambda: print("exit handler ran", flush=True))
         try:
-            with holdfast.run() as run:
+            with stayfast.run() as run:
                 for step in run.steps():
                     print("step", flush=True); time.sleep(0.02)
         except BaseException:
@@ -187,17 +187,17 @@ def test_swallowing_the_interruption_outside_the_block_does_not_make_the_exit_co
 def test_threads_that_never_end_do_not_keep_the_process() -> None:
     child = python(
         """
-        import threading, time, holdfast
+        import threading, time, stayfast
         def forever():
             while True:
                 time.sleep(0.01)
         for _ in range(30):
             threading.Thread(target=forever).start()
-        with holdfast.run() as run:
+        with stayfast.run() as run:
             for step in run.steps():
                 print("step", flush=True); time.sleep(0.02)
         """,
-        HOLDFAST_GRACE_SECONDS="2.5",
+        STAYFAST_GRACE_SECONDS="2.5",
     )
     child.wait_for("step")
     child.send()
@@ -211,11 +211,11 @@ def test_signals_after_the_end_of_the_block_do_not_change_the_code() -> None:
     """Launchers forward twice; the second one may come when the handlers are back already."""
     child = python(
         """
-        import atexit, time, holdfast
+        import atexit, time, stayfast
         def slow():
             print("leaving", flush=True); time.sleep(0.4)
         atexit.register(slow)
-        with holdfast.run() as run:
+        with stayfast.run() as run:
             for step in run.steps():
                 print("step", flush=True); time.sleep(0.02)
         """
@@ -231,8 +231,8 @@ def test_signals_after_the_end_of_the_block_do_not_change_the_code() -> None:
 def test_a_second_ctrl_c_after_more_than_a_second_means_now() -> None:
     child = python(
         """
-        import time, holdfast
-        with holdfast.run() as run:
+        import time, stayfast
+        with stayfast.run() as run:
             for step in run.steps():
                 print("step", flush=True); time.sleep(30)
         """
@@ -253,13 +253,13 @@ def test_a_second_ctrl_c_after_more_than_a_second_means_now() -> None:
 def test_the_extra_signal_is_a_notice_and_others_stay_the_programs() -> None:
     child = python(
         """
-        import signal, time, holdfast
+        import signal, time, stayfast
         signal.signal(signal.SIGUSR2, lambda *_: print("mine", flush=True))
-        with holdfast.run() as run:
+        with stayfast.run() as run:
             for step in run.steps():
                 print("step", flush=True); time.sleep(0.02)
         """,
-        HOLDFAST_EXTRA_SIGNAL="usr1",
+        STAYFAST_EXTRA_SIGNAL="usr1",
     )
     child.wait_for("step")
     child.send(signal.SIGUSR2)
@@ -274,11 +274,11 @@ def test_the_extra_signal_is_a_notice_and_others_stay_the_programs() -> None:
 def test_a_signalled_child_process_does_not_look_like_a_notice_to_its_parent() -> None:
     child = python(
         """
-        import multiprocessing, os, signal, time, holdfast
+        import multiprocessing, os, signal, time, stayfast
         def work():
             print("worker", os.getpid(), flush=True); time.sleep(30)
         context = multiprocessing.get_context("fork")
-        with holdfast.run(total_steps=40) as run:
+        with stayfast.run(total_steps=40) as run:
             workers = [context.Process(target=work) for _ in range(3)]
             for step in run.steps():
                 if step == 0:
@@ -301,9 +301,9 @@ def test_a_child_forked_by_c_code_does_not_look_like_a_notice_either() -> None:
     """No hook of Python's runs in it: it keeps our handlers and our socket, and only the sender's id tells."""
     child = python(
         """
-        import ctypes, os, signal, time, holdfast
+        import ctypes, os, signal, time, stayfast
         libc = ctypes.PyDLL(None)
-        with holdfast.run(total_steps=30) as run:
+        with stayfast.run(total_steps=30) as run:
             for step in run.steps():
                 if step == 3:
                     pid = libc.fork()
@@ -326,8 +326,8 @@ def test_a_forked_child_that_unwinds_the_block_ends_nothing(tmp_path: Path) -> N
     url = f"file://{tmp_path}/run"
     child = python(
         """
-        import os, sys, holdfast
-        with holdfast.run(sys.argv[1], total_steps=4) as run:
+        import os, sys, stayfast
+        with stayfast.run(sys.argv[1], total_steps=4) as run:
             for step in run.steps():
                 if step == 1:
                     pid = os.fork()
@@ -358,13 +358,13 @@ def test_a_forked_child_that_unwinds_the_block_ends_nothing(tmp_path: Path) -> N
 def test_asyncio_taking_the_wake_up_descriptor_does_not_lose_the_notice() -> None:
     child = python(
         """
-        import asyncio, signal, holdfast
+        import asyncio, signal, stayfast
         async def main(guard):
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: print("usr1", flush=True))
             print("ready", flush=True)
             while not guard.should_stop():
                 await asyncio.sleep(0.02)
-        with holdfast.guard() as guard:
+        with stayfast.guard() as guard:
             asyncio.run(main(guard))
         """
     )
@@ -380,10 +380,10 @@ def test_asyncio_taking_the_wake_up_descriptor_does_not_lose_the_notice() -> Non
 def test_an_asyncio_loop_around_the_guard_keeps_its_own_signals() -> None:
     child = python(
         """
-        import asyncio, signal, holdfast
+        import asyncio, signal, stayfast
         async def main():
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: print("usr1", flush=True))
-            with holdfast.guard() as guard:
+            with stayfast.guard() as guard:
                 print("ready", flush=True)
                 while not guard.should_stop():
                     await asyncio.sleep(0.02)
@@ -400,12 +400,12 @@ def test_an_asyncio_loop_around_the_guard_keeps_its_own_signals() -> None:
 def test_a_timer_that_floods_the_wake_up_socket_does_not_lose_the_notice() -> None:
     child = python(
         """
-        import signal, time, holdfast
+        import signal, time, stayfast
         signal.signal(signal.SIGALRM, lambda *_: None)
         started = time.monotonic()
         sum(range(1_000_000))
         BIG = int(1_000_000 * 0.9 / (time.monotonic() - started))
-        with holdfast.run() as run:
+        with stayfast.run() as run:
             signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
             for step in run.steps():
                 print("step", flush=True)
@@ -424,10 +424,10 @@ def test_off_the_main_thread_it_warns_and_the_other_sources_still_work(tmp_path:
     file = tmp_path / "notice"
     child = python(
         """
-        import threading, time, holdfast
+        import threading, time, stayfast
         def work():
             try:
-                with holdfast.run() as run:
+                with stayfast.run() as run:
                     for step in run.steps():
                         print("step", flush=True); time.sleep(0.02)
             except SystemExit as leaving:
@@ -436,7 +436,7 @@ def test_off_the_main_thread_it_warns_and_the_other_sources_still_work(tmp_path:
         thread.start()
         thread.join()
         """,
-        HOLDFAST_NOTICE_FILE=file,
+        STAYFAST_NOTICE_FILE=file,
     )
     child.wait_for("step")
     file.write_text("defragmentation\n")
@@ -453,8 +453,8 @@ def test_sigterm_at_awkward_moments(tmp_path: Path, moment: str) -> None:
     child = python(
         """
         import os, signal, sys, threading, time
-        import holdfast
-        from holdfast.stores.file import FileStore
+        import stayfast
+        from stayfast.stores.file import FileStore
         moment, real, count = sys.argv[2], FileStore.put, [0]
         def put(self, key, data, **options):
             count[0] += 1
@@ -462,7 +462,7 @@ def test_sigterm_at_awkward_moments(tmp_path: Path, moment: str) -> None:
                 os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1)
             return real(self, key, data, **options)
         FileStore.put = put
-        with holdfast.run(sys.argv[1], total_steps=2) as run:
+        with stayfast.run(sys.argv[1], total_steps=2) as run:
             for step in run.steps():
                 print("step", step, flush=True)
                 if moment == "between" and step == 0:
@@ -485,7 +485,7 @@ def test_sigterm_at_awkward_moments(tmp_path: Path, moment: str) -> None:
 
 
 def test_interrupted_code_0_is_for_deployments() -> None:
-    child = python(COUNTER, "memory://run", "1000", "0.02", HOLDFAST_INTERRUPTED_CODE="0")
+    child = python(COUNTER, "memory://run", "1000", "0.02", STAYFAST_INTERRUPTED_CODE="0")
     child.wait_for("step 1")
     child.send()
     ended = child.end()
@@ -512,9 +512,9 @@ def test_as_pid_1_of_a_fresh_namespace() -> None:
         pytest.skip("unshare -p -f --mount-proc is not possible here")
     program = textwrap.dedent(
         """
-        import os, subprocess, time, holdfast
+        import os, subprocess, time, stayfast
         subprocess.Popen(["sh", "-c", "sleep 0.1 & sleep 0.1 &"]).wait()   # orphans for PID 1 to reap
-        with holdfast.run() as run:
+        with stayfast.run() as run:
             for step in run.steps():
                 if step == 20:
                     states = [open(f"/proc/{p}/stat").read() for p in os.listdir("/proc") if p.isdigit()]
@@ -523,7 +523,7 @@ def test_as_pid_1_of_a_fresh_namespace() -> None:
                 time.sleep(0.02)
         """
     )
-    command = [str(unshare), "-p", "-f", "--mount-proc", sys.executable, "-m", "holdfast", "exec", "--"]
+    command = [str(unshare), "-p", "-f", "--mount-proc", sys.executable, "-m", "stayfast", "exec", "--"]
     child = Child([*command, sys.executable, "-c", program], environment())
     line = child.wait_for("zombies")
     assert "zombies 0" in line

@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from runtime_children import HOLDFAST, Child, environment
+from runtime_children import STAYFAST, Child, environment
 
 pytest.importorskip("torch")
 
 PROGRAM = """
-import os, sys, torch, torch.distributed as dist, holdfast
+import os, sys, torch, torch.distributed as dist, stayfast
 dist.init_process_group("gloo")
-with holdfast.guard() as guard:
+with stayfast.guard() as guard:
     print("rank", dist.get_rank(), "pid", os.getpid(), flush=True)
     step = 0
     while True:
@@ -42,8 +42,8 @@ def launch(tmp_path: Path, *arguments: str) -> Child:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master-port={port}"]
-    command = [*HOLDFAST, "exec", "--", *torchrun, str(program), *arguments]
-    return Child(command, environment(OMP_NUM_THREADS="1", HOLDFAST_GRACE_SECONDS="10", GLOO_SOCKET_IFNAME="lo"))
+    command = [*STAYFAST, "exec", "--", *torchrun, str(program), *arguments]
+    return Child(command, environment(OMP_NUM_THREADS="1", STAYFAST_GRACE_SECONDS="10", GLOO_SOCKET_IFNAME="lo"))
 
 
 def test_sigterm_to_exec_is_75(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import threading
 import time
 from typing import Any
 
-from holdfast.cluster.resources import ACCOUNTS, BUDGETS, EVENTS, JOBS, NAMESPACES, NODES, PODS
 from servers.api_objects import Object, Refusal, now
 from servers.api_server import ApiServer
+from stayfast.cluster.resources import ACCOUNTS, BUDGETS, EVENTS, JOBS, NAMESPACES, NODES, PODS
 
 TICK_SECONDS = 0.02
 TRACKED = "batch.kubernetes.io/job-tracking"

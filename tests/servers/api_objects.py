@@ -15,10 +15,10 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from holdfast.cluster import resources as known
-from holdfast.cluster.resources import Resource
-from holdfast.lint.schema import knows, validate
 from servers import api_admission as admission
+from stayfast.cluster import resources as known
+from stayfast.cluster.resources import Resource
+from stayfast.lint.schema import knows, validate
 
 Object = dict[str, Any]
 BUILT_IN = [

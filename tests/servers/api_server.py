@@ -20,11 +20,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from holdfast.clock import SystemClock
-from holdfast.cluster import resources as known
-from holdfast.cluster.resources import Resource
 from servers.api_admission import NO_STATUS
 from servers.api_objects import BUILT_IN, CUSTOM, Object, Objects, Refusal
+from stayfast.clock import SystemClock
+from stayfast.cluster import resources as known
+from stayfast.cluster.resources import Resource
 
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 

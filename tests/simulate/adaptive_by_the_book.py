@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.replay.adaptive import FIRST_AGE_HOURS, FLOOR, MARGIN_STEPS
-from holdfast.replay.batch import IDLE, ON_DEMAND, SPOT, BatchView
-from holdfast.replay.lookahead import Question, look_ahead
-from holdfast.replay.regimes import Regime, bundled_regimes
-from holdfast.replay.scenario import EPSILON_SECONDS
-from holdfast.replay.survival import BANDS_HOURS
+from stayfast.replay.adaptive import FIRST_AGE_HOURS, FLOOR, MARGIN_STEPS
+from stayfast.replay.batch import IDLE, ON_DEMAND, SPOT, BatchView
+from stayfast.replay.lookahead import Question, look_ahead
+from stayfast.replay.regimes import Regime, bundled_regimes
+from stayfast.replay.scenario import EPSILON_SECONDS
+from stayfast.replay.survival import BANDS_HOURS
 
 
 class ByTheBook:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from adaptive_by_the_book import ByTheBook
 
-from holdfast.replay.adaptive import Adaptive
-from holdfast.replay.batch import BatchReplay, Openings
-from holdfast.replay.engine import replay
-from holdfast.replay.regimes import bundled_regimes
-from holdfast.replay.roster import POLICIES
-from holdfast.replay.scenario import Saving, Scenario, Window
+from stayfast.replay.adaptive import Adaptive
+from stayfast.replay.batch import BatchReplay, Openings
+from stayfast.replay.engine import replay
+from stayfast.replay.regimes import bundled_regimes
+from stayfast.replay.roster import POLICIES
+from stayfast.replay.scenario import Saving, Scenario, Window
 
 RESULTS = ("cost", "finish", "done", "interruptions", "attempts", "starting", "saving", "lost", "waiting", "tail")
 
@@ -79,10 +79,10 @@ def test_a_window_alone_is_the_window_among_others():
     """Nothing leaks between rows: one at a time through the plain engine gives what the batch gave."""
     rng = random.Random("alone")
     scenario, openings, prices = random_case(rng)
-    batch = BatchReplay(scenario, openings, Adaptive(), spot_prices=prices).run().outcomes("holdfast")
+    batch = BatchReplay(scenario, openings, Adaptive(), spot_prices=prices).run().outcomes("stayfast")
     for row in range(0, 40, 8):
         zones = tuple(zone[openings.starts[row] :].tobytes() for zone in openings.zones)
         window = Window(openings.tick_seconds, zones, tuple(prices))
-        plain = replay(scenario, window, POLICIES["holdfast"](), "holdfast")
+        plain = replay(scenario, window, POLICIES["stayfast"](), "stayfast")
         assert plain.cost_usd == pytest.approx(batch[row].cost_usd, abs=1e-9)
         assert (plain.finish_hours, plain.attempts) == (batch[row].finish_hours, batch[row].attempts)

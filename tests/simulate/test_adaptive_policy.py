@@ -7,16 +7,16 @@ import random
 import numpy as np
 import pytest
 
-from holdfast.replay.adaptive import Adaptive, Holdfast
-from holdfast.replay.batch import BatchReplay, BatchView, Openings
-from holdfast.replay.engine import replay
-from holdfast.replay.lookahead import Question, look_ahead
-from holdfast.replay.optimum import optimum
-from holdfast.replay.regimes import Regime, bundled_regimes, choose_rows, cross, fit_regimes, mean_hours, to_json
-from holdfast.replay.roster import BATCH_POLICIES
-from holdfast.replay.scenario import Mode, Saving, Scenario, Window
-from holdfast.replay.survival import BANDS_HOURS, band_of, expose, hazards, pooled
-from holdfast.replay.trace import from_counts
+from stayfast.replay.adaptive import Adaptive, Stayfast
+from stayfast.replay.batch import BatchReplay, BatchView, Openings
+from stayfast.replay.engine import replay
+from stayfast.replay.lookahead import Question, look_ahead
+from stayfast.replay.optimum import optimum
+from stayfast.replay.regimes import Regime, bundled_regimes, choose_rows, cross, fit_regimes, mean_hours, to_json
+from stayfast.replay.roster import BATCH_POLICIES
+from stayfast.replay.scenario import Mode, Saving, Scenario, Window
+from stayfast.replay.survival import BANDS_HOURS, band_of, expose, hazards, pooled
+from stayfast.replay.trace import from_counts
 
 STEADY = Regime((0.5,) * 5, (0.02,) * 5)
 FLAPPING = Regime((3.0,) * 5, (4.0,) * 5)
@@ -161,8 +161,8 @@ def test_hours_and_money_add_up_and_a_replay_repeats():
     scenario = Scenario(40 * TICK, 60 * TICK, 360, 3.0, 1.0)
     for _ in range(6):
         window = Window(TICK, (random_zone(rng, 70), random_zone(rng, 70)))
-        outcome = replay(scenario, window, Holdfast((STEADY, FLAPPING)), "holdfast")
-        assert outcome == replay(scenario, window, Holdfast((STEADY, FLAPPING)), "holdfast")
+        outcome = replay(scenario, window, Stayfast((STEADY, FLAPPING)), "stayfast")
+        assert outcome == replay(scenario, window, Stayfast((STEADY, FLAPPING)), "stayfast")
         assert outcome.cost_usd == pytest.approx(outcome.spot_hours * 1.0 + outcome.on_demand_hours * 3.0)
         assert outcome.useful_seconds + outcome.start_seconds + outcome.tail_seconds == pytest.approx(
             outcome.paid_seconds
@@ -176,7 +176,7 @@ def test_of_two_open_zones_the_one_that_has_lasted_is_taken():
     scenario = Scenario(20 * TICK, 60 * TICK, 360, 3.0, 1.0)
     # Both closed at first, so that it has seen them when both open: the fickle one must not be taken.
     window = Window(TICK, (fickle[:12] + bytes(8) + fickle, lasting[:12] + bytes(8) + lasting))
-    outcome = replay(scenario, window, Holdfast((STEADY, FLAPPING)), "holdfast")
+    outcome = replay(scenario, window, Stayfast((STEADY, FLAPPING)), "stayfast")
     later = [zone for mode, zone, _ in outcome.timeline[1:] if mode == Mode.SPOT]
     assert later
     assert set(later) == {1}

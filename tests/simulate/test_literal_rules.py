@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from literal_replay import Case, optimum, tell
 
-from holdfast.cli.main import main
-from holdfast.replay.batch import BatchReplay, Openings
-from holdfast.replay.roster import BATCH_POLICIES
-from holdfast.replay.scenario import Scenario
-from holdfast.replay.trace import from_counts
-from holdfast.simulate.windows import run_many
+from stayfast.cli.main import main
+from stayfast.replay.batch import BatchReplay, Openings
+from stayfast.replay.roster import BATCH_POLICIES
+from stayfast.replay.scenario import Scenario
+from stayfast.replay.trace import from_counts
+from stayfast.simulate.windows import run_many
 
 POLICIES = ("on-demand", "greedy", "uniform-progress", "spot-only")
 
@@ -99,7 +99,7 @@ def test_the_optimum_is_the_least_of_all_schedules(seed, tmp_path, capsys):
 
 
 def test_no_work_is_done_at_once_and_costs_nothing(tmp_path, capsys):
-    names = (*POLICIES, "optimum", "holdfast")
+    names = (*POLICIES, "optimum", "stayfast")
     rows = command(tmp_path, capsys, [1, 0, 1], Fraction(600), 1, Fraction(0), Fraction(1), Fraction(1), 0, names)
     for row in rows.values():
         assert (row["cost_usd"], row["finish_hours"], row["met_deadline"]) == (0, 0, True)
@@ -115,14 +115,14 @@ def test_free_machines_cost_nothing_and_change_no_decision(tmp_path, capsys):
     for policy in POLICIES:
         assert free[policy]["cost_usd"] == 0
         assert free[policy]["finish_hours"] == priced[policy]["finish_hours"]
-    ours = command(tmp_path, capsys, *base[:-1], ("holdfast", "optimum"), ("0", "0"))
-    assert ours["holdfast"]["met_deadline"]
+    ours = command(tmp_path, capsys, *base[:-1], ("stayfast", "optimum"), ("0", "0"))
+    assert ours["stayfast"]["met_deadline"]
     assert ours["optimum"]["cost_usd"] == 0
 
 
 def test_a_gang_larger_than_the_trace_never_meets_spot(tmp_path, capsys):
     base = ([4] * 100, Fraction(600), 5, Fraction(5), Fraction(9), Fraction("0.1"), Fraction(0))
-    rows = command(tmp_path, capsys, *base, (*POLICIES, "holdfast", "optimum"))
+    rows = command(tmp_path, capsys, *base, (*POLICIES, "stayfast", "optimum"))
     assert all(row["spot_hours"] == 0 for row in rows.values())
     assert rows["optimum"]["cost_usd"] == rows["on-demand"]["cost_usd"] == rows["greedy"]["cost_usd"]
     assert rows["spot-only"]["finish_hours"] is None

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.replay.optimum import optima, optimum
-from holdfast.replay.scenario import Mode, Scenario, Window
+from stayfast.errors import UsageError
+from stayfast.replay.optimum import optima, optimum
+from stayfast.replay.scenario import Mode, Scenario, Window
 
 TICK = 600.0
 

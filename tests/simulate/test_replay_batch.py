@@ -8,10 +8,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from holdfast.replay.batch import BatchReplay, Openings
-from holdfast.replay.engine import replay
-from holdfast.replay.roster import BATCH_POLICIES, POLICIES
-from holdfast.replay.scenario import Saving, Scenario, Window
+from stayfast.replay.batch import BatchReplay, Openings
+from stayfast.replay.engine import replay
+from stayfast.replay.roster import BATCH_POLICIES, POLICIES
+from stayfast.replay.scenario import Saving, Scenario, Window
 
 TICK = 600.0
 
@@ -56,7 +56,7 @@ def assert_same(fast, plain):
 
 def tries(name):
     """Ours solves its own program for every scenario, which takes time."""
-    return 4 if name == "holdfast" else 25
+    return 4 if name == "stayfast" else 25
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.replay.engine import replay
-from holdfast.replay.policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
-from holdfast.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, cut, floor_ticks
-from holdfast.replay.trace import from_counts
+from stayfast.errors import UsageError
+from stayfast.replay.engine import replay
+from stayfast.replay.policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
+from stayfast.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, cut, floor_ticks
+from stayfast.replay.trace import from_counts
 
 HOUR = 3600.0
 

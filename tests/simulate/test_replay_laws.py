@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.replay.engine import replay
-from holdfast.replay.optimum import by_counts, by_grid, optimum
-from holdfast.replay.roster import POLICIES
-from holdfast.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, floor_ticks
+from stayfast.replay.engine import replay
+from stayfast.replay.optimum import by_counts, by_grid, optimum
+from stayfast.replay.roster import POLICIES
+from stayfast.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, floor_ticks
 
 TICK = 600.0
-QUICK = [name for name in POLICIES if name != "holdfast"]
+QUICK = [name for name in POLICIES if name != "stayfast"]
 """Ours has its own laws in test_adaptive_policy: it solves a program for every scenario."""
 openings = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=14).map(
     lambda runs: bytes(itertools.chain.from_iterable([int(there)] * length for there, length in runs))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.replay.optimum import by_counts, optimum
-from holdfast.replay.scenario import Scenario, cut, floor_ticks
-from holdfast.simulate.windows import run_one
+from stayfast.replay.optimum import by_counts, optimum
+from stayfast.replay.scenario import Scenario, cut, floor_ticks
+from stayfast.simulate.windows import run_one
 
 POLICIES = {
     "on_demand": "on-demand",

@@ -1,4 +1,4 @@
-"""``holdfast simulate`` as it is typed."""
+"""``stayfast simulate`` as it is typed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from holdfast.cli.main import main
+from stayfast.cli.main import main
 
 BASE = ["--work-hours", "2", "--deadline-hours", "6", "--on-demand-price", "10", "--spot-price", "4"]
 
@@ -167,7 +167,7 @@ def test_a_hostile_name_does_not_reach_the_terminal(tmp_path, capsys):
 
 
 def test_far_more_work_than_time_is_a_late_end_and_no_flood(files, capsys):
-    args = ["--traces", files, "--trace-id", "a", *BASE, "--policy", "holdfast,greedy,optimum", "--json"]
+    args = ["--traces", files, "--trace-id", "a", *BASE, "--policy", "stayfast,greedy,optimum", "--json"]
     code, out, _ = simulate(capsys, *args, "--work-hours", "2000")
     assert code == 0
     rows = json.loads(out)["runs"]
@@ -177,9 +177,9 @@ def test_far_more_work_than_time_is_a_late_end_and_no_flood(files, capsys):
 
 
 def test_many_windows_in_several_passes_are_the_same(files, capsys, monkeypatch):
-    args = ["--traces", files, "--trace-id", "a", *BASE, "--policy", "greedy,holdfast", "--windows", "50", "--json"]
+    args = ["--traces", files, "--trace-id", "a", *BASE, "--policy", "greedy,stayfast", "--windows", "50", "--json"]
     whole = simulate(capsys, *args)[1]
-    monkeypatch.setattr("holdfast.simulate.windows.AT_ONCE", 7)
+    monkeypatch.setattr("stayfast.simulate.windows.AT_ONCE", 7)
     assert simulate(capsys, *args)[1] == whole
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import (
+from stayfast.errors import (
     AccessDeniedError,
     ConflictError,
     OutcomeUnknownError,
@@ -19,10 +19,10 @@ from holdfast.errors import (
     StoreUnavailableError,
     UsageError,
 )
-from holdfast.sink.base import Result, encode_result, encode_results
-from holdfast.sink.objects import ObjectSink, object_name
-from holdfast.sink.open import open_sink
-from holdfast.stores.memory import MemoryStore
+from stayfast.sink.base import Result, encode_result, encode_results
+from stayfast.sink.objects import ObjectSink, object_name
+from stayfast.sink.open import open_sink
+from stayfast.stores.memory import MemoryStore
 
 AWKWARD = [
     "plain",
@@ -103,7 +103,7 @@ def test_awkward_keys_stay_apart_and_are_listed_in_order(sink):
 
 def test_many_results_at_once_are_all_recorded_and_listed_page_by_page(sink, monkeypatch):
     for module in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"holdfast.sink.{module}._PAGE", 151)
+        monkeypatch.setattr(f"stayfast.sink.{module}._PAGE", 151)
     payloads = {f"k{number:04d}": json.dumps(number) if number % 3 else b"%d" % number for number in range(453)}
     sink.record_all([Result(key, payload, 1) for key, payload in payloads.items()])
     assert list(sink.keys()) == sorted(payloads)
@@ -181,7 +181,7 @@ def test_a_table_that_is_not_ours_is_refused(make_place):
         connection.execute("CREATE TABLE mine (id INTEGER, name TEXT)")
     with pytest.raises(UsageError, match=r"columns id, name, not key, payload.*\?table="):
         open_sink(f"sqlite://{path}?table=mine")
-    for name in ("holdfast_item", 'x"; DROP TABLE mine; --', "1st", "sqlite_master"):
+    for name in ("stayfast_item", 'x"; DROP TABLE mine; --', "1st", "sqlite_master"):
         with pytest.raises(UsageError, match="not a table name"):
             open_sink(f"sqlite://{path}?table={name}".replace(";", "%3B"))
 

@@ -6,9 +6,9 @@ import json
 import sys
 import time
 
-from holdfast.errors import ConflictError, OutcomeUnknownError, StoreUnavailableError
-from holdfast.stores.base import ABSENT, Store
-from holdfast.stores.open import open_store
+from stayfast.errors import ConflictError, OutcomeUnknownError, StoreUnavailableError
+from stayfast.stores.base import ABSENT, Store
+from stayfast.stores.open import open_store
 
 
 def create_all(store: Store, name: str, rounds: int) -> list[int]:

@@ -13,25 +13,25 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import ManualClock
-from holdfast.errors import (
+from servers.bucket_server import BucketServer
+from stayfast.clock import ManualClock
+from stayfast.errors import (
     AccessDeniedError,
     ConflictError,
-    HoldfastError,
     KeyMissingError,
     OutcomeUnknownError,
     SettingError,
+    StayfastError,
     StoreError,
     StoreUnavailableError,
     UrlError,
 )
-from holdfast.stores import gcs_token
-from holdfast.stores.base import ABSENT
-from holdfast.stores.bucket import TRIES, BucketStore
-from holdfast.stores.gcs import GcsClient
-from holdfast.stores.open import open_store
-from holdfast.stores.wire import AnswerLostError, NotSentError, Wire
-from servers.bucket_server import BucketServer
+from stayfast.stores import gcs_token
+from stayfast.stores.base import ABSENT
+from stayfast.stores.bucket import TRIES, BucketStore
+from stayfast.stores.gcs import GcsClient
+from stayfast.stores.open import open_store
+from stayfast.stores.wire import AnswerLostError, NotSentError, Wire
 
 SCHEMES = ("gs", "s3")
 LOST = ("lose_request", "reset", "apply_drop", "apply_reset", "apply_503", "stall", "apply_stall", "503", "500", "409")
@@ -293,7 +293,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def test_workload_identity(metadata: Any, bucket_server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.stores.gcs.HOST", bucket_server.url)
+    monkeypatch.setattr("stayfast.stores.gcs.HOST", bucket_server.url)
     bucket_server.tokens = {"token0"}
     store = BucketStore("gs", "bucket", "run", clock=ManualClock())
     assert store.genuine
@@ -350,7 +350,7 @@ def test_bad_credential_files_are_one_sentence(
     path = tmp_path / "key.json"
     path.write_text(content)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
-    with pytest.raises(HoldfastError) as caught:
+    with pytest.raises(StayfastError) as caught:
         GcsClient("bucket").look("x")
     assert str(path) in str(caught.value)
 
@@ -372,7 +372,7 @@ def test_logins_and_key_files(
         info.update(client_email="a@b", private_key=pem.decode(), private_key_id="1", project_id="p")
     (tmp_path / "key.json").write_text(json.dumps(info))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
-    monkeypatch.setattr("holdfast.stores.gcs.HOST", bucket_server.url)
+    monkeypatch.setattr("stayfast.stores.gcs.HOST", bucket_server.url)
     bucket_server.tokens = {"token0"}
     BucketStore("gs", "bucket", "run", clock=ManualClock()).put("a", b"x")
     assert bucket_server.names() == ["run/a"]

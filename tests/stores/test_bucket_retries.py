@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import ManualClock
-from holdfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreError, StoreUnavailableError
-from holdfast.stores import bucket
-from holdfast.stores.base import ABSENT, Blob, Entry
-from holdfast.stores.bucket import TRIES, BucketStore
-from holdfast.stores.client import Seen
-from holdfast.stores.gcs import GcsClient
-from holdfast.stores.wire import SLICE_BYTES, Answer, AnswerLostError, NotSentError, Wire
+from stayfast.clock import ManualClock
+from stayfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreError, StoreUnavailableError
+from stayfast.stores import bucket
+from stayfast.stores.base import ABSENT, Blob, Entry
+from stayfast.stores.bucket import TRIES, BucketStore
+from stayfast.stores.client import Seen
+from stayfast.stores.gcs import GcsClient
+from stayfast.stores.wire import SLICE_BYTES, Answer, AnswerLostError, NotSentError, Wire
 
 LOST = OutcomeUnknownError("the answer was lost")
 DOWN = StoreUnavailableError("503")

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from racer import count_up, create_all
 
-import holdfast
-from holdfast.errors import ConflictError, KeyMissingError, UrlError
-from holdfast.stores.base import ABSENT, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.open import open_store
+import stayfast
 from servers.bucket_server import BucketServer
+from stayfast.errors import ConflictError, KeyMissingError, UrlError
+from stayfast.stores.base import ABSENT, Store
+from stayfast.stores.memory import MemoryStore
+from stayfast.stores.open import open_store
 
 BACKENDS = ("memory", "file", "s3-moto", "s3-ours", "s3-kms", "gs-ours", "gs-emulator")
 HOSTILE = (
@@ -74,7 +74,7 @@ def strict(store: Store, request: pytest.FixtureRequest) -> Store:
 
 def test_what_was_put_is_read_back(store: Store) -> None:
     generation = store.put("a/b", b"hello")
-    assert store.get("a/b") == holdfast.stores.base.Blob(b"hello", generation)
+    assert store.get("a/b") == stayfast.stores.base.Blob(b"hello", generation)
     second = store.put("a/b", b"hello again")
     assert second != generation
     assert store.get("a/b").data == b"hello again"
@@ -95,8 +95,8 @@ def test_sizes_and_kinds_of_buffers(store: Store, size: int, request: pytest.Fix
 
 
 def test_a_listing_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "holdfast.stores.s3" in sys.modules:
-        monkeypatch.setattr("holdfast.stores.s3.PAGE_ROWS", 3)
+    if "stayfast.stores.s3" in sys.modules:
+        monkeypatch.setattr("stayfast.stores.s3.PAGE_ROWS", 3)
     keys = [f"d/{number}" for number in range(9)]
     for key in keys:
         store.put(key, b"x")
@@ -227,7 +227,7 @@ def test_processes_race_and_one_wins_each_generation(strict: Store) -> None:
         pytest.skip("memory lives in one process")
     strict.put("counter", b"")
     script = Path(__file__).with_name("racer.py")
-    environment = {**os.environ, "PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(stayfast.__file__).parents[1])}
     racers = {
         name: subprocess.Popen(
             [sys.executable, str(script), strict.url, name, "25"], stdout=subprocess.PIPE, env=environment

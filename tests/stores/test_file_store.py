@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.clock import ManualClock
-from holdfast.errors import (
+import stayfast
+from stayfast.clock import ManualClock
+from stayfast.errors import (
     AccessDeniedError,
     ConflictError,
     StoreError,
@@ -28,12 +28,12 @@ from holdfast.errors import (
     StoreUnavailableError,
     UrlError,
 )
-from holdfast.fs import SystemFS
-from holdfast.stores import file as file_module
-from holdfast.stores.base import ABSENT, TEMPORARY
-from holdfast.stores.file import FileStore
-from holdfast.stores.file_tree import LEFTOVER_SECONDS
-from holdfast.stores.open import open_store
+from stayfast.fs import SystemFS
+from stayfast.stores import file as file_module
+from stayfast.stores.base import ABSENT, TEMPORARY
+from stayfast.stores.file import FileStore
+from stayfast.stores.file_tree import LEFTOVER_SECONDS
+from stayfast.stores.open import open_store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 
@@ -450,7 +450,7 @@ def test_a_directory_that_vanishes_under_a_writer_is_made_again(tmp_path: Path) 
 
 WRITER = """
 import sys
-from holdfast.stores.file import FileStore
+from stayfast.stores.file import FileStore
 store = FileStore(sys.argv[1])
 print("ready", flush=True)
 for number in range(10**9):
@@ -462,7 +462,7 @@ for number in range(10**9):
 
 @contextlib.contextmanager
 def writing(root: Path) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(stayfast.__file__).parents[1])}
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(root)], stdout=subprocess.PIPE, env=environment, bufsize=0
     )
@@ -604,7 +604,7 @@ def test_a_url_relative_to_the_current_directory(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path / "deep")
     assert open_store("file://./run").url == f"file://{tmp_path}/deep/run"
     assert open_store("file://../a%20b").url == f"file://{tmp_path}/a b"
-    with holdfast.run("file://./run", total_steps=1) as run:
+    with stayfast.run("file://./run", total_steps=1) as run:
         assert list(run.steps()) == [0]
         assert run.url == f"file://{tmp_path}/deep/run", "what is told must hold in every directory"
 

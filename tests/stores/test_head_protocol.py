@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.effects import Put, Sleep, drive
-from holdfast.checkpoint.head import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, decode, encode
-from holdfast.checkpoint.protocol import Held, claim, commit, read_head
-from holdfast.clock import ManualClock
-from holdfast.errors import (
+from stayfast.checkpoint.effects import Put, Sleep, drive
+from stayfast.checkpoint.head import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, decode, encode
+from stayfast.checkpoint.protocol import Held, claim, commit, read_head
+from stayfast.clock import ManualClock
+from stayfast.errors import (
     AccessDeniedError,
     ConflictError,
     CorruptError,
@@ -26,8 +26,8 @@ from holdfast.errors import (
     StoreUnavailableError,
     SupersededError,
 )
-from holdfast.model.exits import Outcome
-from holdfast.stores.memory import MemoryStore
+from stayfast.model.exits import Outcome
+from stayfast.stores.memory import MemoryStore
 
 ROW = AttemptRow(0, "2026-11-15T20:00:00.000Z")
 

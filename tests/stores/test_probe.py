@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import AccessDeniedError, StoreError, UrlError
-from holdfast.stores import probe
-from holdfast.stores.bucket import BucketStore
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.probe import check_store
 from servers.bucket_server import BucketServer
+from stayfast.errors import AccessDeniedError, StoreError, UrlError
+from stayfast.stores import probe
+from stayfast.stores.bucket import BucketStore
+from stayfast.stores.file import FileStore
+from stayfast.stores.memory import MemoryStore
+from stayfast.stores.probe import check_store
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import fs
-from holdfast.errors import UrlError
-from holdfast.queue.liveness import boot_id
-from holdfast.stores import sqlite
+from stayfast import fs
+from stayfast.errors import UrlError
+from stayfast.queue.liveness import boot_id
+from stayfast.stores import sqlite
 
 
 def test_the_name_of_a_new_file_is_durable_when_it_is_handed_out(

@@ -20,13 +20,13 @@ import torch
 import torch._dynamo  # what optimizers import at their first step: once here, not in every fork
 from torch.utils.data import DataLoader, TensorDataset
 
-import holdfast
-from holdfast.integrations.torch import ResumableSampler
+import stayfast
+from stayfast.integrations.torch import ResumableSampler
 
 STEPS, BATCH = 260, 8
 
 
-def batches(kind: str, run: holdfast.Run, data: TensorDataset):
+def batches(kind: str, run: stayfast.Run, data: TensorDataset):
     """Endless shuffled batches that know where they are, two ways."""
     if kind == "sampler":
         sampler = ResumableSampler(len(data), seed=3)
@@ -61,7 +61,7 @@ def train(folder: Path, kind: str) -> None:
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    with holdfast.run(f"file://{folder}/run", total_steps=STEPS) as run, open(folder / "samples", "a") as log:
+    with stayfast.run(f"file://{folder}/run", total_steps=STEPS) as run, open(folder / "samples", "a") as log:
         run.track(model=model, optimizer=optimizer, schedule=schedule)
         source = batches(kind, run, data)
         for step in run.steps():

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from faults.sim.schedule import Process, Scheduler
-from holdfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreFullError, StoreUnavailableError
-from holdfast.fs import Buffer
-from holdfast.stores.base import ABSENT, Blob, Entry
+from stayfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreFullError, StoreUnavailableError
+from stayfast.fs import Buffer
+from stayfast.stores.base import ABSENT, Blob, Entry
 
 PUT = ("request lost", "answer lost", "answer lost, then conflict", "late", "late and twice", "503 after apply", "429")
 GET = ("reset", "torn read")

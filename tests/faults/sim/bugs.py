@@ -11,12 +11,12 @@ from unittest import mock
 from faults import planted
 from faults.sim import world
 from faults.tiers import Lost
-from holdfast.checkpoint import ledger
-from holdfast.checkpoint.engine import Engine
-from holdfast.checkpoint.head import HEAD_KEY
-from holdfast.queue import sqlite_schema
-from holdfast.queue.sqlite import SqliteQueue
-from holdfast.runtime.pump import Pump
+from stayfast.checkpoint import ledger
+from stayfast.checkpoint.engine import Engine
+from stayfast.checkpoint.head import HEAD_KEY
+from stayfast.queue import sqlite_schema
+from stayfast.queue.sqlite import SqliteQueue
+from stayfast.runtime.pump import Pump
 
 Options = dict[str, Any]
 

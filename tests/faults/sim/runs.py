@@ -9,20 +9,20 @@ from typing import Any
 from faults import subject
 from faults.sim.schedule import Process, Scheduler, SimClock
 from faults.tiers import Lost
-from holdfast.checkpoint import inventory as inventory_format
-from holdfast.checkpoint import protocol
-from holdfast.checkpoint.checksum import digest_named
-from holdfast.checkpoint.effects import drive
-from holdfast.checkpoint.garbage import collect
-from holdfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
-from holdfast.checkpoint.ledger import RunLedger
-from holdfast.checkpoint.protocol import read_head
-from holdfast.checkpoint.restore import matches
-from holdfast.checkpoint.retention import KeepLast, retained
-from holdfast.clock import Clock
-from holdfast.errors import CorruptError, HoldfastError, OutcomeUnknownError, StoreError, SupersededError
-from holdfast.model.exits import Outcome
-from holdfast.stores.base import Store
+from stayfast.checkpoint import inventory as inventory_format
+from stayfast.checkpoint import protocol
+from stayfast.checkpoint.checksum import digest_named
+from stayfast.checkpoint.effects import drive
+from stayfast.checkpoint.garbage import collect
+from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.checkpoint.ledger import RunLedger
+from stayfast.checkpoint.protocol import read_head
+from stayfast.checkpoint.restore import matches
+from stayfast.checkpoint.retention import KeepLast, retained
+from stayfast.clock import Clock
+from stayfast.errors import CorruptError, OutcomeUnknownError, StayfastError, StoreError, SupersededError
+from stayfast.model.exits import Outcome
+from stayfast.stores.base import Store
 
 State = dict[str, Any]
 Read = Callable[[str], bytes | None]
@@ -143,7 +143,7 @@ class Oracle:
 
 
 class Owner:
-    """One attempt of a run: claims, restores, saves and prunes as ``holdfast.run`` does, and tells the oracle."""
+    """One attempt of a run: claims, restores, saves and prunes as ``stayfast.run`` does, and tells the oracle."""
 
     def __init__(self, store: Store, clock: Clock, oracle: Oracle, keep: int) -> None:
         self.store, self.clock, self.oracle = store, clock, oracle
@@ -226,7 +226,7 @@ class Trainer(Owner):
         except SupersededError:
             self.end = "superseded"
             self.check_superseded()
-        except HoldfastError as error:
+        except StayfastError as error:
             self.end = type(error).__name__
             if isinstance(error, CorruptError):
                 raise Lost(f"{self.process.name}: {error}") from error
@@ -286,7 +286,7 @@ def read_from_outside(process: Process, scheduler: Scheduler, store: Store, orac
 
 
 def prune_from_outside(process: Process, scheduler: Scheduler, store: Store) -> None:
-    """``holdfast checkpoints prune``."""
+    """``stayfast checkpoints prune``."""
     try:
         drive(collect(None), store, SimClock(scheduler, process))
     except (StoreError, OutcomeUnknownError) as error:

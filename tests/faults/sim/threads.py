@@ -135,7 +135,7 @@ class Thread:
 
     def start(self) -> None:
         process = self._scheduler.current.process
-        short = self._name.replace("holdfast-", "")
+        short = self._name.replace("stayfast-", "")
         self._task = self._scheduler.start(process, self._target, f"{process.name}/{short}")
 
     def join(self, timeout: float | None = None) -> None:

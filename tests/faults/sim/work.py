@@ -20,17 +20,17 @@ from faults.sim.schedule import Machine, Process, Scheduler, SimClock, Task
 from faults.sim.threads import Lock, Threading
 from faults.subject import INLINE
 from faults.tiers import Lost
-from holdfast.errors import HoldfastError, Interrupted
-from holdfast.model.notice import Cause, Notice
-from holdfast.queue.base import Policy
-from holdfast.queue.sqlite import SqliteQueue
-from holdfast.runtime import pump, worker
-from holdfast.runtime.environment import Settings
-from holdfast.runtime.guard import Guard
-from holdfast.runtime.task import Task as WorkTask
-from holdfast.runtime.worker import Worker, WorkerOptions
-from holdfast.sink.objects import PREFIX, ObjectSink
-from holdfast.sink.sqlite import SqliteSink
+from stayfast.errors import Interrupted, StayfastError
+from stayfast.model.notice import Cause, Notice
+from stayfast.queue.base import Policy
+from stayfast.queue.sqlite import SqliteQueue
+from stayfast.runtime import pump, worker
+from stayfast.runtime.environment import Settings
+from stayfast.runtime.guard import Guard
+from stayfast.runtime.task import Task as WorkTask
+from stayfast.runtime.worker import Worker, WorkerOptions
+from stayfast.sink.objects import PREFIX, ObjectSink
+from stayfast.sink.sqlite import SqliteSink
 
 LIVENESS_TICKS = 40_000
 LIVENESS_SECONDS = 3600.0
@@ -41,7 +41,7 @@ PLACE = "/dev/shm" if os.path.isdir("/dev/shm") else None
 @functools.cache
 def template() -> dict[str, bytes]:
     """An empty queue with its sink, made once: making the tables is most of a short history."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-sim-", dir=PLACE) as folder:
+    with tempfile.TemporaryDirectory(prefix="stayfast-sim-", dir=PLACE) as folder:
         queue, sink = SqliteQueue(f"{folder}/q.db"), SqliteSink(f"{folder}/q.db", "r")
         sink.close()
         queue.close()
@@ -107,7 +107,7 @@ class WorkWorld:
     def __init__(self, scheduler: Scheduler, wrap_fs: Any, wrap_store: Any) -> None:
         self.scheduler = scheduler
         rng = scheduler.order
-        self.folder = tempfile.mkdtemp(prefix="holdfast-sim-", dir=PLACE)
+        self.folder = tempfile.mkdtemp(prefix="stayfast-sim-", dir=PLACE)
         for name, data in template().items():
             Path(self.folder, name).write_bytes(data)
         self.path = os.path.join(self.folder, "q.db")
@@ -142,7 +142,7 @@ class WorkWorld:
     # -- what must hold after every commit
 
     def look(self) -> None:
-        rows = dict(self.eyes.execute("SELECT key, holder FROM holdfast_item"))
+        rows = dict(self.eyes.execute("SELECT key, holder FROM stayfast_item"))
         stored = self.stored()
         done = {key for key, holder in rows.items() if holder is None}
         if not self.acked <= rows.keys():
@@ -202,7 +202,7 @@ class WorkWorld:
         keys = sorted(self.items)
         half = len(keys) // 2
         for part in (keys[:half], keys[half:], keys):  # the last time to be sure
-            with contextlib.suppress(HoldfastError):
+            with contextlib.suppress(StayfastError):
                 queue.enqueue([(key, json.dumps(self.items[key])) for key in part])
                 self.acked |= set(part)
                 self.scheduler.log(f"enqueued {len(part)}")
@@ -230,15 +230,15 @@ class WorkWorld:
             Worker(task, queue, sink, guard, WorkerOptions(self.chunk, prefetch=self.chunk % 2)).run()
         except Interrupted:
             end = "interrupted"
-        except HoldfastError as error:
+        except StayfastError as error:
             end = f"{type(error).__name__}: {error}"
-        with contextlib.suppress(HoldfastError):
+        with contextlib.suppress(StayfastError):
             sink.close()
         queue.close()
         self.scheduler.log(f"ends: {end}")
 
     def settled(self) -> set[str]:
-        return {key for (key,) in self.eyes.execute("SELECT key FROM holdfast_item WHERE holder IS NULL OR holder=-2")}
+        return {key for (key,) in self.eyes.execute("SELECT key FROM stayfast_item WHERE holder IS NULL OR holder=-2")}
 
     def start_worker(self) -> None:
         process = self.process("worker")
@@ -297,8 +297,8 @@ class WorkWorld:
             left = sorted(self.items.keys() - self.settled())
             raise Lost(f"the faults are over, and {left} are not done; still there: {names}")
         self.look()
-        owners = self.eyes.execute("SELECT count(*) FROM holdfast_owner").fetchone()[0]
-        leased = self.eyes.execute("SELECT count(*) FROM holdfast_item WHERE holder > 0").fetchone()[0]
+        owners = self.eyes.execute("SELECT count(*) FROM stayfast_owner").fetchone()[0]
+        leased = self.eyes.execute("SELECT count(*) FROM stayfast_item WHERE holder > 0").fetchone()[0]
         if leased:
             raise Lost(f"everything is over, and {leased} leases of {owners} owners are not free")
 

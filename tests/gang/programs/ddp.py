@@ -8,7 +8,7 @@ import time
 import torch
 import torch.distributed as dist
 
-import holdfast
+import stayfast
 
 url, out, steps, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 dist.init_process_group("gloo")
@@ -17,7 +17,7 @@ torch.manual_seed(1)
 model = torch.nn.Linear(32, 32)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 torch.manual_seed(100 + rank)
-with holdfast.run(url, total_steps=steps) as run:
+with stayfast.run(url, total_steps=steps) as run:
     run.track(model=model, optimizer=optimizer)
     for step in run.steps():
         x = torch.randn(8, 32)

@@ -33,7 +33,7 @@ def prices(name: str, content: object, says: str, **more: object) -> Case:
     """A catalogue file."""
     data = content if isinstance(content, str | bytes) else json.dumps(content)
     argv = ("prices", "show", "--json")
-    env = {"HOLDFAST_CATALOGUE": "{world}/p.json"}
+    env = {"STAYFAST_CATALOGUE": "{world}/p.json"}
     return Case(f"prices-{name}", argv, says, files={"p.json": data}, env=env, **more)  # type: ignore[arg-type]
 
 
@@ -117,21 +117,21 @@ PRICES = [
     prices("machines-list", {**CATALOGUE, "machines": [1]}, "is not a price catalogue"),
     prices("deep", "[" * 100_000, "is not a price catalogue"),
     prices("binary", bytes(range(256)), "p.json is not UTF-8 text"),
-    Case("prices-missing", ("prices", "show"), "cannot be read", env={"HOLDFAST_CATALOGUE": "{world}"}),
+    Case("prices-missing", ("prices", "show"), "cannot be read", env={"STAYFAST_CATALOGUE": "{world}"}),
     Case("prices-region-unknown", ("prices", "show", "--region", "mars-north1"), "mars-north1"),
     Case("prices-accelerator-unknown", ("prices", "show", "--accelerator", "h1000"), "h1000"),
-    Case("prices-refresh-no-key", ("prices", "refresh"), "HOLDFAST_BILLING_API_KEY"),
+    Case("prices-refresh-no-key", ("prices", "refresh"), "STAYFAST_BILLING_API_KEY"),
     Case(
         "prices-refresh-endpoint",
         ("prices", "refresh"),
-        "HOLDFAST_BILLING_ENDPOINT",
-        env={"HOLDFAST_BILLING_API_KEY": "k", "HOLDFAST_BILLING_ENDPOINT": "file:///etc/passwd"},
+        "STAYFAST_BILLING_ENDPOINT",
+        env={"STAYFAST_BILLING_API_KEY": "k", "STAYFAST_BILLING_ENDPOINT": "file:///etc/passwd"},
     ),
     Case(
         "prices-refresh-bracket",
         ("prices", "refresh"),
-        "HOLDFAST_BILLING_ENDPOINT",
-        env={"HOLDFAST_BILLING_API_KEY": "k", "HOLDFAST_BILLING_ENDPOINT": "http://["},
+        "STAYFAST_BILLING_ENDPOINT",
+        env={"STAYFAST_BILLING_API_KEY": "k", "STAYFAST_BILLING_ENDPOINT": "http://["},
     ),
     Case(
         "prices-refresh-unreachable",
@@ -139,9 +139,9 @@ PRICES = [
         "127.0.0.1:9",
         code=3,
         env={
-            "HOLDFAST_BILLING_API_KEY": "k",
-            "HOLDFAST_BILLING_ENDPOINT": "http://127.0.0.1:9",
-            "HOLDFAST_CATALOGUE": "{world}/p.json",
+            "STAYFAST_BILLING_API_KEY": "k",
+            "STAYFAST_BILLING_ENDPOINT": "http://127.0.0.1:9",
+            "STAYFAST_CATALOGUE": "{world}/p.json",
         },
     ),
     Case(

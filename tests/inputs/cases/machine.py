@@ -81,7 +81,7 @@ SURROUNDINGS = [
     Case("place-no-home-status", ("status",), "there is no kubeconfig", 3, env={"HOME": None}, own_process=True),
     Case("place-home-is-a-file", ("plan", "-f", "no"), "no cannot be read", env={"HOME": "/dev/null"}, own_process=True),
     Case("place-no-such-user", ("plan", "-f", "no"), "no cannot be read", shell='unset HOME; exec setpriv --reuid=54321 --clear-groups "$@"', root_only=True),
-    Case("place-no-such-user-refresh", ("prices", "refresh"), "there is no home directory", env={"HOLDFAST_BILLING_API_KEY": "k"}, shell='unset HOME; exec setpriv --reuid=54321 --clear-groups "$@"', root_only=True),
+    Case("place-no-such-user-refresh", ("prices", "refresh"), "there is no home directory", env={"STAYFAST_BILLING_API_KEY": "k"}, shell='unset HOME; exec setpriv --reuid=54321 --clear-groups "$@"', root_only=True),
     Case("place-cwd-deleted-plan", ("plan", "-f", "h.yaml"), "h.yaml cannot be read", shell='mkdir d; cd d; rmdir ../d; exec "$@"'),
     Case("place-cwd-deleted-init", ("init", "train", "."), "check the folder", shell='mkdir d; cd d; rmdir ../d; exec "$@"'),
     Case("place-cwd-deleted-lint", ("lint", "k8s"), "there is no file or folder k8s", shell='mkdir d; cd d; rmdir ../d; exec "$@"'),
@@ -89,7 +89,7 @@ SURROUNDINGS = [
     Case("place-cwd-deleted-enqueue", ("enqueue", "--queue", "sqlite://./w.db", "x"), "folder", shell='mkdir d; cd d; rmdir ../d; exec "$@"'),
     Case("place-cwd-deleted-dashboard", ("dashboard", "run", "--port", "0"), "folder", shell='mkdir d; cd d; rmdir ../d; exec "$@"'),
     Case("place-file-size-limit", ("init", "train", "new"), "cannot be written (File too large)", shell='ulimit -f 0; exec "$@"', leaves=("new",)),
-    Case("place-variable-not-utf8", ("exec", "--", "true"), "is not a number", shell="HOLDFAST_GRACE_SECONDS=$(printf '\\377') exec \"$@\""),
+    Case("place-variable-not-utf8", ("exec", "--", "true"), "is not a number", shell="STAYFAST_GRACE_SECONDS=$(printf '\\377') exec \"$@\""),
     Case("place-argument-not-utf8", ("plan", "-f"), "cannot be read", shell="exec \"$@\" $(printf '\\377\\376')"),
 ]  # fmt: skip
 

@@ -40,7 +40,7 @@ def _users(world: Path) -> None:
 
 
 def _queue(world: Path) -> None:
-    from holdfast.queue.open import open_queue
+    from stayfast.queue.open import open_queue
 
     queue = open_queue(f"sqlite://{world}/work.db")
     queue.enqueue([("a", "{}")])
@@ -49,11 +49,11 @@ def _queue(world: Path) -> None:
 
 def _newer_queue(world: Path) -> None:
     _queue(world)
-    database(world, "UPDATE holdfast_schema SET version=999")
+    database(world, "UPDATE stayfast_schema SET version=999")
 
 
 def _foreign_database(world: Path) -> None:
-    database(world, "CREATE TABLE holdfast_item (surprise TEXT)")
+    database(world, "CREATE TABLE stayfast_item (surprise TEXT)")
 
 
 def database(world: Path, *statements: str) -> None:
@@ -209,7 +209,7 @@ SINKS = [
     sink("option", "sqlite://{world}/work.db?tab=x", "the option 'tab'"),
     sink("no-folder-table", "sqlite://{world}/no/results.db?table=r", "/no; create it"),
     sink("bracket", "gs://[", "gs://["),
-    sink("queue-table", "sqlite://{world}/work.db?table=holdfast_item", "holdfast_item"),
+    sink("queue-table", "sqlite://{world}/work.db?table=stayfast_item", "stayfast_item"),
     sink("missing-folder", "sqlite://{world}/no/x.db", "there is no directory"),
 ]
 

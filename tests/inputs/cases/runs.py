@@ -20,12 +20,12 @@ LS, VERIFY, PRUNE, BILL = (
 
 def make_run(world: Path) -> None:
     """A finished run of two steps with a tracked state."""
-    import holdfast
+    import stayfast
 
     before = dict(os.environ)
-    os.environ.update(HOLDFAST_METADATA="off", HOLDFAST_OUTCOME_FILE=os.devnull)
+    os.environ.update(STAYFAST_METADATA="off", STAYFAST_OUTCOME_FILE=os.devnull)
     try:
-        with holdfast.run(f"file://{world}/run", total_steps=2, rng=False) as run:
+        with stayfast.run(f"file://{world}/run", total_steps=2, rng=False) as run:
             run.track(state=(lambda: {"bytes": b"x" * 9000}, lambda _: None))
             for _ in run.steps():
                 pass
@@ -49,7 +49,7 @@ def signed(**changes: object) -> Callable[[bytes], bytes]:
     """The record with other values and a checksum that fits: written by somebody else, not damaged."""
 
     def change(data: bytes) -> bytes:
-        from holdfast.checkpoint import head as heads
+        from stayfast.checkpoint import head as heads
 
         body = json.loads(data)
         body |= changes
@@ -104,7 +104,7 @@ RECORDS = [
     run_case("record-deep", LS, "HEAD.json", head(lambda _: b"[" * 100_000), code=1),
     run_case("record-5000-digits", LS, "HEAD.json", head(lambda _: b'{"format": ' + b"9" * 5000 + b"}"), code=1),
     run_case("record-huge", LS, "HEAD.json", head(lambda _: b" " * (5 << 20)), code=1),
-    run_case("record-newer", LS, "has format 999, this holdfast reads 1; upgrade", head(signed(format=999)), code=1),
+    run_case("record-newer", LS, "has format 999, this stayfast reads 1; upgrade", head(signed(format=999)), code=1),
     run_case("record-fields", BILL, "has the wrong fields", head(signed(attempts=7)), code=1),
     run_case("record-doubled", BILL, "HEAD.json", head(lambda data: data + data), code=1),
     run_case("record-is-a-folder", LS, "there is no run under", _head_folder),
@@ -166,31 +166,31 @@ PROGRAMS = [
     execute("missing-program", ("--", "no-such-program"), "no-such-program", code=127, own_process=True),
     execute("not-executable", ("--", "./plain"), "plain", code=126, own_process=True, files={"plain": "x"}),
     execute("folder-as-program", ("--", "."), ".", code=126, own_process=True),
-    variable("HOLDFAST_GRACE_SECONDS", "soon", "HOLDFAST_GRACE_SECONDS='soon' is not a number"),
-    variable("HOLDFAST_GRACE_SECONDS", "-1", "must be zero or more"),
-    variable("HOLDFAST_GRACE_SECONDS", "nan", "must be zero or more"),
-    variable("HOLDFAST_GRACE_SECONDS", "1e999", "must be zero or more"),
-    variable("HOLDFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS", "60", "is more than HOLDFAST_SHUTDOWN_GRACE_SECONDS=30"),
-    variable("HOLDFAST_MARGIN_SECONDS", "\x1b[2J", "is not a number"),
-    variable("HOLDFAST_INTERRUPTED_CODE", "256", "must be between 0 and 255"),
-    variable("HOLDFAST_INTERRUPTED_CODE", "7.5", "is not a whole number"),
-    variable("HOLDFAST_INTERRUPTED_CODE", "9" * 5000, "is not a whole number"),
-    variable("HOLDFAST_EXTRA_SIGNAL", "SIGKILL", "is not a signal that can be caught"),
-    variable("HOLDFAST_EXTRA_SIGNAL", "SIG_IGN", "is not a signal that can be caught"),
-    variable("HOLDFAST_EXTRA_SIGNAL", "15", "is not a signal that can be caught"),
-    variable("HOLDFAST_LEASE_ENDS_AT", "tomorrow", "is not an RFC 3339 instant"),
-    variable("HOLDFAST_LEASE_ENDS_AT", "2026-13-45T00:00:00Z", "is not an RFC 3339 instant"),
-    variable("HOLDFAST_LEASE_ENDS_AT", "2026-01-01T00:00:00", "is not an RFC 3339 instant"),
-    variable("HOLDFAST_LEASE_ENDS_AT", "99999-01-01T00:00:00Z", "is not an RFC 3339 instant"),
-    variable("HOLDFAST_LEASE_ENDS_AT", "2026-01-01T00:00:00+99:00", "is not an RFC 3339 instant"),
-    variable("HOLDFAST_METADATA", "maybe", "is not one of auto, on, off"),
+    variable("STAYFAST_GRACE_SECONDS", "soon", "STAYFAST_GRACE_SECONDS='soon' is not a number"),
+    variable("STAYFAST_GRACE_SECONDS", "-1", "must be zero or more"),
+    variable("STAYFAST_GRACE_SECONDS", "nan", "must be zero or more"),
+    variable("STAYFAST_GRACE_SECONDS", "1e999", "must be zero or more"),
+    variable("STAYFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS", "60", "is more than STAYFAST_SHUTDOWN_GRACE_SECONDS=30"),
+    variable("STAYFAST_MARGIN_SECONDS", "\x1b[2J", "is not a number"),
+    variable("STAYFAST_INTERRUPTED_CODE", "256", "must be between 0 and 255"),
+    variable("STAYFAST_INTERRUPTED_CODE", "7.5", "is not a whole number"),
+    variable("STAYFAST_INTERRUPTED_CODE", "9" * 5000, "is not a whole number"),
+    variable("STAYFAST_EXTRA_SIGNAL", "SIGKILL", "is not a signal that can be caught"),
+    variable("STAYFAST_EXTRA_SIGNAL", "SIG_IGN", "is not a signal that can be caught"),
+    variable("STAYFAST_EXTRA_SIGNAL", "15", "is not a signal that can be caught"),
+    variable("STAYFAST_LEASE_ENDS_AT", "tomorrow", "is not an RFC 3339 instant"),
+    variable("STAYFAST_LEASE_ENDS_AT", "2026-13-45T00:00:00Z", "is not an RFC 3339 instant"),
+    variable("STAYFAST_LEASE_ENDS_AT", "2026-01-01T00:00:00", "is not an RFC 3339 instant"),
+    variable("STAYFAST_LEASE_ENDS_AT", "99999-01-01T00:00:00Z", "is not an RFC 3339 instant"),
+    variable("STAYFAST_LEASE_ENDS_AT", "2026-01-01T00:00:00+99:00", "is not an RFC 3339 instant"),
+    variable("STAYFAST_METADATA", "maybe", "is not one of auto, on, off"),
     variable("GCE_METADATA_HOST", "http://x/", "is not a host"),
     variable("GCE_METADATA_HOST", "x:99999", "is not a host"),
-    variable("HOLDFAST_CAPACITY", "preemptible", "is not one of spot, flex-start"),
-    variable("HOLDFAST_USD_PER_HOUR", "free", "is not a number"),
-    variable("HOLDFAST_MAX_STALLED_ATTEMPTS", "0", "must be at least 1"),
-    variable("HOLDFAST_METRICS_PORT", "70000", "must be between 0 and 65535"),
-    variable("HOLDFAST_CHECKPOINT_SECONDS", "daily", "is not a number"),
+    variable("STAYFAST_CAPACITY", "preemptible", "is not one of spot, flex-start"),
+    variable("STAYFAST_USD_PER_HOUR", "free", "is not a number"),
+    variable("STAYFAST_MAX_STALLED_ATTEMPTS", "0", "must be at least 1"),
+    variable("STAYFAST_METRICS_PORT", "70000", "must be between 0 and 65535"),
+    variable("STAYFAST_CHECKPOINT_SECONDS", "daily", "is not a number"),
     variable("JOB_COMPLETION_INDEX", "../x", "is not a completion index"),
     variable("JOB_COMPLETION_INDEX", "²", "is not a completion index"),
     variable("RANK", "3", "RANK=3 is not below WORLD_SIZE=1"),
@@ -235,11 +235,11 @@ REHEARSALS = [
     Case("demo-items", ("demo", "--items", "0"), "--items 0 is too small"),
     Case("demo-kills", ("demo", "--kills=-1"), "--kills -1 is too small"),
     Case("init-kind", ("init", "deploy", "x"), "invalid choice: 'deploy'"),
-    Case("init-taken", ("init", "train", "."), "has holdfast.yaml already", files={"holdfast.yaml": ""}),
+    Case("init-taken", ("init", "train", "."), "has stayfast.yaml already", files={"stayfast.yaml": ""}),
     Case("init-file", ("init", "train", "plain"), "plain cannot be written", files={"plain": "x"}),
     Case("init-long-name", ("init", "train", "x" * 300), "File name too long"),
     Case("completion-shell", ("completion", "cmd"), "invalid choice: 'cmd'"),
-    Case("command-unknown", ("rendr",), "there is no command 'rendr'; type: holdfast render"),
+    Case("command-unknown", ("rendr",), "there is no command 'rendr'; type: stayfast render"),
     Case("command-escape", ("\x1b[2J",), "there is no command"),
     Case("command-surrogate", (os.fsdecode(b"\xff"),), "there is no command"),
     Case("option-surrogate", ("plan", "--" + os.fsdecode(b"\xff")), "unrecognized arguments"),

@@ -1,4 +1,4 @@
-"""holdfast.yaml: what people, editors and other tools make of it; ``plan`` reads it as all others do."""
+"""stayfast.yaml: what people, editors and other tools make of it; ``plan`` reads it as all others do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def field(name: str, old: str, new: str, says: str, **more: object) -> Case:
 
 def whole(name: str, text: str | bytes, says: str, **more: object) -> Case:
     """Another file altogether."""
-    return Case(f"spec-{name}", ("plan", "-f", "holdfast.yaml"), says, files={"holdfast.yaml": text}, **more)  # type: ignore[arg-type]
+    return Case(f"spec-{name}", ("plan", "-f", "stayfast.yaml"), says, files={"stayfast.yaml": text}, **more)  # type: ignore[arg-type]
 
 
 def _laughs(levels: int) -> str:
@@ -43,16 +43,16 @@ def _laughs(levels: int) -> str:
 
 
 def _loop(world: Path) -> None:
-    (world / "holdfast.yaml").symlink_to("holdfast.yaml")
+    (world / "stayfast.yaml").symlink_to("stayfast.yaml")
 
 
 def _folder(world: Path) -> None:
-    (world / "holdfast.yaml").mkdir()
+    (world / "stayfast.yaml").mkdir()
 
 
 NAMES = [
-    field("name-capital", "name: llm-7", "name: LLM", "holdfast.yaml:1:7: name: 'LLM' is not a valid name"),
-    field("name-number", "name: llm-7", "name: 7", "holdfast.yaml:1:7: name: 7 is not a text"),
+    field("name-capital", "name: llm-7", "name: LLM", "stayfast.yaml:1:7: name: 'LLM' is not a valid name"),
+    field("name-number", "name: llm-7", "name: 7", "stayfast.yaml:1:7: name: 7 is not a text"),
     field("name-null", "name: llm-7", "name:", "name: None is not a text"),
     field("name-empty", "name: llm-7", "name: ''", "name: '' is not a text"),
     field("name-blank", "name: llm-7", "name: '   '", "is not a text"),
@@ -175,7 +175,7 @@ TEXTS = [
     whole("two-documents", GOOD + "---\n" + GOOD, "one workload is expected, 2 documents are there"),
     whole("duplicate-key", GOOD + "name: again\n", 'duplicate key "name", first written on line 1'),
     whole("duplicate-nested", GOOD.replace("count: 8", "count: 8, count: 4"), 'duplicate key "count"'),
-    whole("tab", "name:\tx\n\tkind: y\n", "holdfast.yaml:2:1: not YAML"),
+    whole("tab", "name:\tx\n\tkind: y\n", "stayfast.yaml:2:1: not YAML"),
     whole("unclosed", "name: [a\n", "not YAML"),
     whole("unclosed-quote", 'name: "a\n', "not YAML"),
     whole("deep-lists", "- " * 60_000, "nested more than 100 levels deep"),
@@ -194,18 +194,18 @@ TEXTS = [
     whole("surrogate", b"name: \xed\xa0\x80\n", "is not UTF-8 text"),
     field("python-tag", "name: llm-7", "name: !!python/object/apply:os.system [id]", "sequence is not a text"),
     whole("json-with-comma", '{"name": "x",,}', "not YAML"),
-    whole("directives", "%TAG ! tag:x,2000:\n" * 200 + "---\n" + GOOD, "holdfast.yaml:1:1"),
+    whole("directives", "%TAG ! tag:x,2000:\n" * 200 + "---\n" + GOOD, "stayfast.yaml:1:1"),
     whole("key-list", "? [a, b]\n: c\n", "a key that is a list or mapping"),
     whole("key-null", "~: c\n", "a key that is empty"),
-    whole("bom-and-crlf-mistake", DOS, "holdfast.yaml:5:34"),
+    whole("bom-and-crlf-mistake", DOS, "stayfast.yaml:5:34"),
 ]  # fmt: skip
 
 FILES = [
     Case("spec-none-named", ("plan",), "no workload is named"),
-    Case("spec-missing", ("plan", "-f", "holdfast.yaml"), "holdfast.yaml cannot be read (No such file or directory)"),
+    Case("spec-missing", ("plan", "-f", "stayfast.yaml"), "stayfast.yaml cannot be read (No such file or directory)"),
     Case("spec-empty-name", ("plan", "-f", ""), "no workload is named"),
-    Case("spec-folder", ("plan", "-f", "holdfast.yaml"), "holdfast.yaml cannot be read (Is a directory)", make=_folder),
-    Case("spec-link-loop", ("plan", "-f", "holdfast.yaml"), "Too many levels of symbolic links", make=_loop),
+    Case("spec-folder", ("plan", "-f", "stayfast.yaml"), "stayfast.yaml cannot be read (Is a directory)", make=_folder),
+    Case("spec-link-loop", ("plan", "-f", "stayfast.yaml"), "Too many levels of symbolic links", make=_loop),
     Case("spec-pipe", ("plan", "-f", "/dev/stdin"), "/dev/stdin:2:1: not YAML", shell='echo "name: [" | "$@"'),
     Case("spec-device", ("plan", "-f", "/dev/zero"), "/dev/zero is larger than 12 MiB"),
     Case("spec-long-name", ("plan", "-f", "x" * 5000), "File name too long"),
@@ -215,10 +215,10 @@ FILES = [
     Case("spec-submit-missing", ("submit", "-f", "no.yaml", "--dry-run=client"), "no.yaml cannot be read"),
     Case(
         "spec-denied",
-        ("plan", "-f", "holdfast.yaml"),
-        "holdfast.yaml cannot be read (Permission denied)",
-        files={"holdfast.yaml": GOOD},
-        make=lambda world: (world / "holdfast.yaml").chmod(0),
+        ("plan", "-f", "stayfast.yaml"),
+        "stayfast.yaml cannot be read (Permission denied)",
+        files={"stayfast.yaml": GOOD},
+        make=lambda world: (world / "stayfast.yaml").chmod(0),
         unprivileged=True,
     ),
 ]

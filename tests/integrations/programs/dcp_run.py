@@ -14,8 +14,8 @@ from fork_ranks import end, say, start
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, init_device_mesh
 
-import holdfast
-from holdfast.integrations.dcp import sharded
+import stayfast
+from stayfast.integrations.dcp import sharded
 
 warnings.simplefilter("ignore")
 folder = sys.argv[1]
@@ -51,7 +51,7 @@ def work(rank: int) -> None:
     fully_shard(model[0], mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer, schedule = optimizer_of(model)
-    with holdfast.run(url, total_steps=STEPS) as run:
+    with stayfast.run(url, total_steps=STEPS) as run:
         run.track(state=sharded(model, optimizer), schedule=schedule)
         for step in run.steps():
             train(step, model, optimizer, schedule)

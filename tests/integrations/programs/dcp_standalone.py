@@ -12,8 +12,8 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, init_device_mesh
 
-from holdfast.integrations.dcp import HoldfastReader, HoldfastWriter
-from holdfast.stores.file import FileStore
+from stayfast.integrations.dcp import StayfastReader, StayfastWriter
+from stayfast.stores.file import FileStore
 
 warnings.simplefilter("ignore")
 folder = sys.argv[1]
@@ -58,7 +58,7 @@ def save(rank: int) -> None:
     for number in range(2):
         step(model, optimizer, number)
     dcp.save(state_of(model, optimizer), checkpoint_id=f"{folder}/theirs")
-    writer = HoldfastWriter(url)
+    writer = StayfastWriter(url)
     writer.save(state_of(model, optimizer), step=2)
     step(model, optimizer, 2)
     if rank == 2:
@@ -75,7 +75,7 @@ def save(rank: int) -> None:
 
 def load(rank: int) -> None:
     results = []
-    for reader in (HoldfastReader(url), dcp.FileSystemReader(f"{folder}/theirs")):
+    for reader in (StayfastReader(url), dcp.FileSystemReader(f"{folder}/theirs")):
         model, optimizer = build(2, seed=50 + len(results))
         step(model, optimizer, 9)
         state = state_of(model, optimizer) | {"step": 0, "notes": {"name": "", "betas": ()}}

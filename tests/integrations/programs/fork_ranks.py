@@ -14,7 +14,7 @@ import torch.distributed.checkpoint
 import torch.distributed.fsdp
 import torch.distributed.tensor
 
-from holdfast.errors import UsageError
+from stayfast.errors import UsageError
 
 torch.set_num_threads(1)
 

@@ -13,8 +13,8 @@ import torch
 from fork_ranks import child, end, lines, refusal, say, signal_after
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from holdfast.checkpoint.cadence import EverySteps
-from holdfast.integrations.lightning import HoldfastCallback
+from stayfast.checkpoint.cadence import EverySteps
+from stayfast.integrations.lightning import StayfastCallback
 
 warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -69,7 +69,7 @@ def fit(name: str, every: int = 1000, loader_type: type = StatefulDataLoader) ->
     trainer = L.Trainer(
         max_epochs=EPOCHS,
         accumulate_grad_batches=2,
-        callbacks=[HoldfastCallback(f"file://{folder}/{name}", cadence=EverySteps(every))],
+        callbacks=[StayfastCallback(f"file://{folder}/{name}", cadence=EverySteps(every))],
         accelerator="cpu",
         logger=False,
         enable_progress_bar=False,

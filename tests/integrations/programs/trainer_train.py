@@ -12,8 +12,8 @@ from fork_ranks import child, end, lines, refusal, say, signal_after
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from holdfast.checkpoint.cadence import EverySteps
-from holdfast.integrations.transformers import HoldfastCallback
+from stayfast.checkpoint.cadence import EverySteps
+from stayfast.integrations.transformers import StayfastCallback
 
 warnings.simplefilter("ignore")
 logging.set_verbosity_error()
@@ -68,13 +68,13 @@ class Logged(BertForMaskedLM):
         return super().forward(input_ids, labels=labels, **rest)
 
 
-def train(name: str, every: int = 1000, begin=HoldfastCallback.train, **arguments) -> None:
+def train(name: str, every: int = 1000, begin=StayfastCallback.train, **arguments) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     config = BertConfig(vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
     model = Logged(config)
     Logged.path = f"{folder}/{name}.batches"
-    survive = HoldfastCallback(f"file://{folder}/{name}", cadence=EverySteps(every))
+    survive = StayfastCallback(f"file://{folder}/{name}", cadence=EverySteps(every))
     trainer = Trainer(
         model=model,
         args=TrainingArguments(

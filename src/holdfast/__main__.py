@@ -1,6 +1,0 @@
-"""``python -m holdfast``: the same as the ``holdfast`` command."""
-
-from holdfast.cli.main import entry
-
-if __name__ == "__main__":
-    entry()

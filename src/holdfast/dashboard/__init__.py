@@ -1,1 +1,0 @@
-"""``holdfast dashboard``: one small server over what is there already; it keeps no database of its own."""

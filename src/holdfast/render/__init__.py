@@ -1,4 +1,0 @@
-"""From a plan to files that can be applied: Kubernetes objects, node pools, alert rules and the commands to use them.
-
-Pure: values in, texts out. :func:`holdfast.render.bundle.render` is the way in.
-"""

@@ -1,0 +1,62 @@
+"""stayfast keeps AI work alive on capacity that will be taken away.
+
+::
+
+    import stayfast
+
+    with stayfast.run("gs://bucket/runs/llm-7", total_steps=100_000) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps():
+            train(step)
+
+Importing this package loads the standard library alone; everything else comes when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from stayfast.errors import Interrupted, StayfastError
+from stayfast.version import __version__
+
+if TYPE_CHECKING:
+    from stayfast.model.notice import Cause, Notice
+    from stayfast.runtime.guard import Guard, guard
+    from stayfast.runtime.session import Run, run
+    from stayfast.runtime.task import Failed, task
+
+__all__ = [
+    "Cause",
+    "Failed",
+    "Guard",
+    "Interrupted",
+    "Notice",
+    "Run",
+    "StayfastError",
+    "__version__",
+    "guard",
+    "run",
+    "task",
+]
+
+_LAZY = {
+    "Failed": "stayfast.runtime.task",
+    "task": "stayfast.runtime.task",
+    "Guard": "stayfast.runtime.guard",
+    "Run": "stayfast.runtime.session",
+    "guard": "stayfast.runtime.guard",
+    "run": "stayfast.runtime.session",
+    "Cause": "stayfast.model.notice",
+    "Notice": "stayfast.model.notice",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'stayfast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,124 @@
+"""``stayfast work``: run workers in this pod until the queue is drained or the machine goes away."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import math
+import signal
+import sys
+import time
+
+from stayfast.cli.main import add_output
+from stayfast.cli.queue import add_queue_option, add_sink_option
+from stayfast.errors import Interrupted, SettingError, StayfastError
+from stayfast.model.exits import FAILED, FINISHED
+from stayfast.queue.base import Policy
+from stayfast.queue.open import open_queue
+from stayfast.runtime.guard import Guard
+from stayfast.runtime.pool import Pool, PoolOptions
+from stayfast.runtime.task import split_spec
+from stayfast.runtime.worker import WorkerOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of ``stayfast work``."""
+    parser.epilog = """\
+example:
+  stayfast work jobs:infer --queue 'sqlite:////data/work.db?queue=images' --sink 'sqlite:////data/work.db?table=labels'
+
+Leaves with 0 when the queue is drained, 75 when interrupted (start it again), 1 when it failed."""
+    parser.add_argument("task", metavar="MODULE:TASK", help="a function marked with @stayfast.task")
+    add_queue_option(parser)
+    add_sink_option(parser)
+    parser.add_argument("--chunk", type=int, default=100, metavar="N", help="items per call of the task (default: 100)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--prefetch",
+        type=int,
+        default=1,
+        metavar="N",
+        help="chunks fetched ahead (default: 1), short ones up to 0.1 s of work; 0: none",
+    )
+    parser.add_argument("--max-failures", type=int, default=Policy().max_failures, metavar="N", help="then dead-letter")
+    parser.add_argument(
+        "--max-deliveries", type=int, default=Policy().max_deliveries, metavar="N", help="lost that often: dead-letter"
+    )
+    parser.add_argument(
+        "--backoff", type=float, default=1.0, metavar="S", help="seconds before the second try, doubling"
+    )
+    parser.add_argument("--replace", action="store_true", help="a later result replaces an earlier one")
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check what can be checked, then run; from then on the code is 0, 75 or 1."""
+    for name, lowest in (("chunk", 1), ("workers", 1), ("prefetch", 0), ("max_failures", 1), ("max_deliveries", 1)):
+        if getattr(args, name) < lowest:
+            option = "--" + name.replace("_", "-")
+            raise SettingError(f"{option} is {getattr(args, name)}", help=f"give at least {lowest}")
+    if not 0 <= args.backoff < math.inf:
+        raise SettingError(f"--backoff is {args.backoff}", help="give zero or more seconds")
+    split_spec(args.task)
+    options = PoolOptions(
+        task=args.task,
+        queue=args.queue,
+        sink=args.sink,
+        workers=args.workers,
+        quiet=args.output == "json",
+        worker=WorkerOptions(chunk=args.chunk, prefetch=args.prefetch, replace=args.replace),
+        policy=Policy(args.max_failures, args.max_deliveries, args.backoff),
+    )
+    logging.basicConfig(format="stayfast: %(message)s", level=logging.WARNING)
+    return _supervise(options, args.output)
+
+
+def _supervise(options: PoolOptions, output: str) -> int:
+    started = time.monotonic()
+    pool: Pool | None = None
+    code = FAILED
+    try:
+        with Guard() as guard:
+            pool = Pool(options, guard)
+            if sys.stderr.isatty():
+                from stayfast.cli.work_view import attach
+
+                attach(pool, options)
+            pool.publish()
+            code = pool.run()
+            if guard.notice is not None:  # one more SIGTERM on the last metres must not hide the code
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if code == guard.settings.interrupted_code != FINISHED:
+                guard.should_stop()
+            elif code != FINISHED:
+                raise StayfastError(pool.fatal or "a worker failed")
+    except Interrupted as interruption:
+        code = interruption.code if isinstance(interruption.code, int) else FAILED
+    except StayfastError as error:
+        print(f"stayfast: {error}", file=sys.stderr)
+        code = FAILED
+    _tell(pool, code, time.monotonic() - started, output)
+    if code == FINISHED and pool is not None and not any(pool.tally().as_json().values()):
+        _doubt(options)
+    return code
+
+
+def _doubt(options: PoolOptions) -> None:
+    """A mistyped queue is an empty one, and an empty one is finished at once: at least somebody should be told."""
+    try:
+        with contextlib.closing(open_queue(options.queue, sink=options.sink, create=False)) as queue:
+            if next(queue.entries(), None) is None:
+                print(f"stayfast: nothing was ever enqueued in {queue.url}; is it the right one?", file=sys.stderr)
+    except StayfastError:
+        pass  # it was drained a moment ago; that it cannot be asked now changes nothing
+
+
+def _tell(pool: Pool | None, code: int, seconds: float, output: str) -> None:
+    tally = pool.tally().as_json() if pool is not None else {}
+    if output == "json":
+        print(json.dumps({"code": code, "seconds": round(seconds, 3), **tally}))
+    elif pool is not None:
+        counts = ", ".join(f"{value} {name}" for name, value in tally.items())
+        print(f"stayfast: {counts} in {seconds:.1f} s", file=sys.stderr)

@@ -1,0 +1,75 @@
+"""The live line of ``stayfast work``: done per second, what is leased and dead, and when it will be over."""
+
+from __future__ import annotations
+
+import time
+
+from stayfast.errors import StayfastError
+from stayfast.queue.base import Depth
+from stayfast.queue.open import open_queue
+from stayfast.runtime.pool import Pool, PoolOptions
+from stayfast.sink.open import open_sink
+
+_REFRESH_SECONDS = 0.5
+_COUNT_SHARE = 20.0  # counting a deep queue takes time: at most a twentieth of ours
+
+
+def attach(pool: Pool, options: PoolOptions) -> None:
+    """Show progress on standard error while the pool runs."""
+    from rich.console import Console
+    from rich.status import Status
+
+    view = _View(options, Status("starting", console=Console(stderr=True)))
+    view.status.start()
+    pool.on_tick = lambda: view.show(pool)
+    pool.on_end = view.status.stop
+
+
+class _View:
+    def __init__(self, options: PoolOptions, status: object) -> None:
+        from rich.status import Status
+
+        assert isinstance(status, Status)
+        self.status = status
+        self._queue = open_queue(options.queue, sink=options.sink)
+        self._queue.missing = open_sink(options.sink).missing
+        self._depth: Depth | None = None
+        self._next_depth = self._next_show = 0.0
+        self._started = time.monotonic()
+
+    def show(self, pool: Pool) -> None:
+        now = time.monotonic()
+        if now < self._next_show:
+            return
+        self._next_show = now + _REFRESH_SECONDS
+        if now >= self._next_depth:
+            try:
+                self._depth = self._queue.depth()
+            except StayfastError:
+                self._depth = None
+            took = time.monotonic() - now
+            self._next_depth = now + max(2.0, _COUNT_SHARE * took)
+        self.status.update(line(pool, self._depth, now - self._started))
+
+
+def line(pool: Pool, depth: Depth | None, seconds: float) -> str:
+    """What one glance should tell."""
+    tally = pool.tally()
+    done = tally.done + tally.skipped
+    rate = done / seconds if seconds > 0 else 0.0
+    text = f"{done} done, {rate:.0f}/s, {pool.living} workers, {tally.failed} failed"
+    if depth is None:
+        return text
+    left = depth.ready + depth.delayed + depth.leased
+    text += f", {left} left ({depth.leased} leased), {depth.dead} dead"
+    if rate > 0 and left:
+        text += f", {_duration(left / rate)} to go"
+    return text
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

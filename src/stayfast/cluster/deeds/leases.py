@@ -1,0 +1,165 @@
+"""Machines whose end is known: tell the pods in time, and queue for the next lease when they have saved.
+
+Kueue keeps an admitted workload on the machines of its request, and deactivates it (``spec.active: false``) when they
+are taken back; nothing makes it active again by itself. A run longer than a lease is therefore a chain: the pods save
+and leave before the end, the workload is put back into its queue, and the next request for machines resumes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfast.clock import to_rfc3339
+from stayfast.cluster.causes.queueing import workload_of
+from stayfast.cluster.client import Object
+from stayfast.cluster.deeds.deed import Deed, annotation, patch
+from stayfast.cluster.explain import pods_of
+from stayfast.cluster.explanation import line
+from stayfast.cluster.interruptions import PodEnd, end_of
+from stayfast.cluster.observe import (
+    LEASE_ENDS_AT,
+    TERMINATION_AT,
+    Observed,
+    condition,
+    meta,
+    owner_uids,
+    seconds_at,
+    spec_of,
+)
+from stayfast.cluster.resources import JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from stayfast.cluster.slimming import whole
+from stayfast.model.exits import Outcome
+from stayfast.model.notice import Cause
+
+COPY_LEASE, REQUEUE_LEASE, REACTIVATE = "copy-lease", "requeue-lease", "reactivate-workload"
+REQUEUED_LEASE = "stayfast.dev/requeued-lease"
+REACTIVATED_AT = "stayfast.dev/reactivated-at"
+REACTIVATIONS = "stayfast.dev/reactivations"
+
+REQUEUE_SECONDS = 3600.0
+"""A pod that left because of its lease, this long before the end or less, would only come back to the same machines."""
+HOPELESS_SECONDS = 900.0
+"""A pod that starts on a machine with less left than this can only save and leave again; no lease is this short."""
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 300.0, 21_600.0
+FORGIVEN_SECONDS = 86_400.0
+"""After a day without, the pauses start small again."""
+
+_BY_KUEUE = "DeactivatedDueTo"
+"""A person's own deactivation has the reason ``Deactivated``, and stays."""
+_WORTH_ANOTHER_TRY = ("RequeuingLimitExceeded", "MaximumExecutionTimeExceeded")
+_MACHINES_GONE = ("CapacityRevoked", "BookingExpired", "Failed")
+
+
+def copy_leases(observed: Observed) -> Iterator[Deed]:
+    """The end of the machine, written where the runtime reads it."""
+    ends = _ends(observed)
+    for pod in observed.of(PODS):
+        ends_at = ends.get(str(spec_of(pod).get("nodeName") or ""), "")
+        if seconds_at(ends_at) is None or annotation(pod, LEASE_ENDS_AT) == ends_at or end_of(pod) is not None:
+            continue
+        name, namespace = str(meta(pod).get("name")), str(meta(pod).get("namespace"))
+        # Without the version: a pod's status changes all the time, and this annotation is nobody else's.
+        step = patch(PODS, pod, {"metadata": {"annotations": {LEASE_ENDS_AT: ends_at}}}, guarded=False)
+        sentence = line(f"pod {name} learns that its machine ends at {ends_at}")
+        yield Deed(COPY_LEASE, namespace, name, str(meta(pod).get("uid")), sentence, (step,), ends_at)
+
+
+def _ends(observed: Observed) -> dict[str, str]:
+    return {str(meta(node).get("name")): annotation(node, TERMINATION_AT) for node in observed.of(NODES)}
+
+
+def requeue_leases(observed: Observed) -> Iterator[Deed]:
+    """Two steps, the second as soon as Kueue has taken the first: out of the lease that ends, back into the queue."""
+    ends = _ends(observed)
+    for root in [*observed.of(JOB_SETS), *observed.of(JOBS)]:
+        workload = workload_of(observed, root)
+        if workload is None or condition(workload, "Finished"):
+            continue
+        if spec_of(workload).get("active") is False:
+            if annotation(workload, REQUEUED_LEASE) and _is_out(workload):
+                yield _activate(workload, observed.now, REQUEUE_LEASE, "has left its lease and queues for the next")
+        elif condition(workload, "Admitted"):
+            ends_at = _left_because_of(observed, pods_of(observed, root), ends)
+            if ends_at and annotation(workload, REQUEUED_LEASE) != ends_at:
+                yield _deactivate(workload, ends_at)
+
+
+def _left_because_of(observed: Observed, pods: list[Object], ends: dict[str, str]) -> str:
+    """The end of the lease that the run has saved and left for, by the report of a pod that did.
+
+    A JobSet deletes such pods when it starts over. Then the next life tells: nobody gets a pod on a machine that has
+    only minutes left, unless the one before has just left it.
+    """
+    for pod in pods:
+        end = end_of(pod)
+        ends_at = annotation(pod, LEASE_ENDS_AT) or ends.get(str(spec_of(pod).get("nodeName") or ""), "")
+        due = seconds_at(ends_at)
+        if due is None:
+            continue
+        born = seconds_at(meta(pod).get("creationTimestamp"))
+        if end is None and born is not None and due - HOPELESS_SECONDS <= born <= observed.now <= due:
+            return ends_at
+        near = due - REQUEUE_SECONDS <= observed.now <= due + REQUEUE_SECONDS
+        if near and end is not None and _left_for_its_lease(end):
+            return ends_at
+    return ""
+
+
+def _left_for_its_lease(end: PodEnd) -> bool:
+    return end.report is not None and end.outcome is Outcome.INTERRUPTED and end.cause is Cause.RUN_LIMIT
+
+
+def _deactivate(workload: Object, ends_at: str) -> Deed:
+    name, namespace = str(meta(workload).get("name")), str(meta(workload).get("namespace"))
+    change = {"metadata": {"annotations": {REQUEUED_LEASE: ends_at}}, "spec": {"active": False}}
+    sentence = line(f"workload {name} gives back machines that end at {ends_at}: its pods have saved and left")
+    step = patch(WORKLOADS, workload, change)
+    return Deed(REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), ends_at)
+
+
+def _is_out(workload: Object) -> bool:
+    return condition(workload, "Evicted") is not None and condition(workload, "QuotaReserved") is None
+
+
+def reactivate_workloads(observed: Observed) -> Iterator[Deed]:
+    """What Kueue itself took out of the queue for a reason that passes."""
+    for workload in observed.of(WORKLOADS):
+        evicted = condition(workload, "Evicted") or {}
+        why = str(evicted.get("reason") or "")
+        if spec_of(workload).get("active") is not False or not why.startswith(_BY_KUEUE) or not _is_out(workload):
+            continue
+        reason = why.removeprefix(_BY_KUEUE)
+        lost = _lost_machines(observed, workload) if reason == "AdmissionCheck" else ""
+        since = seconds_at(evicted.get("lastTransitionTime"))
+        if condition(workload, "Finished") or not (reason in _WORTH_ANOTHER_TRY or lost):
+            continue
+        if since is not None and observed.now - since >= _pause_seconds(workload, observed.now):
+            words = f"is active again: Kueue had stopped it ({lost or reason})"
+            yield _activate(workload, observed.now, REACTIVATE, words)
+
+
+def _lost_machines(observed: Observed, workload: Object) -> str:
+    """What the newest request says; a rejection for any other reason is left to a person."""
+    requests = [item for item in observed.of(PROVISIONING_REQUESTS) if meta(workload).get("uid") in owner_uids(item)]
+    newest = max(requests, key=lambda item: str(meta(item).get("creationTimestamp", "")), default=None)
+    return next((kind for kind in _MACHINES_GONE if newest is not None and condition(newest, kind)), "")
+
+
+def _tries(workload: Object, now: float) -> int:
+    last, count = seconds_at(annotation(workload, REACTIVATED_AT)), annotation(workload, REACTIVATIONS)
+    fresh = last is not None and now - last < FORGIVEN_SECONDS
+    return whole(int(count)) if fresh and count.isdecimal() and len(count) < 6 else 0
+
+
+def _pause_seconds(workload: Object, now: float) -> float:
+    return float(min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2 ** min(_tries(workload, now), 16)))
+
+
+def _activate(workload: Object, now: float, action: str, words: str) -> Deed:
+    name, namespace = str(meta(workload).get("name")), str(meta(workload).get("namespace"))
+    tries = _tries(workload, now) + (action == REACTIVATE)
+    marks = {REACTIVATED_AT: to_rfc3339(now), REACTIVATIONS: str(tries)}
+    step = patch(WORKLOADS, workload, {"metadata": {"annotations": marks}, "spec": {"active": True}})
+    version = str(meta(workload).get("resourceVersion") or "")
+    uid = str(meta(workload).get("uid"))
+    return Deed(action, namespace, name, uid, line(f"workload {name} {words}"), (step,), f"active@{version}")

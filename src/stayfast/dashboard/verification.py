@@ -1,0 +1,126 @@
+"""Whether the bytes of a checkpoint are what was committed.
+
+A *look* costs little and happens by itself for the newest ones: the inventory matches the commit record, and every part
+ends where it should. A *verification* reads every byte and is asked for by a person.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from stayfast.checkpoint.head import HEAD_KEY, MAX_HEAD_BYTES, Committed, Head, decode
+from stayfast.checkpoint.restore import Damage, find_damage, read_inventory
+from stayfast.dashboard.pool import DaemonPool
+from stayfast.errors import CorruptError, KeyMissingError, StayfastError
+from stayfast.stores.base import Store
+from stayfast.stores.open import open_store
+
+_LOOKED_AT = 3
+_MOST_KEPT = 5000
+_MOST_DAMAGE = 20
+
+
+class Verifier:
+    """Remembers verdicts for as long as the server runs; one reader at a time, beside everything else."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str | None], dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._worker = DaemonPool(1, "stayfast-verify")
+        self._readers = DaemonPool(4, "stayfast-read")
+        self.version = 0
+
+    def states(self, url: str, head: Head) -> dict[str, dict[str, Any]]:
+        """Verdict by checkpoint name."""
+        with self._lock:
+            found = {}
+            for row in head.checkpoints:
+                known = self._known.get(_key(url, row))
+                if known is not None:
+                    found[row.name] = known
+            return found
+
+    def look(self, url: str, head: Head) -> None:
+        """Begin to look at the newest checkpoints that nobody has looked at yet."""
+        for row in head.checkpoints[:_LOOKED_AT]:
+            if row.inventory_sha256 is not None:
+                self._submit(url, row, whole=False)
+
+    def verify(self, url: str, committed: Committed) -> None:
+        """Begin to read every byte."""
+        self._submit(url, committed, whole=True)
+
+    def close(self) -> None:
+        """Stop after what is being read now."""
+        self._worker.shutdown()
+        self._readers.shutdown()
+
+    def _submit(self, url: str, committed: Committed, *, whole: bool) -> None:
+        key = _key(url, committed)
+        with self._lock:
+            known = self._known.get(key, {}).get("verdict")
+            if known == "checking" or (not whole and known is not None):
+                return
+            if len(self._known) >= _MOST_KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = {"verdict": "checking"}
+            self.version += 1
+        self._worker.submit(self._judge, url, committed, whole)
+
+    def _judge(self, url: str, committed: Committed, whole: bool) -> None:
+        try:
+            store = open_store(url)
+            try:
+                verdict = self._read(store, committed) if whole else _glance(store, committed)
+                if verdict["verdict"] != ("whole" if whole else "complete") and _is_pruned(store, committed):
+                    verdict = {"verdict": "pruned"}
+            finally:
+                store.close()
+        except StayfastError as error:
+            verdict = {"verdict": "unreadable", "damage": [{"file": committed.name, "what": str(error)}]}
+        with self._lock:
+            self._known[_key(url, committed)] = verdict
+            self.version += 1
+
+    def _read(self, store: Store, committed: Committed) -> dict[str, Any]:
+        if committed.inventory_sha256 is None:
+            return {"verdict": "whole"}
+        damage: dict[str, str] = {}
+        for row in committed.ranks:
+            for found in find_damage(store, row, self._readers):
+                if isinstance(found, Damage):
+                    damage.setdefault(found.key, found.what)
+        return _verdict("whole", damage)
+
+
+def _glance(store: Store, committed: Committed) -> dict[str, Any]:
+    damage: dict[str, str] = {}
+    for row in committed.ranks:
+        try:
+            _, inventory = read_inventory(store, row)
+        except CorruptError as error:
+            damage[f"checkpoints/{row.folder}/inventory.json"] = error.message
+            continue
+        for part in inventory.parts:
+            try:
+                if len(store.get(part.key, offset=part.length - 1, length=2).data) != 1:
+                    damage[part.key] = "has another length than the inventory says"
+            except KeyMissingError:
+                damage[part.key] = "is missing"
+    return _verdict("complete", damage)
+
+
+def _is_pruned(store: Store, committed: Committed) -> bool:
+    """Whether the run has let go of it since we were told of it: then missing parts are no damage."""
+    rows = decode(store.get(HEAD_KEY, length=MAX_HEAD_BYTES + 1).data).checkpoints
+    return all(row.name != committed.name for row in rows)
+
+
+def _verdict(good: str, damage: dict[str, str]) -> dict[str, Any]:
+    found = [{"file": file, "what": what} for file, what in damage.items()]
+    return {"verdict": "damaged" if found else good, "damage": found[:_MOST_DAMAGE]}
+
+
+def _key(url: str, committed: Committed) -> tuple[str, str, str | None]:
+    return url, committed.name, committed.inventory_sha256

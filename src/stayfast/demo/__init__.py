@@ -1,0 +1,1 @@
+"""``stayfast demo``: real work under a storm of real signals on this machine, and the proof that nothing was lost."""

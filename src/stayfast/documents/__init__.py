@@ -1,0 +1,25 @@
+"""Reading YAML that a stranger wrote: bounded, positioned, and resolved the way Kubernetes resolves it.
+
+::
+
+    from stayfast.documents import load_documents
+
+    for document in load_documents(text, "stayfast.yaml"):   # raises DocumentError: one sentence with line and column
+        document.value                                       # plain dict, list, str, int, float, bool, None
+        document.locate(("spec", "nodes"))                   # where that stands in the file
+"""
+
+from stayfast.documents.gate import Limits, Parsed, Problem, load_documents, parse_documents
+from stayfast.documents.tree import Document, Mapping, Place, Sequence
+
+__all__ = [
+    "Document",
+    "Limits",
+    "Mapping",
+    "Parsed",
+    "Place",
+    "Problem",
+    "Sequence",
+    "load_documents",
+    "parse_documents",
+]

@@ -1,0 +1,88 @@
+"""What DCP hands over, as tensors to store; and DCP's metadata, pickled and unpickled by DCP and nobody else."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemBase
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+
+from stayfast.checkpoint.codec import encode
+
+
+def resolve(plan: SavePlan, planner: SavePlanner) -> tuple[list[Any], list[str | None]]:
+    """Every item as a plain tensor, and for opaque bytes (which a load unpickles) their sha256."""
+    items: list[Any] = []
+    digests: list[str | None] = []
+    for item in plan.items:
+        data = planner.resolve_data(item)
+        if item.type == WriteItemType.BYTE_IO:
+            raw = bytearray(data.getbuffer())
+            digests.append(hashlib.sha256(raw).hexdigest())
+            items.append(torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8))
+        else:
+            digests.append(None)
+            items.append(data.detach())
+    return items, digests
+
+
+def number_leaves(name: str, items: list[Any]) -> list[int]:
+    """Which leaf each item becomes: tied weights are one leaf under two names."""
+    rows = json.loads(encode({name: items}).tree)["map"][name]
+    return [row["tensor"] for row in rows]
+
+
+class _Box(FileSystemBase):  # type: ignore[misc]  # torch has no types when it is not installed
+    """One file in memory, for the two functions of DCP that insist on a file."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = data
+
+    @contextmanager
+    def create_stream(self, _path: Any, mode: str) -> Iterator[io.BytesIO]:
+        stream = io.BytesIO() if "w" in mode else io.BytesIO(self.data)
+        yield stream
+        self.data = stream.getvalue()
+
+    def concat_path(self, _path: Any, suffix: str) -> str:
+        return suffix
+
+    def rename(self, path: Any, new_path: Any) -> None: ...
+
+    def init_path(self, path: Any) -> Any:
+        return path
+
+    def mkdir(self, path: Any) -> None: ...
+
+    @classmethod
+    def validate_checkpoint_id(cls, _checkpoint_id: Any) -> bool:
+        return False
+
+    def exists(self, _path: Any) -> bool:
+        return False
+
+    def rm_file(self, path: Any) -> None: ...
+
+
+def pickle_by_dcp(metadata: Metadata, results: list[list[WriteResult]]) -> bytes:
+    """DCP's ``.metadata``, made by DCP's own file writer."""
+    writer = FileSystemWriter("memory", sync_files=False)
+    writer.fs = box = _Box()
+    writer.finish(metadata, results)
+    return box.data
+
+
+def unpickle_by_dcp(data: bytes) -> Metadata:
+    """The inverse. It runs what the pickle says: call it with bytes that have been verified, and with no others."""
+    reader = FileSystemReader("memory")
+    reader.fs = _Box(data)
+    return reader.read_metadata()

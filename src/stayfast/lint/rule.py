@@ -1,0 +1,43 @@
+"""What a rule is, and the table of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from stayfast.lint.bundle import Bundle
+from stayfast.lint.finding import Hit
+
+Check = Callable[[Any, Bundle], Iterable[Hit]]
+
+POD, OBJECT, BUNDLE = "pod", "object", "bundle"
+
+
+class Rule(NamedTuple):
+    """A check with its code, its name, and what it is called with: each pod, each object, or the bundle once."""
+
+    code: str
+    name: str
+    scope: str
+    kinds: frozenset[str]  # object rules: only these kinds (empty: all)
+    check: Check
+
+
+RULES: list[Rule] = []
+
+
+def rule(code: str, name: str, scope: str, *kinds: str) -> Callable[[Check], Check]:
+    """Enter a check into the table."""
+
+    def register(check: Check) -> Check:
+        if any(known.code == code and known.name != name for known in RULES):
+            raise ValueError(f"{code} already stands for another name; codes are never reused")
+        RULES.append(Rule(code, name, scope, frozenset(kinds), check))
+        return check
+
+    return register
+
+
+def names() -> dict[str, str]:
+    """Code -> name of every rule, in order."""
+    return {known.code: known.name for known in sorted(RULES, key=lambda entry: entry.code)}

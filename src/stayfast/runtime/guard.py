@@ -1,0 +1,266 @@
+"""The guard: notices, budget, drain and exit contract for one process, with or without a run.
+
+``stayfast.run`` and the batch worker stand on it; a program with its own loop can use it alone::
+
+    with stayfast.guard() as guard:
+        while work_left():
+            if guard.should_stop():
+                break          # the drain runs, and the process leaves with 75
+            do_some()
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from types import TracebackType
+from typing import NoReturn
+
+from stayfast.clock import Clock, SystemClock
+from stayfast.errors import Interrupted, RunError, SupersededError
+from stayfast.model.exits import FAILED, FINISHED, Outcome
+from stayfast.model.notice import Cause, Notice
+from stayfast.runtime.board import NoticeBoard, NoticeSource
+from stayfast.runtime.budget import Durations, GraceBudget
+from stayfast.runtime.drain import DrainResult, DrainStep, run_drain
+from stayfast.runtime.environment import Settings, read_settings
+from stayfast.runtime.lease import LeaseSource
+from stayfast.runtime.metadata import MetadataSource
+from stayfast.runtime.notice_file import NoticeFileSource
+from stayfast.runtime.outcome import Report, publish
+from stayfast.runtime.peers import is_peer_loss
+from stayfast.runtime.signals import SignalSource
+from stayfast.runtime.watchdog import Watchdog
+
+log = logging.getLogger("stayfast")
+
+_active: Guard | None = None
+_active_lock = threading.Lock()
+
+
+def active() -> Guard | None:
+    """The guard of this process, if one is open; a forked child has none."""
+    return _active if _active is not None and _active._owner == os.getpid() else None
+
+
+class Guard:
+    """Watches for notices while open, and ends the process by the exit contract."""
+
+    def __init__(self, *, chain: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> None:
+        self.settings = settings or read_settings()
+        self.clock: Clock = clock or SystemClock()
+        self.board = NoticeBoard(self.settings, self.clock)
+        self.durations = Durations()
+        self.budget = GraceBudget(self.board, self.durations)
+        self.describe: Callable[[], dict[str, object]] = dict
+        """What the owner (a run, a worker) adds to the report: run, attempt, step, saved."""
+        self._chain = chain
+        self._steps: list[DrainStep] = []
+        self._results: list[DrainResult] = []
+        self._told = False
+        self._owner = os.getpid()
+        self._reported = threading.Lock()
+        self._signals = SignalSource(self.board)
+        self._sources: list[NoticeSource] = [
+            self._signals,
+            MetadataSource(self.board),
+            LeaseSource(self.board),
+            NoticeFileSource(self.board),
+        ]
+        self._watchdog: Watchdog | None = None
+
+    # -- what the program asks
+
+    @property
+    def notice(self) -> Notice | None:
+        """The notice, or None while nothing threatens."""
+        return self.board.notice
+
+    def should_stop(self) -> bool:
+        """True once the machine is going away; the caller is expected to leave its loop."""
+        if self.board.notice is None:
+            return False
+        self._told = True
+        return True
+
+    @property
+    def told(self) -> bool:
+        """Whether ``should_stop`` has said yes: then an ordinary end of the block means interrupted, not finished."""
+        return self._told
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Sleep that a notice ends early; true when there is one."""
+        return self.clock.wait(self.board.arrived, seconds)
+
+    def interrupt(self, detail: str = "", *, cause: Cause = Cause.REQUEST, grace_seconds: float = float("inf")) -> None:
+        """A notice from the program itself."""
+        self.board.post(Notice(cause, self.clock.monotonic(), grace_seconds, detail))
+
+    def on_drain(self, action: Callable[[], object], *, name: str = "", estimate_seconds: float = 0.0) -> None:
+        """Do this before leaving, after the state was saved, in the order given, if the estimate still fits."""
+        self._steps.append(DrainStep(name or getattr(action, "__name__", "drain step"), action, estimate_seconds))
+
+    # -- opening and closing
+
+    def start(self) -> Guard:
+        """Begin to watch; ``with`` does the same."""
+        global _active
+        with _active_lock:
+            if _active is not None and _active._owner == os.getpid():
+                raise RunError(
+                    "a guard or run is open already in this process",
+                    help="end it before opening another, one after another is fine",
+                )
+            _active = self
+        try:
+            self._watchdog = Watchdog(self.board, self._deadline_reached)
+            for source in self._sources:
+                source.start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __enter__(self) -> Guard:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.end(error)
+        finally:
+            del error, trace  # see leave()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Close by the exit contract: returns when finished, raises ``Interrupted`` when not, re-raises nothing."""
+        if os.getpid() != self._owner:
+            return  # a forked child unwinds its copy of the block: the run is its parent's, so is its end
+        try:
+            self._end(error)
+        finally:
+            del error  # see leave()
+
+    def _end(self, error: BaseException | None) -> None:
+        if isinstance(error, Interrupted):
+            try:
+                self.leave(error)
+            finally:
+                del error
+        cause = self.interruption_in(error)
+        if cause is not None:
+            self.drain()
+            self.leave(Interrupted(self.settings.interrupted_code, cause=cause), cause_of=error)
+        if error is not None and not _is_clean_exit(error):
+            self.drain()
+            self.report(Outcome.FAILED, _code_of(error), detail=f"{type(error).__name__}: {error}"[:300])
+        else:
+            self.report(Outcome.FINISHED, FINISHED)
+        self._close()
+
+    def interruption_in(self, error: BaseException | None) -> Cause | None:
+        """Whether this end of the block is an interruption, and whose fault; None when it is not."""
+        notice = self.board.notice
+        if error is None:
+            return notice.cause if notice is not None and self._told else None
+        if isinstance(error, SystemExit):
+            clean = _is_clean_exit(error) and notice is not None
+            if clean or error.code == self.settings.interrupted_code != 0:
+                return notice.cause if notice is not None else Cause.REQUEST
+            return None
+        if isinstance(error, SupersededError):
+            return Cause.SUPERSEDED
+        if self.settings.world_size > 1 and is_peer_loss(error):
+            # The launcher's SIGTERM follows the loss of a rank within milliseconds and says less than the loss itself.
+            return notice.cause if notice is not None and notice.cause is not Cause.UNKNOWN else Cause.PEER_LOST
+        return None
+
+    # -- the last metres
+
+    def drain(self, first: list[DrainStep] | None = None) -> list[DrainResult]:
+        """Run what has to be done before leaving, once."""
+        steps, self._steps = [*(first or []), *self._steps], []
+        if steps:
+            self._results += run_drain(steps, self.budget, self.clock)
+        return self._results
+
+    def leave(self, interruption: Interrupted, *, cause_of: BaseException | None = None) -> NoReturn:
+        """Report, put the handlers back, and raise; the watchdog stays until the process is gone.
+
+        No frame that the exception passes may keep it: the watchdog sees that it was caught by its going away.
+        """
+        self.report(
+            Outcome.INTERRUPTED, self.settings.interrupted_code, cause=interruption.cause, detail=interruption.detail
+        )
+        if self._chain:
+            self._signals.call_previous()
+        notice = self.board.notice
+        # Nobody takes the machine away from a program that asked for the end itself: it may well go on afterwards.
+        if self._watchdog is not None and notice is not None and notice.cause is not Cause.REQUEST:
+            self._watchdog.stay_until_gone(interruption, self._signals.forgive)
+            self._signals.stop(leaving=True)
+            self._close(keep_watchdog=True)
+        else:
+            self._close()
+        try:
+            raise interruption from cause_of
+        finally:
+            del interruption
+
+    def report(self, outcome: Outcome, code: int, *, cause: str | None = None, detail: str = "") -> None:
+        """Tell how it ended; the first to tell wins, so that the watchdog and the main thread never both speak."""
+        if not self._reported.acquire(blocking=False):
+            return
+        notice = self.board.notice
+        report = Report(
+            outcome=outcome,
+            code=code,
+            rank=self.settings.rank,
+            cause=cause or (str(notice.cause) if notice is not None and outcome is Outcome.INTERRUPTED else None),
+            detail=detail or (notice.detail if notice is not None else ""),
+            seconds_used=round(self.budget.spent_seconds, 3),
+            seconds_allowed=None if notice is None else round(self.board.deadline - notice.received_at, 3),
+            drain=[asdict(result) for result in self._results],
+            **self._described(),  # type: ignore[arg-type]
+        )
+        publish(report, self.settings)
+
+    def _described(self) -> dict[str, object]:
+        try:
+            return self.describe()
+        except Exception:
+            log.exception("the end could not be described in full")
+            return {}
+
+    def _deadline_reached(self) -> None:
+        self.report(
+            Outcome.INTERRUPTED, self.settings.interrupted_code, detail="the deadline came before the drain was over"
+        )
+
+    def _close(self, *, keep_watchdog: bool = False) -> None:
+        global _active
+        for source in self._sources:
+            source.stop()
+        if self._watchdog is not None and not keep_watchdog:
+            self._watchdog.stand_down()
+        with _active_lock:
+            if _active is self:
+                _active = None
+
+
+def _is_clean_exit(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _code_of(error: BaseException) -> int:
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else FAILED
+    return FAILED
+
+
+def guard(*, chain: bool = False) -> Guard:
+    """Only the notice and the exit contract, for programs with a loop of their own; use it as a context manager."""
+    return Guard(chain=chain)

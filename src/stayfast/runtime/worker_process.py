@@ -1,0 +1,151 @@
+"""One worker process of ``stayfast work``: ``python -m stayfast.runtime.worker_process OPTIONS``.
+
+It talks to the pool over two pipes. Through one it tells, line by line, what it holds and what it has done. The other
+says nothing: it ends when the pool ends, and a worker without a pool has nobody to renew its leases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from stayfast.errors import Interrupted, QueueUnavailableError, SinkUnavailableError, StayfastError
+from stayfast.model.exits import FAILED, FINISHED
+from stayfast.model.notice import Cause
+from stayfast.queue.base import Policy
+from stayfast.queue.open import open_queue
+from stayfast.runtime.guard import Guard
+from stayfast.runtime.pump import Tally
+from stayfast.runtime.task import load_task
+from stayfast.runtime.worker import Worker, WorkerOptions
+from stayfast.sink.open import open_sink
+
+_PROGRESS_SECONDS = 0.5
+_PATIENCE_SECONDS = 60.0
+Opened = TypeVar("Opened")
+
+
+class Line:
+    """The pipe to the pool; a pool that is gone is not an error here, the other pipe tells."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def tell(self, **values: Any) -> None:
+        """One JSON object."""
+        data = (json.dumps(values, separators=(",", ":")) + "\n").encode()
+        with self._lock:
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError:
+                pass
+
+
+def main() -> int:
+    """Run until drained or interrupted; the code is the exit contract's."""
+    options = json.loads(sys.argv[1])
+    sys.argv = ["stayfast-worker"]
+    logging.basicConfig(format="stayfast: %(message)s", level=logging.WARNING)
+    line = Line(options["tell_fd"])
+    try:
+        with Guard() as guard:
+            _watch_pool(options["life_fd"], guard)
+            guard.board.on_notice(lambda: line.tell(warned=True))
+            end = _spans(options["task"], guard)
+            try:
+                return _work(options, line, guard)
+            finally:
+                end()
+    except Interrupted as interruption:
+        return interruption.code if isinstance(interruption.code, int) else FAILED
+    except StayfastError as error:
+        line.tell(fatal=str(error))
+        return FAILED
+
+
+def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
+    task = load_task(options["task"])
+    queue = _patiently(
+        lambda: open_queue(options["queue"], sink=options["sink"], policy=Policy(*options["policy"])), guard
+    )
+    try:
+        sink = _patiently(lambda: open_sink(options["sink"]), guard)
+        worker = Worker(task, queue, sink, guard, WorkerOptions(**options["worker"]))
+        worker.on_leases = lambda handles: line.tell(handles=handles, progress=worker.tally.as_json())
+        line.tell(started=True)
+        over = threading.Event()
+        threading.Thread(target=_tell_progress, args=(line, worker.tally, over), daemon=True).start()
+        try:
+            worker.run()
+        finally:
+            over.set()
+            line.tell(progress=worker.tally.as_json())
+            sink.close()
+    finally:
+        queue.close()
+        line.tell(handles=[])
+    line.tell(finished=True)
+    return FINISHED
+
+
+def _spans(task: str, guard: Guard) -> Callable[[], None]:
+    if guard.settings.spans == "off":
+        return lambda: None
+    from stayfast.runtime.spans import begin_worker
+
+    return begin_worker(guard, task)
+
+
+def _patiently(opening: Callable[[], Opened], guard: Guard) -> Opened:
+    """A database that is just restarting must not cost an attempt: a minute is given before that is a failure."""
+    pause, until = 0.1, guard.clock.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return opening()
+        except (QueueUnavailableError, SinkUnavailableError):
+            if guard.clock.monotonic() > until or guard.should_stop():
+                raise
+        guard.wait(pause)
+        pause = min(2.0, pause * 2)
+
+
+def _tell_progress(line: Line, tally: Tally, over: threading.Event) -> None:
+    last = None
+    while not over.wait(_PROGRESS_SECONDS):
+        now = tally.as_json()
+        if now != last:
+            line.tell(progress=now)
+            last = now
+
+
+def _watch_pool(fd: int, guard: Guard) -> None:
+    def watch() -> None:
+        try:
+            while os.read(fd, 1):
+                pass
+        except OSError:
+            pass
+        guard.interrupt("the pool of workers is gone", cause=Cause.REQUEST)
+
+    threading.Thread(target=watch, name="stayfast-pool-watch", daemon=True).start()
+
+
+if __name__ == "__main__":
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the task may have closed or replaced them
+            stream.flush()
+    if threading.active_count() > 1:
+        # Threads that a task's libraries left behind must not keep a finished worker from leaving with its code.
+        time.sleep(0)
+        os._exit(code)
+    sys.exit(code)
