@@ -198,13 +198,15 @@ def test_an_exception_of_the_program_after_a_notice_still_releases_and_reports(
     url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     released = []
-    with pytest.raises(ValueError, match="late"), stayfast.run(url) as run:
+    with pytest.raises(stayfast.Interrupted), stayfast.run(url) as run:
         run.on_drain(lambda: released.append(1))
         for _ in run.steps():
             run.interrupt()
             raise ValueError("late")
     assert released == [1]
-    assert json.loads(capfd.readouterr().err.splitlines()[-1])["outcome"] == "failed"
+    assert json.loads(capfd.readouterr().err.splitlines()[-1])["outcome"] == "interrupted"
+    assert head(url).row.outcome is Outcome.INTERRUPTED
+    assert head(url).checkpoints == (), "the step was cut short"
 
 
 def test_save_now_returns_when_committed(url: str) -> None:

@@ -6,9 +6,9 @@ Separate from the loop, because all ways out meet here: a notice at a boundary, 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
-from stayfast.errors import SupersededError
+from stayfast.errors import Interrupted, SupersededError
 from stayfast.model.exits import Outcome
 from stayfast.model.notice import Cause
 from stayfast.runtime.books import Books
@@ -19,6 +19,21 @@ from stayfast.runtime.saver import Saver
 log = logging.getLogger("stayfast")
 
 _FAILURE_WAITS_SECONDS = 5.0
+_PEERS_ANSWER_SECONDS = 5.0
+
+
+class Place(NamedTuple):
+    """Where the loop was when the block ended."""
+
+    completed: int
+    """The last step whose end was a boundary, or was treated as one."""
+    reached: int
+    """The step that the loop was in or would have entered next."""
+    at_boundary: bool
+    """Whether the tracked state is that of the end of ``completed``; otherwise an exception cut a step short."""
+    started: bool
+    interruption: Interrupted | None
+    """What was raised into the loop already."""
 
 
 class Ending:
@@ -62,6 +77,55 @@ class Ending:
             self.commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
         elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
             self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
+
+    def conclude(self, error: BaseException | None, place: Place) -> BaseException | None:
+        """Save what can be saved; returns the interruption or failure that the block ends by, None when it finished."""
+        if place.interruption is not None:  # it stands, whatever the program made of it
+            if error is not place.interruption:
+                self._guard.log_interrupting(error)
+            return place.interruption
+        if error is None:
+            return self._end_of_block(place)
+        if isinstance(error, Interrupted):
+            return error
+        notice = self._guard.notice
+        if isinstance(error, SystemExit) and error.code in (None, 0) and (notice is None or self._guard.told):
+            return self._end_of_block(place) or error
+        cause = self._guard.interruption_in(error)
+        if notice is None or cause is None or isinstance(error, SupersededError):
+            return error
+        self._guard.log_interrupting(error)
+        self._drain_after(error, place, cause)
+        return Interrupted(self._guard.settings.interrupted_code, cause=cause, detail=notice.detail)
+
+    def _end_of_block(self, place: Place) -> BaseException | None:
+        notice = self._guard.notice
+        try:
+            if self._guard.told and notice is not None:
+                self.drain(place.completed, notice.cause)
+                return Interrupted(self._guard.settings.interrupted_code, cause=notice.cause, detail=notice.detail)
+            self.finish(place.completed, started=place.started)
+        except Exception as error:  # noqa: BLE001 - handed on: the caller ends by it
+            return error
+        return None
+
+    def _drain_after(self, error: BaseException, place: Place, cause: str) -> None:
+        """An exception came after the notice. What it cut short is never saved: the state is between two boundaries."""
+        gang = self._books.gang
+        last: int | None = place.completed
+        if gang is not None:
+            gang.world.publish(place.reached)
+            until = self._guard.clock.monotonic() + _PEERS_ANSWER_SECONDS
+            last = gang.world.last_step(lambda: min(until, self._guard.board.deadline))
+        if place.at_boundary and last == place.completed:
+            self.drain(place.completed, cause)
+            return
+        if gang is not None:
+            gang.fail(place.reached if last is None else last, f"{type(error).__name__} cut the step short")
+        self._saver.wait(self._guard.budget.remaining_seconds)
+        if not self._saver.busy:
+            self._books.close(Outcome.INTERRUPTED, cause)
+        self._guard.drain()
 
     def finish(self, completed: int, *, started: bool) -> None:
         """All steps are done, or the program left its loop by itself, which counts the same."""

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.errors import Interrupted, RunError, SupersededError
+from stayfast.errors import Interrupted, RunError, StayfastError, SupersededError
 from stayfast.model.exits import FAILED, FINISHED, Outcome
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.board import NoticeBoard, NoticeSource
@@ -36,6 +36,8 @@ from stayfast.runtime.signals import SignalSource
 from stayfast.runtime.watchdog import Watchdog
 
 log = logging.getLogger("stayfast")
+
+NOTICE_FOLLOWS_SECONDS = 0.5
 
 _active: Guard | None = None
 _active_lock = threading.Lock()
@@ -61,6 +63,8 @@ class Guard:
         self._steps: list[DrainStep] = []
         self._results: list[DrainResult] = []
         self._told = False
+        self._awaited = False
+        self._gone = False  # the process leaves: nothing is put back that could hide its exit code
         self._owner = os.getpid()
         self._reported = threading.Lock()
         self._signals = SignalSource(self.board)
@@ -84,6 +88,7 @@ class Guard:
         if self.board.notice is None:
             return False
         self._told = True
+        self._signals.hold_others()
         return True
 
     @property
@@ -130,10 +135,12 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.hold_signals()
         try:
             self.end(error)
         finally:
             del error, trace  # see leave()
+            self.release_signals()
 
     def end(self, error: BaseException | None = None) -> None:
         """Close by the exit contract: returns when finished, raises ``Interrupted`` when not, re-raises nothing."""
@@ -150,8 +157,11 @@ class Guard:
                 self.leave(error)
             finally:
                 del error
+        if error is not None:
+            self.await_notice(error)
         cause = self.interruption_in(error)
         if cause is not None:
+            self.log_interrupting(error)
             self.drain()
             self.leave(Interrupted(self.settings.interrupted_code, cause=cause), cause_of=error)
         if error is not None and not _is_clean_exit(error):
@@ -161,22 +171,52 @@ class Guard:
             self.report(Outcome.FINISHED, FINISHED)
         self._close()
 
+    def await_notice(self, error: BaseException) -> None:
+        """Wait briefly for a notice: the death of workers and peers is often seen before the signal that caused it."""
+        if self._awaited or self.board.notice is not None or isinstance(error, StayfastError | Interrupted):
+            return
+        self._awaited = True
+        self.clock.wait(self.board.arrived, NOTICE_FOLLOWS_SECONDS)
+
     def interruption_in(self, error: BaseException | None) -> Cause | None:
-        """Whether this end of the block is an interruption, and whose fault; None when it is not."""
+        """Whether this end of the block is an interruption, and its cause; None when it is not one.
+
+        After a notice every exception is: the machine is about to go, and what fails then fails for that reason or
+        fails again in the next attempt.
+        """
         notice = self.board.notice
         if error is None:
             return notice.cause if notice is not None and self._told else None
-        if isinstance(error, SystemExit):
-            clean = _is_clean_exit(error) and notice is not None
-            if clean or error.code == self.settings.interrupted_code != 0:
-                return notice.cause if notice is not None else Cause.REQUEST
-            return None
         if isinstance(error, SupersededError):
             return Cause.SUPERSEDED
-        if self.settings.world_size > 1 and is_peer_loss(error):
+        if isinstance(error, SystemExit):
+            if notice is None and error.code == self.settings.interrupted_code != 0:
+                return Cause.REQUEST
+        elif self.settings.world_size > 1 and is_peer_loss(error):
             # The launcher's SIGTERM follows the loss of a rank within milliseconds and says less than the loss itself.
             return notice.cause if notice is not None and notice.cause is not Cause.UNKNOWN else Cause.PEER_LOST
-        return None
+        return None if notice is None else notice.cause
+
+    def log_interrupting(self, error: BaseException | None) -> None:
+        """An exception that counts as an interruption is logged with its traceback, so that a real error is seen."""
+        if error is None or isinstance(error, SystemExit | SupersededError):
+            return
+        log.warning(
+            "%s after the notice: this attempt counts as interrupted, not as failed",
+            type(error).__name__,
+            exc_info=error,
+            extra={"action": "exception_after_notice"},
+        )
+
+    def hold_signals(self) -> None:
+        """Hold off the signal handlers of other code until ``release_signals``: none may raise inside the end."""
+        if os.getpid() == self._owner:
+            self._signals.hold_others()
+
+    def release_signals(self) -> None:
+        """Put those handlers back, unless the process is about to leave; call it last, they may raise."""
+        if os.getpid() == self._owner and not self._gone:
+            self._signals.release_others(repeat=self.board.notice is None)
 
     # -- the last metres
 
@@ -200,6 +240,7 @@ class Guard:
         notice = self.board.notice
         # Nobody takes the machine away from a program that asked for the end itself: it may well go on afterwards.
         if self._watchdog is not None and notice is not None and notice.cause is not Cause.REQUEST:
+            self._gone = True
             self._watchdog.stay_until_gone(interruption, self._signals.forgive)
             self._signals.stop(leaving=True)
             self._close(keep_watchdog=True)

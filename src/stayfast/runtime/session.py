@@ -18,7 +18,7 @@ from stayfast.errors import Interrupted, RunError, SupersededError
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.books import Books
 from stayfast.runtime.budget import GraceBudget
-from stayfast.runtime.ending import Ending
+from stayfast.runtime.ending import Ending, Place
 from stayfast.runtime.gang import Gang
 from stayfast.runtime.guard import Guard, active
 from stayfast.runtime.options import RunOptions, whole_steps
@@ -55,6 +55,7 @@ class Run:
         self._warm = False
         self._restored = False
         self._ended = False
+        self._foreign_loop = False  # whether the loop is the program's own and calls should_stop
         self._wants_save = False
         self._due = _NEVER  # monotonic seconds at which the next boundary has to be looked at
         self._due_step = _NEVER  # the step at whose end it has to be looked at
@@ -152,13 +153,13 @@ class Run:
         while step < total:
             self._step = step
             yield step
+            self._completed = step  # at once: what is raised from here on finds the state at a boundary
+            self._reached = step + 1  # before the look at what is due: see _hold
             if record is not None:
                 record(step)
             now = monotonic()
             add(now - last)
             last = now
-            self._completed = step
-            self._reached = step + 1  # before the look at what is due: see _hold
             if now >= self._due or step >= self._due_step:
                 self._boundary(step)
                 last = monotonic()
@@ -175,6 +176,7 @@ class Run:
         if not self._started:
             self._begin()
         if step is not None:
+            self._foreign_loop = True
             self._step = self._completed = step
             self._reached = step + 1  # before the look at the notice: see _hold
         if self._saver.superseded is not None:
@@ -236,8 +238,10 @@ class Run:
         """There is a reason to stop here; find out which."""
         if self._saver.superseded is not None:
             self._leave_superseded(self._saver.superseded)
-        if self._guard.notice is not None and self._stops_after(step):
-            self._interrupt(step)
+        if self._guard.notice is not None:
+            self._guard.hold_signals()
+            if self._stops_after(step):
+                self._interrupt(step)
         if not self._warm:
             self._warm = True
             self._books.state.warm_up()
@@ -287,6 +291,7 @@ class Run:
     def _interrupt(self, step: int) -> None:
         notice = self._guard.notice
         assert notice is not None
+        self._guard.hold_signals()
         self._ending.drain(step, notice.cause)
         self._leave(notice.cause, notice.detail)
 
@@ -334,13 +339,10 @@ class Run:
     ) -> None:
         if os.getpid() != self._owner:
             return  # a forked child unwinds its copy of the block: the run is its parent's, so is its end
+        self._guard.hold_signals()
         try:
             self._ended = True
-            ending = error
-            if error is None:
-                ending = self._end_of_block()
-            elif isinstance(error, SystemExit) and not isinstance(error, Interrupted) and error.code in (None, 0):
-                ending = self._end_of_block() or error
+            ending = self._ending.conclude(error, self._place(error))
             self._ending.write_down(ending)
             if self._owns_guard:
                 self._guard.end(ending)
@@ -351,21 +353,16 @@ class Run:
             self._saver.close(1.0 if self._books.gang is not None else 0.0)
             self._interruption = ending = None
             del error, trace  # the watchdog sees that the interruption was caught by its going away
+            self._guard.release_signals()
 
-    def _end_of_block(self) -> BaseException | None:
-        """Finish or drain; returns the interruption or failure that this turned out to be."""
-        self._completed = max(self._completed, self._step)  # `break` ends its step
-        notice = self._guard.notice
-        if self._interruption is not None:
-            return self._interruption  # it was raised, and the program swallowed it: it stands all the same
-        try:
-            if self._guard.told and notice is not None:
-                self._ending.drain(self._completed, notice.cause)
-                return Interrupted(self._guard.settings.interrupted_code, cause=notice.cause, detail=notice.detail)
-            self._ending.finish(self._completed, started=self._started)
-        except Exception as error:  # noqa: BLE001 - handed on: the caller ends by it
-            return error
-        return None
+    def _place(self, error: BaseException | None) -> Place:
+        if error is not None:
+            self._guard.await_notice(error)
+        at_boundary = not self._foreign_loop and self._completed >= self._step
+        wished = self._guard.notice is None or self._guard.told
+        if error is None or (isinstance(error, SystemExit) and wished):
+            self._completed, at_boundary = max(self._completed, self._step), True  # leaving the loop ends its step
+        return Place(self._completed, self._reached, at_boundary, self._started, self._interruption)
 
     def _publish(self) -> None:
         """Metrics and spans, where they are asked for; both are made of what is measured anyway."""

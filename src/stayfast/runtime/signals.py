@@ -31,6 +31,7 @@ _SCM_CREDENTIALS = 2
 _SECOND_INTERRUPT_SECONDS = 1.0
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 _LATE = 0x80  # marks the byte that the Python-level handler wrote: late, but certain
+_HOLD_TRIES = 100  # every try replaces at least one handler unless one of them raises
 _living: weakref.WeakSet[SignalSource] = weakref.WeakSet()
 
 
@@ -47,6 +48,8 @@ class SignalSource:
         self._number: int = signal.SIGTERM  # the signal of the notice
         self._missed: int | None = None  # what the Python-level handler saw, in case its byte found no room
         self._owner = os.getpid()
+        self._held: dict[int, Any] = {}  # handlers of other code that are held off
+        self._came: set[int] = set()  # signals that arrived for them meanwhile
         self.installed = False
 
     def start(self) -> None:
@@ -108,6 +111,47 @@ class SignalSource:
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler must not change the exit code
                 log.warning("the chained signal handler raised %r", error, extra={"action": "chained_handler_failed"})
 
+    def hold_others(self) -> None:
+        """Hold off the Python signal handlers of other code, so that none of them raises inside the last save.
+
+        torch's SIGCHLD handler, for one, raises on the main thread at any bytecode when a loader's worker has died. An
+        exception that arrives while the handlers are being replaced is logged and dropped.
+        """
+        if threading.current_thread() is not threading.main_thread() or os.getpid() != self._owner:
+            return
+        raised: list[BaseException] = []
+        for _ in range(_HOLD_TRIES):
+            try:
+                self._replace_others()
+                break
+            except BaseException as error:  # noqa: BLE001 - raised by one of the handlers that are replaced here
+                raised.append(error)
+        for late in raised:
+            log.warning("a signal handler of the program raised %r", late, extra={"action": "handler_raised"})
+
+    def _replace_others(self) -> None:
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            if callable(handler) and handler not in (self._record, self._note_held):
+                self._held[number] = handler
+                signal.signal(number, self._note_held)
+
+    def _note_held(self, number: int, _frame: FrameType | None) -> None:
+        self._came.add(number)
+
+    def release_others(self, *, repeat: bool) -> None:
+        """Put the handlers of other code back; with ``repeat`` they get the signals that came meanwhile."""
+        if not self._held or threading.current_thread() is not threading.main_thread():
+            return
+        held, self._held = self._held, {}
+        for number, handler in held.items():
+            if signal.getsignal(number) == self._note_held:
+                signal.signal(number, handler)
+        came, self._came = self._came, set()
+        if repeat:
+            for number in came:
+                signal.raise_signal(number)
+
     def forgive(self) -> None:
         """The program lives on after all: its default handlers are put back, by the main thread as soon as it can."""
         import ctypes
@@ -120,10 +164,12 @@ class SignalSource:
         for number, handler in self._previous.items():
             if handler in _DEFAULTS and signal.getsignal(number) == signal.SIG_IGN:
                 signal.signal(number, handler)
+        self.release_others(repeat=False)
         return 0
 
     def forget_in_child(self) -> None:
         """A forked child is not this run: it gets the handlers that were there before."""
+        self.release_others(repeat=False)
         if not self.installed:
             return
         if threading.current_thread() is threading.main_thread():
