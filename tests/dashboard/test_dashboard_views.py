@@ -103,6 +103,13 @@ def test_a_summary_says_what_took_it_away_what_was_saved_and_what_it_cost(tmp_pa
     assert found["strip"][1][1] == found["strip"][2][0]  # ended, as far as anybody knows, when the next began
 
 
+def test_a_run_that_was_left_early_is_shown_as_stopped(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", row(1, outcome=Outcome.STOPPED, cause=None), total_steps=2000)
+    found = look(f"file://{tmp_path}")["runs"][0]
+    assert (found["state"], found["interruptions"]) == ("stopped", 0)
+    assert [item[2] for item in found["strip"]] == ["stopped"]
+
+
 def test_unpriced_attempts_are_not_free(tmp_path: Path) -> None:
     write_run(tmp_path / "r", row(1, usd_per_hour=None))
     money = look(f"file://{tmp_path}")["runs"][0]["money"]

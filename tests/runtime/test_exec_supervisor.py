@@ -58,6 +58,21 @@ def test_without_a_notice_the_programs_own_code_stands(command: list[str], code:
         assert command[0] in ended.err
 
 
+@pytest.mark.parametrize(("leave", "code"), [("break", 0), ("sys.exit(3)", 3)])
+def test_a_run_that_was_left_early_is_stopped_and_keeps_its_code(tmp_path: Path, leave: str, code: int) -> None:
+    program = f"""
+import stayfast, sys
+with stayfast.run("file://{tmp_path}/run", total_steps=10) as run:
+    for step in run.steps():
+        if step == 3:
+            {leave}
+"""
+    ended = held("exec", "--", sys.executable, "-c", program).end()
+    assert ended.code == code
+    said = {line["action"]: (line["outcome"], line["code"], line["saved"]) for line in ended.reports}
+    assert said == dict.fromkeys(("attempt_ended", "program_ended"), ("stopped", code, "step 3"))
+
+
 def test_a_finished_program_is_silent_and_a_failed_one_is_reported() -> None:
     assert held("exec", "--", "true").end().err == ""
     assert held("exec", "--", "false").end().report["outcome"] == "failed"

@@ -121,28 +121,95 @@ def test_a_step_that_was_left_is_done_again_in_the_same_block(url: str) -> None:
     assert done == [0, 1, 2, 3]
 
 
-def test_break_counts_as_finished(url: str) -> None:
-    with stayfast.run(url, total_steps=100) as run:
+def leave_at(url: str, step_to_leave: int, how: str, total: int | None = 10) -> list[int]:
+    """Run until this step and leave the loop there in one of the ways that programs use."""
+    done = []
+
+    def loop(run: stayfast.Run) -> None:
+        for step in run.steps():
+            done.append(step)
+            if step != step_to_leave:
+                continue
+            if how == "break":
+                break
+            if how == "return":
+                return
+            if how.startswith("exit"):
+                raise SystemExit(int(how[4:]))
+            run.finish(how)
+
+    with stayfast.run(url, total) as run:
+        loop(run)
+    return done
+
+
+@pytest.mark.parametrize(("how", "code"), [("break", None), ("return", None), ("exit0", 0), ("exit4", 4)])
+def test_leaving_the_block_early_is_stopped_and_resumes(
+    url: str, how: str, code: int | None, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    if code is None:
+        leave_at(url, 3, how)
+    else:
+        with pytest.raises(SystemExit) as left:
+            leave_at(url, 3, how)
+        assert left.value.code == code
+        assert not isinstance(left.value, stayfast.Interrupted)
+    report = json.loads(capfd.readouterr().err.splitlines()[-1])
+    assert (report["outcome"], report["code"], report["saved"]) == ("stopped", code or 0, "step 3")
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "after step 3" in line
+    assert "run.finish()" in line
+    assert head(url).row.outcome is Outcome.STOPPED
+    assert (head(url).finished, head(url).next_step, head(url).row.lost_seconds) == (False, 4, 0)
+    assert attempt(url, 10) == [4, 5, 6, 7, 8, 9]
+    assert head(url).finished
+
+
+def test_finish_says_that_the_work_is_complete(url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert leave_at(url, 3, "the loss no longer falls") == [0, 1, 2, 3], "the loop ends after this step"
+    assert json.loads(capfd.readouterr().err.splitlines()[-1])["outcome"] == "finished"
+    assert (head(url).finished, head(url).next_step) == (True, 4)
+    assert attempt(url, 10) == []
+    assert attempt(url, 12) == list(range(4, 12)), "a larger total continues a finished run"
+
+
+def test_finish_stands_when_a_notice_comes_in_the_same_step(url: str) -> None:
+    with stayfast.run(url, 10) as run:
         for step in run.steps():
             if step == 2:
-                break
+                run.finish()
+                run.interrupt()
     assert head(url).finished
-    assert head(url).newest is not None
-    assert head(url).newest.step == 2
-    assert attempt(url, 100) == []
+    assert attempt(url, 10) == []
 
 
-def test_leaving_the_block_by_sys_exit_0_is_finished_and_by_another_code_is_failed(url: str) -> None:
-    with pytest.raises(SystemExit) as left, stayfast.run(url, total_steps=9) as run:
-        for _ in run.steps():
-            raise SystemExit(0)
-    assert left.value.code == 0
+def test_a_run_that_finished_and_is_left_early_again_stays_finished(url: str) -> None:
+    assert attempt(url, 2) == [0, 1]
+    with stayfast.run(url, 2) as run:
+        assert run.restore() == 2
+    assert head(url).finished
+
+
+def test_leaving_early_after_a_notice_is_an_interruption(url: str) -> None:
+    with pytest.raises(stayfast.Interrupted), stayfast.run(url, 10) as run:
+        for step in run.steps():
+            if step == 2:
+                run.interrupt()
+                break
+    assert (head(url).finished, head(url).next_step, head(url).row.outcome) == (False, 3, Outcome.INTERRUPTED)
+
+
+def test_without_total_steps_the_end_of_the_block_is_the_end(url: str) -> None:
+    assert leave_at(url, 2, "break", None) == [0, 1, 2]
     assert head(url).finished
     other = url + "-2"
-    with pytest.raises(SystemExit), stayfast.run(other, total_steps=9) as run:
-        for _ in run.steps():
-            raise SystemExit(4)
-    assert not head(other).finished
+    with pytest.raises(SystemExit):
+        leave_at(other, 2, "exit0", None)
+    assert head(other).finished
+    third = url + "-3"
+    with pytest.raises(SystemExit):
+        leave_at(third, 2, "exit4", None)
+    assert (head(third).finished, head(third).row.outcome) == (False, Outcome.FAILED)
 
 
 def test_sys_exit_75_means_interrupted(url: str, capfd: pytest.CaptureFixture[str]) -> None:

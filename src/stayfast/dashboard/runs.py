@@ -223,9 +223,8 @@ def _state(head: Head) -> str:
         return "finished"
     if not head.attempts:
         return "waiting"
-    return {None: "running", "interrupted": "interrupted", "failed": "failed", "finished": "finished"}.get(
-        head.attempts[-1].outcome, "interrupted"
-    )
+    last = head.attempts[-1].outcome
+    return "running" if last is None else "interrupted" if last == "lost" else str(last)
 
 
 def _cause(row: AttemptRow) -> str | None:

@@ -123,7 +123,8 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """All batches are done; the last may have been passed over above."""
         if self._run is not None and self._step:
-            self._run.should_stop(self._step - 1)
+            if not self._run.should_stop(self._step - 1):
+                self._run.finish("trainer.fit ended")  # by max_epochs, max_steps or early stopping
             self._end()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002

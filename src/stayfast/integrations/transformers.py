@@ -70,7 +70,9 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
                 opened.track(trainer=(self._dump, self._take))
                 opened.restore()
                 with _changed(trainer, get_train_dataloader=self._loader), self._resuming(trainer, options):
-                    return trainer.train(**options)
+                    result = trainer.train(**options)
+                opened.finish("trainer.train ended")  # by max_steps, epochs or early stopping
+                return result
             except _Stop:
                 return None  # the end of the block saves, drains and raises
             finally:

@@ -16,6 +16,7 @@ class Outcome(enum.StrEnum):
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
+    STOPPED = "stopped"  # the program left its loop before ``total_steps``: saved, resumable, its own exit code
     LOST = "lost"  # killed without a word; only the next attempt can say so
 
 

@@ -34,6 +34,14 @@ class Place(NamedTuple):
     started: bool
     interruption: Interrupted | None
     """What was raised into the loop already."""
+    total: int | None
+    declared: str
+    """Why the program said that the work is complete; empty when it did not."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do."""
+        return bool(self.declared) or self.total is None or self.completed + 1 >= self.total
 
 
 class Ending:
@@ -41,6 +49,8 @@ class Ending:
 
     def __init__(self, guard: Guard, books: Books, saver: Saver) -> None:
         self._guard, self._books, self._saver = guard, books, saver
+        self.outcome: Outcome | None = None
+        """How the attempt ended, when that is not for the exception to say: finished or stopped."""
 
     def commit_now(self, step: int, **final: Any) -> None:
         """Save and wait until it is committed; the saver's thread does it, so that a deadline can end the waiting."""
@@ -89,8 +99,8 @@ class Ending:
         if isinstance(error, Interrupted):
             return error
         notice = self._guard.notice
-        if isinstance(error, SystemExit) and error.code in (None, 0) and (notice is None or self._guard.told):
-            return self._end_of_block(place) or error
+        if isinstance(error, SystemExit) and (notice is None or self._guard.told or place.declared):
+            return self._exit(error, place)
         cause = self._guard.interruption_in(error)
         if notice is None or cause is None or isinstance(error, SupersededError):
             return error
@@ -98,13 +108,27 @@ class Ending:
         self._drain_after(error, place, cause)
         return Interrupted(self._guard.settings.interrupted_code, cause=cause, detail=notice.detail)
 
+    def _exit(self, error: SystemExit, place: Place) -> BaseException:
+        """``sys.exit`` inside the block ends its step as ``break`` does; the program's own code is kept."""
+        clean = error.code in (None, 0)
+        if self._guard.notice is None and error.code == self._guard.settings.interrupted_code != 0:
+            self.drain(place.completed, Cause.REQUEST)
+            return Interrupted(self._guard.settings.interrupted_code, cause=Cause.REQUEST, detail="the program exited")
+        if clean or not place.complete:
+            return self._end_of_block(place) or error
+        return error
+
     def _end_of_block(self, place: Place) -> BaseException | None:
         notice = self._guard.notice
+        done = place.complete or (self._books.is_finished and not place.started)
         try:
-            if self._guard.told and notice is not None:
+            if notice is not None and not place.declared and (self._guard.told or not done):
                 self.drain(place.completed, notice.cause)
                 return Interrupted(self._guard.settings.interrupted_code, cause=notice.cause, detail=notice.detail)
-            self.finish(place.completed, started=place.started)
+            if done:
+                self._finish(place)
+            else:
+                self._stop(place)
         except Exception as error:  # noqa: BLE001 - handed on: the caller ends by it
             return error
         return None
@@ -127,22 +151,45 @@ class Ending:
             self._books.close(Outcome.INTERRUPTED, cause)
         self._guard.drain()
 
-    def finish(self, completed: int, *, started: bool) -> None:
-        """All steps are done, or the program left its loop by itself, which counts the same."""
+    def _finish(self, place: Place) -> None:
+        """The work is complete: all steps are done, the program said so, or there is no ``total_steps``."""
         self._saver.wait()
         if self._saver.superseded is not None:
             raise self._saver.superseded
-        if not self._books.exists or (self._books.is_finished and not started):
+        if place.declared:
+            log.info("finished after step %d: %s", place.completed, place.declared, extra={"action": "finished_early"})
+        if not self._books.exists or (self._books.is_finished and not place.started):
             self._books.close(Outcome.FINISHED)
-        elif completed >= self._books.next_step:
-            self.commit_now(completed, finished=True, outcome=Outcome.FINISHED)
+        elif place.completed >= self._books.next_step:
+            self.commit_now(place.completed, finished=True, outcome=Outcome.FINISHED)
             log.info("checkpoints cost %.2g %% of the time", 100 * self._books.overhead(), extra={"action": "overhead"})
         else:
             self._books.close(Outcome.FINISHED, finished=True)
+        self.outcome = Outcome.FINISHED
+
+    def _stop(self, place: Place) -> None:
+        """The program left its loop before ``total_steps``: save, so that the next start resumes after this step."""
+        self._saver.wait()
+        if self._saver.superseded is not None:
+            raise self._saver.superseded
+        if self._books.exists and place.completed >= self._books.next_step:
+            self.commit_now(place.completed, outcome=Outcome.STOPPED)
+        else:
+            self._books.close(Outcome.STOPPED, kept=True)
+        log.warning(
+            "the block ended after step %d, before total_steps=%d: the run is stopped, not finished, and the next "
+            "start resumes at step %d; call run.finish() when the work is complete",
+            place.completed,
+            place.total,
+            self._books.next_step,
+            extra={"action": "stopped"},
+        )
+        self.outcome = Outcome.STOPPED
+        self._guard.drain()
 
     def write_down(self, error: BaseException | None) -> None:
         """A failure goes on record too; nothing is saved then, since the step was cut short."""
-        if error is None or isinstance(error, SystemExit) or not self._books.exists:
+        if error is None or isinstance(error, Interrupted) or self.outcome is not None or not self._books.exists:
             return
         cause = self._guard.interruption_in(error)
         self._saver.wait(min(_FAILURE_WAITS_SECONDS, self._guard.budget.remaining_seconds))

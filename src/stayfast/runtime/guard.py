@@ -142,16 +142,23 @@ class Guard:
             del error, trace  # see leave()
             self.release_signals()
 
-    def end(self, error: BaseException | None = None) -> None:
-        """Close by the exit contract: returns when finished, raises ``Interrupted`` when not, re-raises nothing."""
+    def end(self, error: BaseException | None = None, outcome: Outcome | None = None) -> None:
+        """Close by the exit contract: returns when finished, raises ``Interrupted`` when not, re-raises nothing.
+
+        ``outcome`` is for a run that knows how it ended: finished or stopped; without it the error decides.
+        """
         if os.getpid() != self._owner:
             return  # a forked child unwinds its copy of the block: the run is its parent's, so is its end
         try:
-            self._end(error)
+            self._end(error, outcome)
         finally:
             del error  # see leave()
 
-    def _end(self, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            self.report(outcome, FINISHED if error is None else _code_of(error))
+            self._close()
+            return
         if isinstance(error, Interrupted):
             try:
                 self.leave(error)
@@ -298,7 +305,7 @@ def _is_clean_exit(error: BaseException) -> bool:
 
 def _code_of(error: BaseException) -> int:
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else FAILED
+        return FINISHED if error.code is None else error.code if isinstance(error.code, int) else FAILED
     return FAILED
 
 

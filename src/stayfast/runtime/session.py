@@ -14,7 +14,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn
 
-from stayfast.errors import Interrupted, RunError, SupersededError
+from stayfast.errors import Interrupted, RunError
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.books import Books
 from stayfast.runtime.budget import GraceBudget
@@ -23,6 +23,7 @@ from stayfast.runtime.gang import Gang
 from stayfast.runtime.guard import Guard, active
 from stayfast.runtime.options import RunOptions, whole_steps
 from stayfast.runtime.saver import Saver
+from stayfast.runtime.telemetry import begin
 
 log = logging.getLogger("stayfast")
 
@@ -36,13 +37,11 @@ class Run:
     """One attempt of a run; use it as a context manager."""
 
     def __init__(self, url: str | None, total_steps: int | None, options: RunOptions) -> None:
-        total_steps = whole_steps(total_steps)
-        self._options = options
-        self._total = total_steps
+        self._total = whole_steps(total_steps)
         shared = active()
         self._owns_guard = shared is None
         self._guard = shared or Guard(chain=options.chain, settings=options.settings)
-        self._books = Books(url, total_steps, options, self._guard)
+        self._books = Books(url, self._total, options, self._guard)
         self._saver = Saver(self._guard.clock, self._guard.durations)
         self._ending = Ending(self._guard, self._books, self._saver)
         self._prints = self._books.fingerprints()
@@ -59,6 +58,7 @@ class Run:
         self._wants_save = False
         self._due = _NEVER  # monotonic seconds at which the next boundary has to be looked at
         self._due_step = _NEVER  # the step at whose end it has to be looked at
+        self._finish = ""  # why the work is complete, if the program said so
         self._interruption: Interrupted | None = None
         self._owner = os.getpid()
         self._unpublish: Callable[[], None] | None = None
@@ -141,11 +141,11 @@ class Run:
         step = self.restore()
         if self._interruption is not None:
             raise self._interruption  # the program swallowed it and came back: it stands all the same
-        if self._books.is_finished:
+        if self._books.is_finished or self._finish:
             return
         self._begin()
-        if self._guard.notice is not None and self._books.gang is None:
-            self._interrupt(step - 1)  # no time is left for a step that nobody may see the end of
+        if (notice := self._guard.notice) is not None and self._books.gang is None:
+            self._interrupt(step - 1, notice)  # no time is left for a step that nobody may see the end of
         total = _NEVER if self._total is None else self._total
         add = self._guard.durations.series("step").append
         record = None if self._prints is None else self._prints.record
@@ -161,7 +161,8 @@ class Run:
             add(now - last)
             last = now
             if now >= self._due or step >= self._due_step:
-                self._boundary(step)
+                if self._boundary(step):
+                    return
                 last = monotonic()
             step += 1
 
@@ -180,7 +181,7 @@ class Run:
             self._step = self._completed = step
             self._reached = step + 1  # before the look at the notice: see _hold
         if self._saver.superseded is not None:
-            self._leave_superseded(self._saver.superseded)
+            self._leave(Cause.SUPERSEDED, str(self._saver.superseded))
         if self._guard.notice is not None and (step is None or self._stops_after(step)):
             return self._guard.should_stop()
         if step is not None and (monotonic() >= self._due or step >= self._due_step):
@@ -200,6 +201,15 @@ class Run:
         else:
             self._wants_save = True
             self._due = _NOW
+
+    def finish(self, why: str = "") -> None:
+        """The work is complete before ``total_steps``, as in early stopping: the loop ends after this step.
+
+        The run is then finished; only a larger ``total_steps`` continues it. All ranks must call it in the same step.
+        """
+        self._check_open()
+        self._finish = why or "the program called run.finish()"
+        self._due = _NOW
 
     def _begin(self) -> None:
         if self._started:
@@ -234,18 +244,19 @@ class Run:
         if self._reached > step and self._books.gang is not None:
             self._books.gang.fail(step, "the loop was past it already")
 
-    def _boundary(self, step: int) -> None:
-        """There is a reason to stop here; find out which."""
+    def _boundary(self, step: int) -> bool:
+        """There is a reason to stop here; find out which. True when the program said that the work is complete."""
         if self._saver.superseded is not None:
-            self._leave_superseded(self._saver.superseded)
-        if self._guard.notice is not None:
-            self._guard.hold_signals()
-            if self._stops_after(step):
-                self._interrupt(step)
+            self._leave(Cause.SUPERSEDED, str(self._saver.superseded))
+        if self._finish:
+            return True  # the end of the block commits, also after a notice
+        if (notice := self._guard.notice) is not None and self._stops_after(step):
+            self._interrupt(step, notice)
         if not self._warm:
             self._warm = True
             self._books.state.warm_up()
         self._save_if_due(step)
+        return False
 
     def _stops_after(self, step: int) -> bool:
         """With a notice: whether this is the boundary at which to leave; a gang agrees on one."""
@@ -288,9 +299,7 @@ class Run:
 
     # -- the end
 
-    def _interrupt(self, step: int) -> None:
-        notice = self._guard.notice
-        assert notice is not None
+    def _interrupt(self, step: int, notice: Notice) -> NoReturn:
         self._guard.hold_signals()
         self._ending.drain(step, notice.cause)
         self._leave(notice.cause, notice.detail)
@@ -300,8 +309,8 @@ class Run:
         self._interruption = Interrupted(self._guard.settings.interrupted_code, cause=cause, detail=detail)
         raise self._interruption
 
-    def _leave_superseded(self, error: SupersededError) -> NoReturn:
-        self._leave(Cause.SUPERSEDED, str(error))
+    def _progress(self) -> tuple[int, int | None]:
+        return self._completed, self._total
 
     def _describe(self) -> dict[str, object]:
         saved = f"step {self._books.next_step - 1}" if self._books.exists and self._books.next_step else "nothing"
@@ -324,7 +333,8 @@ class Run:
             try:
                 self._books.open()
                 self._guard.describe = self._describe
-                self._publish()
+                if self._owns_guard:
+                    self._unpublish = begin(self._guard, self._books, self._saver, self._progress)
             except BaseException as error:
                 if self._owns_guard:
                     self._guard.end(error)
@@ -345,7 +355,7 @@ class Run:
             ending = self._ending.conclude(error, self._place(error))
             self._ending.write_down(ending)
             if self._owns_guard:
-                self._guard.end(ending)
+                self._guard.end(ending, self._ending.outcome)
             if ending is not None and ending is not error:
                 raise ending
         finally:
@@ -359,18 +369,11 @@ class Run:
         if error is not None:
             self._guard.await_notice(error)
         at_boundary = not self._foreign_loop and self._completed >= self._step
-        wished = self._guard.notice is None or self._guard.told
-        if error is None or (isinstance(error, SystemExit) and wished):
+        wished = self._guard.notice is None or self._guard.told or self._finish
+        if error is None or (wished and isinstance(error, SystemExit)):
             self._completed, at_boundary = max(self._completed, self._step), True  # leaving the loop ends its step
-        return Place(self._completed, self._reached, at_boundary, self._started, self._interruption)
-
-    def _publish(self) -> None:
-        """Metrics and spans, where they are asked for; both are made of what is measured anyway."""
-        settings = self._guard.settings
-        if (settings.metrics_port or settings.spans == "on") and self._owns_guard:
-            from stayfast.runtime.telemetry import begin
-
-            self._unpublish = begin(self._guard, self._books, self._saver, lambda: (self._completed, self._total))
+        loop = (self._completed, self._reached, at_boundary, self._started)
+        return Place(*loop, self._interruption, self._total, self._finish)
 
     def _check_open(self) -> None:
         if self._ended or _open is not self:

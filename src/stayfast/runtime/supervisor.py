@@ -261,22 +261,24 @@ class Supervisor:
 
     def _conclude(self, child: Supervised) -> int:
         failed = [item for item in child.outcomes if item.get("outcome") == Outcome.FAILED]
-        stopped = [item for item in child.outcomes if item.get("outcome") == Outcome.INTERRUPTED]
+        interrupted = [item for item in child.outcomes if item.get("outcome") == Outcome.INTERRUPTED]
+        stopped = [item for item in child.outcomes if item.get("outcome") == Outcome.STOPPED]
         cause, detail = None, f"the program left with {child.code}"
         if failed:
             outcome, code = Outcome.FAILED, child.code or FAILED
             detail = f"rank {failed[0].get('rank', 0)} failed: {failed[0].get('detail', '')}"
-        elif stopped:
+        elif interrupted:
             outcome, code = Outcome.INTERRUPTED, self._settings.interrupted_code
-            cause = str(stopped[0].get("cause") or "unknown")
+            cause = str(interrupted[0].get("cause") or "unknown")
         elif child.notice_at is not None and not self._finished(child):
             outcome, code = Outcome.INTERRUPTED, self._settings.interrupted_code
             cause = child.cause or ("cancellation" if child.notice_signal == "SIGINT" else "unknown")
         elif child.code == FINISHED and self._sync is not None and not self._sync.is_safe:
             outcome, code, detail = self._sync.verdict(self._settings)
         else:
-            outcome = Outcome.FINISHED if child.code == FINISHED else Outcome.FAILED
-            code = child.code
+            outcome, code = Outcome.FINISHED if child.code == FINISHED else Outcome.FAILED, child.code
+            if any(item.get("code") == code for item in stopped):
+                outcome = Outcome.STOPPED
         used = 0.0 if child.notice_at is None else time.monotonic() - child.notice_at
         report = Report(
             outcome=outcome,
@@ -286,7 +288,7 @@ class Supervisor:
             detail=(f"killed at the deadline; {detail}" if child.killed else detail)[:300],
             seconds_used=round(used, 3),
             seconds_allowed=None if child.notice_at is None else self._allowed(child),
-            **(self._from_sync() | _from_rank((stopped or failed or [{}])[0])),
+            **(self._from_sync() | _from_rank((interrupted or failed or stopped or [{}])[0])),
         )
         if self._sync is not None:
             self._sync.close_books(outcome, cause, child.leave_at - time.monotonic())

@@ -82,7 +82,7 @@ export function ago(at, now) {
 }
 
 export const WORDS = {
-  running: "running", finished: "finished", interrupted: "interrupted", failed: "failed", lost: "killed", waiting: "waiting",
+  running: "running", finished: "finished", interrupted: "interrupted", stopped: "stopped", failed: "failed", lost: "killed", waiting: "waiting",
   broken: "unreadable", whole: "every byte verified", complete: "complete", checking: "checking…", damaged: "damaged",
   unreadable: "unreadable", pruned: "pruned meanwhile", unknown: "not looked at",
 };

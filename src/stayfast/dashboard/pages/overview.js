@@ -2,7 +2,7 @@
 import { legend, span, stack, strip } from "/assets/charts.js";
 import { ago, chip, clock, count, duration, el, fill, percent, setText, usd } from "/assets/dom.js";
 
-const ORDER = { running: 0, failed: 1, interrupted: 2, broken: 3, waiting: 4, finished: 5 };
+const ORDER = { running: 0, failed: 1, interrupted: 2, stopped: 2, broken: 3, waiting: 4, finished: 5 };
 const WINDOWS = [["all", "all time"], ["3600", "last hour"], ["86400", "last day"], ["604800", "last week"]];
 const FIRST = 40;
 
@@ -23,7 +23,7 @@ function tiles(state) {
   const killed = sum(runs, (row) => row.killed);
   const unpriced = money("unpriced_seconds");
   const saved = priced.filter((row) => row.money.saved_usd !== null);
-  const rest = [by("finished") && `${by("finished")} finished`, by("interrupted") && `${by("interrupted")} waiting for a machine`,
+  const rest = [by("finished") && `${by("finished")} finished`, by("interrupted") && `${by("interrupted")} waiting for a machine`, by("stopped") && `${by("stopped")} stopped`,
     by("failed") && `${by("failed")} failed`].filter(Boolean).join(", ");
   return el("dl", { class: "tiles" },
     tile("Runs", `${by("running")} running`, rest || `${runs.length} in all`),
