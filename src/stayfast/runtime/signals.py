@@ -23,6 +23,7 @@ from typing import Any
 
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.board import NoticeBoard
+from stayfast.runtime.loader_workers import WorkerShield
 
 log = logging.getLogger("stayfast")
 
@@ -50,6 +51,7 @@ class SignalSource:
         self._owner = os.getpid()
         self._held: dict[int, Any] = {}  # handlers of other code that are held off
         self._came: set[int] = set()  # signals that arrived for them meanwhile
+        self._shield: WorkerShield | None = None
         self.installed = False
 
     def start(self) -> None:
@@ -72,6 +74,7 @@ class SignalSource:
         for number in self._watched():
             self._previous[number] = signal.signal(number, self._record)
             signal.siginterrupt(number, False)  # system calls of the program go on as if nothing had happened
+        self._shield = WorkerShield(self._watched())
         self.installed = True
         _living.add(self)
 
@@ -179,6 +182,8 @@ class SignalSource:
 
     def _put_back(self, leaving: bool = False) -> None:
         self.installed = False
+        if self._shield is not None:
+            self._shield.remove()
         for number, handler in self._previous.items():
             if handler is not None and signal.getsignal(number) == self._record:
                 signal.signal(number, signal.SIG_IGN if leaving and handler in _DEFAULTS else handler)
