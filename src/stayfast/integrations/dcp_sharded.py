@@ -8,7 +8,9 @@ tensors go through stayfast's own encoding: no pickle is involved.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,6 +37,8 @@ from stayfast.checkpoint.tracked import refuse
 from stayfast.errors import CorruptError, FormatError, UsageError
 from stayfast.integrations.dcp_read import Place, read_items
 
+log = logging.getLogger("stayfast")
+
 FORMAT = 1
 MODEL, OPTIMIZER = "model", "optimizer"
 
@@ -57,7 +61,8 @@ class Sharded:
         """What this rank holds: its shards with their offsets, and on rank 0 everything that is the same everywhere."""
         tensors, values = self._flat()
         leads = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
-        shards = [row for name, tensor in tensors.items() if (row := _shard(name, tensor, leads)) is not None]
+        copies = _copies(tensors.values())
+        shards = [row for name, tensor in tensors.items() if (row := _shard(name, tensor, leads, copies)) is not None]
         return {"format": FORMAT, "shards": shards, "values": values if leads else {}}
 
     def load_state_dict(self, _state: dict[str, Any]) -> None:
@@ -88,7 +93,8 @@ class Sharded:
     def load_ranks(self, name: str, ranks: Sequence[RankState]) -> None:
         """Load from what all ranks have saved under this name, however many they were."""
         outlines = [rank.outline(name) for rank in ranks]
-        saved, places, values = _merge(outlines, [rank.key for rank in ranks])
+        merged = _merge(outlines, [rank.key for rank in ranks])
+        saved, values = merged.saved, merged.values
         wants = [any(key.startswith(f"{OPTIMIZER}{n}:") for key in saved) for n in range(len(self._optimizers))]
         for optimizer, wanted in zip(self._optimizers, wants, strict=True):
             if wanted:
@@ -99,7 +105,9 @@ class Sharded:
         targets = {key: value for key, value in tensors.items() if key in saved}
         planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         planner.set_up_planner(targets, Metadata(saved), is_coordinator=False)
-        read_items(planner.create_local_plan(), planner, places, ranks.__getitem__)
+        plan = planner.create_local_plan()
+        read_items(plan, planner, merged.places, ranks.__getitem__)
+        _compare_copies({item.storage_index for item in plan.items}, merged, ranks)
         self._set(tensors, values, untouched)
 
     def _set(self, tensors: dict[str, Any], values: dict[str, Any], untouched: set[str]) -> None:
@@ -132,12 +140,35 @@ def sharded(model: Any, *optimizers: Any) -> Sharded:
     return Sharded(model, *optimizers)
 
 
-def _shard(name: str, tensor: Any, leads: bool) -> list[Any] | None:
+def _copies(tensors: Iterable[Any]) -> set[Any]:
+    """The meshes whose tensors another rank saves as well, so that this rank leaves them out.
+
+    A module outside a tensor-parallel plan lives on the data-parallel part of the mesh alone, and each column of the
+    other part holds it again. The first column saves it. Dimensions that no tensor of this model uses do not count:
+    along these, pipeline stages for example, other ranks hold other tensors.
+    """
+    used: dict[Any, tuple[Any, set[int]]] = {}
+    for mesh in {tensor.device_mesh for tensor in tensors if isinstance(tensor, DTensor)}:
+        if hasattr(mesh, "_get_root_mesh") and mesh.get_coordinate() is not None:
+            root = mesh._get_root_mesh()
+            found = torch.isin(root.mesh, mesh.mesh).nonzero()
+            used[mesh] = root, set((found.amax(0) != found.amin(0)).nonzero().flatten().tolist())
+    spans: dict[Any, set[int]] = {}
+    for root, dimensions in used.values():
+        spans.setdefault(root, set()).update(dimensions)
+    return {
+        mesh
+        for mesh, (root, dimensions) in used.items()
+        if any(root.get_coordinate()[number] != 0 for number in spans[root] - dimensions)
+    }
+
+
+def _shard(name: str, tensor: Any, leads: bool, copies: set[Any]) -> list[Any] | None:
     """Name, global size, offsets, and the local tensor; None where another rank saves the very same."""
     if not isinstance(tensor, DTensor):
         return [name, list(tensor.shape), [0] * tensor.dim(), tensor.detach()] if leads else None
     coordinate = tensor.device_mesh.get_coordinate()
-    if coordinate is None:
+    if coordinate is None or tensor.device_mesh in copies:
         return None
     for place, at in zip(tensor.placements, coordinate, strict=True):
         if isinstance(place, Replicate) and at != 0:
@@ -148,13 +179,20 @@ def _shard(name: str, tensor: Any, leads: bool) -> list[Any] | None:
     return [name, list(tensor.shape), list(offsets), tensor.to_local().detach()]
 
 
-def _merge(
-    outlines: Iterable[Any], keys: Sequence[str]
-) -> tuple[dict[str, TensorStorageMetadata], dict[MetadataIndex, Place], dict[str, Any]]:
-    """All ranks' shards as DCP's metadata, where each lies, and the values of rank 0."""
-    saved: dict[str, TensorStorageMetadata] = {}
-    places: dict[MetadataIndex, Place] = {}
-    values: dict[str, Any] = {}
+@dataclass(slots=True)
+class _Merged:
+    """What all ranks have saved: DCP's metadata, where each shard lies, and the values of rank 0."""
+
+    saved: dict[str, TensorStorageMetadata] = field(default_factory=dict)
+    places: dict[MetadataIndex, Place] = field(default_factory=dict)
+    copies: dict[MetadataIndex, list[Place]] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def _merge(outlines: Iterable[Any], keys: Sequence[str]) -> _Merged:
+    """All ranks' shards as one state. Of shards with the same place and size, the first one counts."""
+    merged = _Merged()
+    sizes: dict[MetadataIndex, tuple[int, ...]] = {}
     for rank, outline in enumerate(outlines):
         if not isinstance(outline, Mapping) or outline.get("format") != FORMAT:
             raise FormatError(
@@ -164,15 +202,66 @@ def _merge(
             if not isinstance(leaf, LeafRef) or len(offsets) != len(size) or len(leaf.shape) != len(size):
                 raise CorruptError(f"{keys[rank]} holds a shard of {str(name)[:80]} that is none")
             properties = TensorProperties(dtype=torch_dtype(torch, leaf.dtype))
-            row = saved.setdefault(name, TensorStorageMetadata(properties, torch.Size(size), []))
+            row = merged.saved.setdefault(name, TensorStorageMetadata(properties, torch.Size(size), []))
+            index = MetadataIndex(name, torch.Size(offsets))
+            if sizes.setdefault(index, leaf.shape) != leaf.shape:
+                raise CorruptError(f"{name}: two ranks saved shards of different sizes at {list(offsets)}")
+            if index in merged.places:
+                merged.copies.setdefault(index, []).append(Place(rank, leaf.number))
+                continue
+            merged.places[index] = Place(rank, leaf.number)
             row.chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(leaf.shape)))
-            places[MetadataIndex(name, torch.Size(offsets))] = Place(rank, leaf.number)
-        values.update(outline["values"])
-    for name, row in saved.items():
-        covered = sum(chunk.sizes.numel() for chunk in row.chunks)
-        if covered != row.size.numel():
-            raise CorruptError(f"{name}: the shards of all ranks hold {covered} of {row.size.numel()} numbers")
-    return saved, places, values
+        merged.values.update(outline["values"])
+    for name, row in merged.saved.items():
+        _check_cover(name, row)
+    return merged
+
+
+def _check_cover(name: str, row: TensorStorageMetadata) -> None:
+    """The shards cover the tensor, and none lies over another."""
+    covered = sum(chunk.sizes.numel() for chunk in row.chunks)
+    if covered != row.size.numel():
+        raise CorruptError(f"{name}: the shards of all ranks hold {covered} of {row.size.numel()} numbers")
+    before: list[ChunkStorageMetadata] = []
+    for chunk in sorted(row.chunks, key=lambda chunk: tuple(chunk.offsets)):
+        ends = [at + size for at, size in zip(chunk.offsets, chunk.sizes, strict=True)]
+        if any(end > size for end, size in zip(ends, row.size, strict=True)):
+            raise CorruptError(f"{name}: a shard at {list(chunk.offsets)} is larger than the tensor {list(row.size)}")
+        before = [one for one in before if not one.offsets or one.offsets[0] + one.sizes[0] > chunk.offsets[0]]
+        if any(_overlap(one, chunk) for one in before):
+            raise CorruptError(f"{name}: the shard at {list(chunk.offsets)} lies over another one")
+        before.append(chunk)
+
+
+def _overlap(one: ChunkStorageMetadata, other: ChunkStorageMetadata) -> bool:
+    return all(
+        max(a, b) < min(a + size, b + length)
+        for a, size, b, length in zip(one.offsets, one.sizes, other.offsets, other.sizes, strict=True)
+    )
+
+
+def _compare_copies(wanted: set[MetadataIndex], merged: _Merged, ranks: Sequence[RankState]) -> None:
+    """Log the shards that several ranks saved with different content; this rank looks at those that it reads."""
+    names = set()
+    for index in sorted(wanted & merged.copies.keys(), key=str):
+        kept = merged.places[index]
+        ours = ranks[kept.rank].value(kept.leaf)
+        if any(not _same_bits(ours, ranks[copy.rank].value(copy.leaf)) for copy in merged.copies[index]):
+            names.add(index.fqn)
+    if names:
+        log.warning(
+            "ranks have saved different copies of %s; the copy of the first rank is used",
+            ", ".join(sorted(names)),
+            extra={"action": "copies_differ"},
+        )
+
+
+def _same_bits(one: Any, other: Any) -> bool:
+    return bool(one.dtype == other.dtype and torch.equal(_bits(one), _bits(other)))
+
+
+def _bits(tensor: Any) -> Any:
+    return tensor.contiguous().flatten().view(torch.uint8)
 
 
 def _differences(
