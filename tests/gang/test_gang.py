@@ -126,3 +126,87 @@ def test_periodic_checkpoints_are_agreed_without_asking(tmp_path: Path) -> None:
     assert head["finished"] is True
     assert all(len(row["others"]) == 1 for row in head["checkpoints"])
     assert len(head["checkpoints"]) == 2, "the final one and one on the way"
+
+
+# -- periodic checkpoints of a gang with short steps
+
+CADENCE = Path(__file__).parent / "programs" / "cadence.py"
+
+
+class Periodic:
+    """Two ranks with a cadence of their own, under torchrun alone."""
+
+    def __init__(self, folder: Path, cadence: str, *, steps: int = 30, pause: float = 0.005) -> None:
+        self.out, self.cadence, self.steps, self.pause = folder / "p", cadence, steps, pause
+
+    def run(self, **environ: str) -> subprocess.CompletedProcess[str]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        launch = [SCRIPTS / "torchrun", "--nproc_per_node=2", f"--master-port={port}", CADENCE]
+        command = [*launch, f"file://{self.out}.run", self.out, self.steps, self.pause, self.cadence]
+        return subprocess.run(
+            [str(word) for word in command],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+    def commits(self) -> list[int]:
+        head = json.loads(Path(f"{self.out}.run/HEAD.json").read_text())
+        return sorted(row["step"] for row in head["checkpoints"])
+
+    def lines(self, rank: int) -> list[int]:
+        return [int(line.split()[0]) for line in Path(f"{self.out}.steps-{rank}").read_text().splitlines()]
+
+    def finals(self) -> set[str]:
+        return {Path(f"{self.out}.final-{rank}").read_text() for rank in range(2)}
+
+    def right(self) -> str:
+        """What the program computes without an interruption: the sum of 3 * step."""
+        return str([float(3 * sum(range(self.steps)))] * 8)
+
+
+@pytest.mark.parametrize(("count", "pause"), [(3, 0.005), (4, 0.02), (10, 0.05)])
+def test_short_steps_commit_as_often_as_asked(tmp_path: Path, count: int, pause: float) -> None:
+    gang = Periodic(tmp_path, f"EverySteps({count})", pause=pause)
+    done = gang.run(WAIT="1")
+    assert done.returncode == 0, done.stderr
+    assert gang.commits() == sorted({*range(count - 1, 30, count), 29})
+    assert gang.finals() == {gang.right()}
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_killed_rank_costs_the_steps_after_the_newest_commit(tmp_path: Path, rank: str) -> None:
+    gang = Periodic(tmp_path, "EverySteps(4)", pause=0.02)
+    done = gang.run(WAIT="1", KILL_AT="14", KILL_RANK=rank)
+    assert done.returncode != 0
+    assert gang.commits() == [3, 7, 11]
+    done = gang.run(WAIT="1")
+    assert done.returncode == 0, done.stderr
+    assert gang.lines(0) == gang.lines(1) == [*range(14), *range(12, 30)], "two steps ran twice"
+    assert gang.finals() == {gang.right()}
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_rank_that_stalls_loses_no_checkpoint(tmp_path: Path, rank: str) -> None:
+    gang = Periodic(tmp_path, "EverySteps(5) | EverySeconds(0.3)", steps=40, pause=0.02)
+    done = gang.run(STALL_AT="12", STALL_RANK=rank)
+    assert done.returncode == 0, done.stderr
+    assert "could not be saved" not in done.stderr
+    assert len(gang.commits()) >= 4
+    assert gang.finals() == {gang.right()}
+
+
+def test_seconds_are_kept_by_short_steps(tmp_path: Path) -> None:
+    gang = Periodic(tmp_path, "EverySeconds(0.5)", steps=400, pause=0.005)
+    done = gang.run()
+    assert done.returncode == 0, done.stderr
+    stamps = [line.split() for line in Path(f"{gang.out}.steps-0").read_text().splitlines()]
+    ended = {int(step): float(at) for step, at in stamps}
+    commits = gang.commits()
+    seconds = ended[399] - ended[0]
+    assert len(commits) >= seconds / 0.5 / 2, (commits, seconds)
+    assert gang.finals() == {gang.right()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stayfast.checkpoint.cadence import Cadence, EverySeconds, Moment, YoungDaly
@@ -37,6 +38,9 @@ log = logging.getLogger("stayfast")
 
 STALL_SECONDS = 30.0
 STALLED_AFTER_INTERVALS = 2
+LONGEST_UNASKED_SECONDS = 10.0
+"""A gang whose cadence depends on time agrees at least this often, by the pace of its steps."""
+RETRIES_PER_PAUSE = 10
 
 
 class Books:
@@ -185,14 +189,34 @@ class Books:
 
     def next_look(self, step: int) -> tuple[float, float]:
         """The monotonic instant and the step at whose end the cadence wants to be asked again."""
-        if self._ledger is None or not self._writes:
-            return float("inf"), float("inf")  # in a gang rank 0 decides
+        if self._ledger is None or self.gang is not None:
+            return float("inf"), float("inf")  # a gang looks at the steps that rank 0 names: see decide
         seconds, steps = self._cadence.next_look(self._moment(step))
         return self._guard.clock.monotonic() + max(0.0, seconds), step + max(1.0, steps)
 
     def is_due(self, step: int) -> bool:
         """Whether the cadence wants a checkpoint at the end of this step."""
         return self._ledger is not None and self._cadence.is_due(self._moment(step))
+
+    def decide(self, step: int, asked: bool, idle: bool) -> tuple[bool, int]:
+        """For rank 0 of a gang: whether all ranks save after this step, and the step at which they agree again.
+
+        A save that is due while another one is in flight begins when that one is over: the loop does not wait for it.
+        """
+        assert self.gang is not None
+        moment = self._moment(step)
+        due = self._cadence.is_due(moment)
+        if asked or (due and idle):
+            moment = replace(moment, steps_since_save=0, seconds_since_save=0.0)
+        pace = max(1e-6, self._guard.durations.p95("step") or 0.0)
+        pause = self.gang.world.pause_seconds
+        if due and not asked and not idle:
+            steps = pause / RETRIES_PER_PAUSE / pace
+        else:
+            seconds, steps = self._cadence.next_look(moment)
+            if seconds < float("inf") or steps == float("inf"):
+                steps = min(steps, max(pause, min(seconds, LONGEST_UNASKED_SECONDS)) / pace)
+        return due and idle, step + max(1, int(steps))
 
     def _moment(self, step: int) -> Moment:
         now = self._guard.clock.monotonic()

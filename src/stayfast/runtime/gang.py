@@ -20,6 +20,8 @@ log = logging.getLogger("stayfast")
 
 PATIENCE_SECONDS = 600.0
 """How long a rank waits for the others while there is no notice; with one, its deadline counts."""
+KEPT_DECISIONS = 4096
+"""The board holds so many decisions of rank 0; then their keys are used again, so that it does not grow."""
 
 
 class Gang:
@@ -29,6 +31,7 @@ class Gang:
         self.world = world
         self._ledger = ledger
         self._board = board
+        self._decisions = 0
 
     def until(self) -> Callable[[], float]:
         """The instant to wait for the others, which a notice brings closer."""
@@ -75,6 +78,28 @@ class Gang:
 
     # -- saving
 
+    def agree(self, decide: Callable[[], tuple[bool, int]], lives: Callable[[], bool]) -> tuple[bool, int] | None:
+        """Whether all ranks save here, and the step at which they agree next; None when rank 0 stays silent.
+
+        Rank 0 decides, the others wait for its word as long as ``lives`` says that there will be one. Every rank calls
+        this for the same steps in the same order.
+        """
+        number = self._decisions
+        self._decisions += 1
+        key = f"decision/{number % KEPT_DECISIONS}"
+        if self.world.leads:
+            save, then = decide()
+            self.world.say(key, [number, save, then])
+            return save, then
+        word = self.world.await_word(
+            key, lambda: self._board.deadline if lives() else float("-inf"), lambda found: found[0] >= number
+        )
+        if word is None:
+            return None
+        if word[0] != number:
+            raise RunError(f"rank {self.world.rank} is more than {KEPT_DECISIONS} decisions behind rank 0")
+        return bool(word[1]), int(word[2])
+
     def commit(self, mine: Committed, *, keep: Keep, finished: bool, **row: Any) -> Head:
         """Called by every rank when its own part is durable; returns when the world's commit exists."""
         key = f"saved/{mine.step}/{self.world.rank}"
@@ -95,6 +120,8 @@ class Gang:
     def fail(self, step: int, error: str) -> None:
         """Our part could not be saved: nobody has to wait for it."""
         self.world.say(f"saved/{step}/{self.world.rank}", {"error": error})
+        if self.world.leads:
+            self.world.say(f"committed/{step}", {"error": error, "superseded": False})
 
     def _gather(self, step: int) -> tuple[tuple[str, int], ...]:
         words = self.world.await_all(f"saved/{step}", self.until())

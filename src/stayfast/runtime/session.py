@@ -28,7 +28,6 @@ from stayfast.runtime.telemetry import begin
 log = logging.getLogger("stayfast")
 
 _NEVER, _NOW = float("inf"), float("-inf")
-_HEARD_WITHIN_POLLS = 6  # an announcement reaches every rank within this many of its looks
 _open_lock = threading.Lock()
 _open: Run | None = None
 
@@ -47,7 +46,7 @@ class Run:
         self._prints = self._books.fingerprints()
         self._step = -1  # the step in progress, or the last one finished
         self._reached = 0  # the step that the loop is in or would enter next
-        self._planned = -1  # the step at whose end rank 0 of a gang wants a checkpoint
+        self._agreement = 0  # the step at whose end the ranks of a gang agree next whether to save
         self._last: int | None = None  # the step after which all ranks of a gang stop
         self._completed = -1
         self._started = False
@@ -223,7 +222,7 @@ class Run:
         if self._guard.notice is not None:
             self._due = _NOW
         if self._books.gang is not None:
-            self._books.gang.world.watch(self._guard.board, self._hold, self._plan)
+            self._books.gang.world.watch(self._guard.board, self._hold)
 
     def _look_now(self) -> None:
         self._due = _NOW
@@ -236,13 +235,6 @@ class Run:
         """
         self._due = _NOW
         return self._reached
-
-    def _plan(self, step: int) -> None:
-        """Rank 0 wants a checkpoint at the end of this step."""
-        self._planned = step
-        self._due_step = min(self._due_step, step)
-        if self._reached > step and self._books.gang is not None:
-            self._books.gang.fail(step, "the loop was past it already")
 
     def _boundary(self, step: int) -> bool:
         """There is a reason to stop here; find out which. True when the program said that the work is complete."""
@@ -278,24 +270,30 @@ class Run:
             if self._books.exists:
                 self._saver.submit(self._books.prepare(step))
         self._due, self._due_step = self._books.next_look(step)
-        if self._planned > step:
-            self._due_step = min(self._due_step, self._planned)
+        if self._books.gang is not None:
+            self._due_step = self._agreement
         if self._wants_save:
             self._due = _NOW  # a save is in flight: look again at the next boundary
         if self._guard.notice is not None or self._saver.superseded is not None:
             self._due = _NOW  # it arrived while we were busy here
 
     def _save_with_gang(self, step: int, gang: Gang) -> None:
-        """All ranks save at the same step: one they all asked for, or one that rank 0 has announced in time."""
-        if self._wants_save or step == self._planned:
-            self._wants_save, self._planned = False, -1
+        """All ranks save at the same step: one they all asked for, or one that rank 0 has decided on."""
+        save = self._wants_save
+        if step >= self._agreement:
+            idle = not self._saver.busy and self._guard.notice is None
+            decision = gang.agree(lambda: self._books.decide(step, save, idle), lambda: self._saver.superseded is None)
+            if decision is None:
+                if self._saver.superseded is not None:
+                    self._leave(Cause.SUPERSEDED, str(self._saver.superseded))
+                self._leave(Cause.PEER_LOST, "rank 0 stayed silent until the deadline")
+            due, self._agreement = decision
+            save = save or due
+        if save:
+            self._wants_save = False
             self._saver.wait(self._guard.budget.remaining_seconds)  # ranks must not skip what the others save
             if not self._saver.busy:
                 self._saver.submit(self._books.prepare(step))
-        elif gang.world.leads and self._planned < step and self._books.is_due(step) and not self._saver.busy:
-            pace = max(1e-6, self._guard.durations.p95("step") or 1e-6)
-            self._planned = step + 2 + int(_HEARD_WITHIN_POLLS * gang.world.pause_seconds / pace)
-            gang.world.say("save-at", self._planned)
 
     # -- the end
 

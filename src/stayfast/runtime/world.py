@@ -1,7 +1,11 @@
 """Several ranks, one run: passing on the claim, agreeing where to stop, and committing once.
 
 All talk goes through a small key-value board that the ranks share anyway (torch.distributed's own store), in short
-calls from a thread of its own; the training loop takes no part until there is a notice, so a step costs no collective.
+calls, most of them from threads of its own; a step costs no collective.
+
+When to save: rank 0 decides at the end of a step whether all ranks save there, and names the step at which it decides
+next. The other ranks read the decision at the end of that same step, and wait for it if they come first. Nothing is
+announced ahead of time, so no rank can miss it, however short or uneven the steps are.
 
 Where to stop: a rank that learns of a notice publishes the step its loop has *reached*, and from then on holds its loop
 at the next boundary. The last step is the largest that anybody published; a rank behind it goes on until there. Nobody
@@ -30,7 +34,7 @@ log = logging.getLogger("stayfast")
 POLL_SECONDS = 0.05
 POLL_SECONDS_PER_RANK = 0.001
 LONGEST_POLL_SECONDS = 1.0
-
+LONGEST_PAUSE_SECONDS = 0.02
 
 _runs = itertools.count()  # runs one after another in the same processes must not hear each other
 
@@ -51,7 +55,8 @@ class World:
         self.size = settings.world_size
         self._kv = board
         self._clock = clock
-        self._prefix = f"start-{next(_runs)}"
+        self._run = next(_runs)
+        self._prefix = f"start-{self._run}"
         self._stopped = threading.Event()
         self._published = False
         self._watcher: threading.Thread | None = None
@@ -78,15 +83,17 @@ class World:
         data = self._kv.get(f"stayfast/{self._prefix}/{key}")
         return None if data is None else json.loads(data)
 
-    def await_word(self, key: str, until: Callable[[], float]) -> Any:
-        """Wait for a word; None when the deadline that ``until`` gives comes first."""
+    def await_word(self, key: str, until: Callable[[], float], is_new: Callable[[Any], bool] | None = None) -> Any:
+        """Wait for a word that ``is_new`` accepts; None when the deadline that ``until`` gives comes first."""
+        pause = self.pause_seconds / 100
         while not self._stopped.is_set():
             value = self.heard(key)
-            if value is not None:
+            if value is not None and (is_new is None or is_new(value)):
                 return value
             if self._clock.monotonic() >= until():
                 break
-            self._clock.sleep(min(0.02, self.pause_seconds))
+            self._clock.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         return None
 
     def await_all(self, key: str, until: Callable[[], float]) -> list[Any] | None:
@@ -101,27 +108,18 @@ class World:
 
     def enter(self, attempt: int) -> None:
         """From here on all words belong to this attempt; a restarted gang on the same board hears no old ones."""
-        self._prefix = f"attempt-{attempt}"
+        self._prefix = f"run-{self._run}/attempt-{attempt}"
 
     # -- stopping together
 
-    def watch(self, board: NoticeBoard, hold: Callable[[], int], plan: Callable[[int], None]) -> None:
-        """Spread our notice, hear of others'; ``hold`` makes the loop stop at its next boundary and tells its step.
-
-        ``plan`` is told the step at whose end rank 0 wants a checkpoint, once for every such step.
-        """
-        planned = -1
+    def watch(self, board: NoticeBoard, hold: Callable[[], int]) -> None:
+        """Spread our notice, hear of others'; ``hold`` makes the loop stop at its next boundary and tells its step."""
 
         def look() -> None:
-            nonlocal planned
             while not self._stopped.is_set():
                 try:
                     if self._look(board, hold):
                         return
-                    wish = None if self.leads else self.heard("save-at")
-                    if wish is not None and wish != planned:
-                        planned = wish
-                        plan(wish)
                 except Exception as error:  # noqa: BLE001 - the board goes away when its host does
                     log.debug("world: %s", error)
                     if board.notice is not None:
