@@ -30,6 +30,7 @@ RUNTIME_SIDE = [
     "errors.py",
     "clock.py",
     "fs.py",
+    "randomness.py",
     "version.py",
     "__init__.py",
     "model",

@@ -18,6 +18,7 @@ from stayfast.errors import MissingExtraError, QueueError, QueueUnavailableError
 from stayfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail
 from stayfast.queue.intake import add_items
 from stayfast.queue.ledger import ledger_depth, open_ledger, rejected, rows
+from stayfast.randomness import keep_apart
 from stayfast.stores.sqlite import parse_options
 from stayfast.stores.urls import split
 
@@ -62,6 +63,7 @@ class PubsubQueue:
             raise MissingExtraError(
                 f"pubsub:// needs an extra that is not installed ({error})", help="run: pip install 'stayfast[pubsub]'"
             ) from error
+        keep_apart("google.api_core", "google.auth", "google.cloud.pubsub_v1")
         self._exceptions = exceptions
         try:
             self._publisher = pubsub_v1.PublisherClient(pubsub_v1.types.BatchSettings(max_messages=1000))

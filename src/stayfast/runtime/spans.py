@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stayfast.clock import Clock
 from stayfast.model.exits import Outcome
+from stayfast.randomness import keep_apart, own
 from stayfast.runtime.telemetry import Progress
 from stayfast.version import __version__
 
@@ -34,6 +35,22 @@ NAMES = {
 """Kinds of measurements, and what their spans are called; other kinds have none."""
 ATTEMPT, STEPS, NOTICE, WORKER = "stayfast.attempt", "stayfast.steps", "stayfast.notice", "stayfast.worker"
 _FLUSH_SECONDS = 2.0
+
+
+class OwnIds:
+    """An OpenTelemetry ``IdGenerator`` that draws nothing from the program, whose seed would repeat ids per attempt."""
+
+    def generate_span_id(self) -> int:
+        """64 bits; 0 would mean that there is none."""
+        return own.getrandbits(64) or 1
+
+    def generate_trace_id(self) -> int:
+        """128 bits."""
+        return own.getrandbits(128) or 1
+
+    def is_trace_id_random(self) -> bool:
+        """Asked for by newer versions, for samplers that use the bits."""
+        return True
 
 
 class Recorder:
@@ -170,6 +187,7 @@ def find_provider() -> Any | None:
 
         found = trace.get_tracer_provider()
         if not isinstance(found, trace.ProxyTracerProvider):
+            _warn_of_shared_ids(found)
             return found
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace import TracerProvider
@@ -177,13 +195,27 @@ def find_provider() -> Any | None:
     except ImportError as error:
         log.warning('no spans: %s; pip install "stayfast[otel]"', error, extra={"action": "spans_failed"})
         return None
+    keep_apart("opentelemetry.exporter")  # every request that it sends draws a pause
     try:
-        provider = TracerProvider(shutdown_on_exit=False)  # it would wait for a receiver that does not answer
+        # It would wait at exit for a receiver that does not answer.
+        provider = TracerProvider(shutdown_on_exit=False, id_generator=OwnIds())
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     except Exception as error:  # noqa: BLE001 - an address or header that means nothing must not end the work
         log.warning("no spans: %s", error, extra={"action": "spans_failed"})
         return None
     return provider
+
+
+def _warn_of_shared_ids(provider: Any) -> None:
+    """OpenTelemetry's default ids come from ``random``: each span changes what a seeded program draws next."""
+    kind = type(getattr(provider, "id_generator", None))
+    if (kind.__module__, kind.__name__) == ("opentelemetry.sdk.trace.id_generator", "RandomIdGenerator"):
+        log.warning(
+            "the program's TracerProvider draws the ids of spans from the global random generator: with "
+            "STAYFAST_SPANS=on a seeded program draws other numbers; give it an id_generator= that uses "
+            "random.SystemRandom, or turn the spans off",
+            extra={"action": "spans_share_random"},
+        )
 
 
 def _quietly(action: Callable[[], object]) -> None:

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from stayfast import randomness
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import (
     ConflictError,
@@ -180,4 +180,4 @@ class BucketStore:
 
     def _pause(self, attempt: int) -> None:
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt)
-        self._clock.sleep(random.uniform(longest / 2, longest))
+        self._clock.sleep(randomness.own.uniform(longest / 2, longest))

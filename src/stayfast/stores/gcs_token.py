@@ -18,6 +18,7 @@ from typing import Any
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import AccessDeniedError, MissingExtraError, StoreUnavailableError
+from stayfast.randomness import keep_apart
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 USER_TOKEN_URL = "https://oauth2.googleapis.com/token"
@@ -126,6 +127,7 @@ def _from_google_auth(path: str) -> Callable[[], Fetched]:
             f"the credentials file {path} needs google-auth, which is not installed",
             help="run: pip install 'stayfast[gcs]'",
         ) from error
+    keep_apart("google.auth")
     try:
         credentials, _ = google.auth.default(scopes=[SCOPE])  # finds the same file
     except (google.auth.exceptions.GoogleAuthError, ValueError) as error:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlunsplit
 
 from stayfast.errors import MissingExtraError, StayfastError, UrlError
+from stayfast.randomness import keep_apart
 from stayfast.stores.sqlite import parse_options
 from stayfast.stores.urls import split
 
@@ -56,6 +57,7 @@ class Database:
                 f"postgresql:// needs an extra that is not installed ({error})",
                 help="run: pip install 'stayfast[postgres]'",
             ) from error
+        keep_apart("psycopg")
         self._psycopg = psycopg
         self._conninfo, self.options = split_url(url)
         self.url = shown(url)
