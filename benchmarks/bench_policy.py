@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from fit_regimes import histories
-from reporting import publish
+from reporting import parse, publish
 
 from stayfast.replay.adaptive import Adaptive
 from stayfast.replay.batch import BatchReplay, Openings
@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("traces")
     parser.add_argument("--windows", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = parse(parser)
     known = read_traces(Path(args.traces).read_text(), args.traces)
     rows = []
     for job in JOBS:
@@ -121,7 +121,7 @@ def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
             print(f"{kind:<7}{job or 'all jobs':<14} {means}  ratio {ratio:.3f}  goal {goal}")
             summary.append({"kind": kind, "job": job or "all", "uniform-progress": line, "stayfast": ours})
             summary[-1] |= {"ratio": ratio, "goal": goal}
-    publish("policy", rows, windows=args.windows, seed=args.seed, summary=summary)
+    publish("policy", rows, record=args.record, windows=args.windows, seed=args.seed, summary=summary)
     return int(failed)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reporting import publish
+from reporting import parse, publish
 
 from stayfast.replay.engine import replay
 from stayfast.replay.lookahead import look_ahead
@@ -92,14 +92,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces")
     parser.add_argument("--trace-id", action="append")
-    args = parser.parse_args()
+    args = parse(parser)
     traces = [synthetic()]
     if args.traces:
         known = {item.id: item for item in read_traces(Path(args.traces).read_text(), args.traces)}
         wanted = args.trace_id or ["gcp-h100/us-central1-a", "gcp-h100/us-east5-a"]
         traces += [known[identity] for identity in wanted]
     rows = [measure(trace, name) for trace in traces for name in (*POLICIES, "optimum")]
-    publish("replay_speed", rows, goal=GOAL, windows=WINDOWS)
+    publish("replay_speed", rows, record=args.record, goal=GOAL, windows=WINDOWS)
     slowest = min((row for row in rows if row["policy"] != "optimum"), key=lambda row: row["windows_per_cpu_second"])
     verdict = "reached" if slowest["goal_reached"] else "MISSED"
     told = f"{slowest['policy']} on {slowest['trace']}, {slowest['windows_per_cpu_second']:.0f} windows per CPU second"

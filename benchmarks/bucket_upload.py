@@ -1,6 +1,6 @@
 """Uploads of checkpoint parts: our stores against raw parallel PUTs over http.client, on loopback, side by side.
 
-    python benchmarks/bucket_upload.py [--parts 24 --part-mib 16 --threads 4 --repeats 7] [--json FILE]
+    python benchmarks/bucket_upload.py [--parts 24 --part-mib 16 --threads 4 --repeats 7] [--record]
 
 The server is the tests' own, in a process of its own, told to keep nothing it need not keep. Each repeat runs every
 contender once, in turn; the table shows medians and the ratio to raw PUTs (goal: at least 0.8).
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import importlib.metadata
-import json
 import mmap
 import os
 import platform
@@ -23,6 +22,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from reporting import parse, write
 
 from stayfast.clock import to_rfc3339
 from stayfast.stores.base import ABSENT, Store
@@ -110,8 +111,7 @@ def main() -> None:
     parser.add_argument("--part-mib", type=int, default=16)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", metavar="FILE")
-    options = parser.parse_args()
+    options = parse(parser)
     server = subprocess.Popen(
         [sys.executable, str(SERVER), "--weak-etags"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -132,18 +132,14 @@ def main() -> None:
     result = {
         "benchmark": "bucket_upload",
         "measured_at": to_rfc3339(time.time()),
-        "options": {name: value for name, value in vars(options).items() if name != "json"},
+        "options": {name: value for name, value in vars(options).items() if name != "record"},
         "rows": rows,
         "python": platform.python_version(),
         "obstore": importlib.metadata.version("obstore"),
         "machine": f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}",
         "load_average": os.getloadavg()[0],
     }
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
-    else:
-        print(json.dumps(result))
+    write("bucket_upload", result, record=options.record)
 
 
 if __name__ == "__main__":

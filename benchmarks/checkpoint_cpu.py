@@ -1,6 +1,6 @@
 """Checkpoint engine on a CPU machine, beside torch.save, safetensors and a raw direct write, in one run.
 
-    PYTHONPATH=src python benchmarks/checkpoint_cpu.py --dir /data/bench [--json results.json] [--megabytes 1000]
+    PYTHONPATH=src python benchmarks/checkpoint_cpu.py --dir /data/bench [--megabytes 1000] [--record]
 
 All rows are measured interleaved, round after round, and the median over the rounds is shown: buffered writes vary by
 a factor of eight between rounds, so single numbers mean nothing. Durable: from the call to bytes that survive a power
@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
-import json
 import os
 import shutil
 import statistics
@@ -26,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from reporting import machine, parse, write
 
 from stayfast.checkpoint.arena import map_pages, touch
 from stayfast.checkpoint.checksum import default_algorithm
@@ -62,7 +61,7 @@ def seconds(action: Callable[[], Any]) -> float:
 
 
 class Raw:
-    """The floors: a memory copy and a direct write of the same number of bytes."""
+    """What to compare with: a memory copy and a direct write of the same number of bytes."""
 
     def __init__(self, size: int, folder: str, threads: int) -> None:
         self.size = -(-size // BLOCK) * BLOCK
@@ -183,37 +182,13 @@ def measure(folder: str, megabytes: int, rounds: int, threads: int) -> dict[str,
     return {"state_bytes": size, "rounds": rounds, "first_save_seconds": first, "seconds": medians, "all": rows}
 
 
-def goals(rounds: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Each ratio is the median of its rounds: what stands in one round was measured within seconds of each other."""
-
-    def ratio(over: str, under: str) -> float:
-        return statistics.median(a / b for a, b in zip(rounds[over], rounds[under], strict=True))
-
-    rows = [
-        ("durable / raw write", ratio("stayfast durable", "raw write+fsync"), "<=", 1.3),
-        ("torch.save+fsync / durable", ratio("torch.save+fsync", "stayfast durable"), ">=", 1.5),
-        ("stall / memcpy of each tensor", ratio("stayfast stall", "memcpy, each tensor"), "<=", 1.3),
-        ("stall / memcpy of one block", ratio("stayfast stall", "memcpy, one block"), "<=", 1.3),
-    ]
-    return [
-        {
-            "ratio": name,
-            "value": round(value, 2),
-            "goal": f"{sign} {goal}",
-            "met": value <= goal if sign == "<=" else value >= goal,
-        }
-        for name, value, sign, goal in rows
-    ]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir", required=True, help="a folder on the disk to measure")
-    parser.add_argument("--json", help="write the report here")
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=4)
-    args = parser.parse_args()
+    args = parse(parser)
     folder = os.path.join(os.path.abspath(args.dir), "stayfast-bench")
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
@@ -222,21 +197,15 @@ def main() -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     report |= {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **machine(),
         "cpus": len(os.sched_getaffinity(0)),
-        "python": sys.version.split()[0],
         "torch": torch.__version__,
         "algorithm": default_algorithm(),
-        "goals": goals(report["all"]),
     }
     for name, value in report["seconds"].items():
         spread = report["all"][name]
         print(f"{name:<32}{value:>9.3f} s   ({min(spread):.3f} to {max(spread):.3f})")
-    for row in report["goals"]:
-        print(f"{row['ratio']:<32}{row['value']:>9.2f}     goal {row['goal']:<8} {'met' if row['met'] else 'MISSED'}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
+    write("checkpoint_cpu", report, record=args.record)
     return 0
 
 

@@ -1,6 +1,6 @@
-"""Checkpoint engine on a CUDA GPU, beside its peers and the hardware's floors, in one run.
+"""Checkpoint engine on a CUDA GPU, beside its peers and raw copies, in one run.
 
-    PYTHONPATH=src python benchmarks/checkpoint_gpu.py --dir /data/bench --json results.json [--gigabytes 7]
+    PYTHONPATH=src python benchmarks/checkpoint_gpu.py --dir /data/bench [--gigabytes 7] [--record]
 
 Everything is measured on the same state (a GPT-like model with AdamW, many tensors) on the same disk, peers interleaved
 with us, median of ``--repeats``. Absolute times mean nothing between machines; the ratios in the last columns do.
@@ -11,8 +11,6 @@ also checksummed, and committed through HEAD.json). Restore: into the tensors of
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
 import shutil
 import sys
@@ -23,6 +21,7 @@ from typing import Any
 
 import torch
 from checkpoint_peers import Training, clean, median, peers, seconds
+from reporting import machine, parse, write
 
 from stayfast.checkpoint.arena import map_pages, touch
 from stayfast.checkpoint.checksum import default_algorithm
@@ -303,7 +302,7 @@ def restore(training: Training, folder: str, subject: Stayfast, floors: Floors, 
 def show(report: dict[str, Any]) -> None:
     us, floor = report["stayfast"], report["floors"]
     rows = [
-        ("floor", floor["copy_seconds"], floor["write_seconds"], floor["warm_read_seconds"]),
+        ("raw, nothing checked", floor["copy_seconds"], floor["write_seconds"], floor["warm_read_seconds"]),
         *(
             (name, row.get("stall_seconds"), row.get("durable_seconds"), row.get("restore_warm_seconds"))
             for name, row in report["peers"].items()
@@ -318,44 +317,20 @@ def show(report: dict[str, Any]) -> None:
             for value, width in zip(values, (10, 12, 12), strict=True)
         )
         print(f"{name:<22}{cells}")
-    for line, value in report["verdicts"].items():
-        print(f"{line:<60} {value}")
-
-
-def verdicts(us: dict[str, Any], floor: dict[str, float], peer: dict[str, Any]) -> dict[str, str]:
-    times_faster = us["durable_seconds"] / us["lora_durable_seconds"]
-    durable = [row["durable_seconds"] for row in peer.values() if "durable_seconds" in row]
-    lines = {
-        "added by one overlapped save (goal 0.005 s)": f"{us['overlapped']['added_seconds']:.4f} s",
-        "host time of the snapshot call": f"{us['overlapped']['call_seconds']:.4f} s",
-        "stall when not overlapped / copy floor (goal 1.1)": f"{us['stall_seconds'] / floor['copy_seconds']:.2f}",
-        "durable / write floor (goal 1.1)": f"{us['durable_seconds'] / floor['write_seconds']:.2f}",
-        "1 % changed: times faster than a full save (goal 20)": f"{times_faster:.1f}",
-        "restore, verified, warm (goal 0.45 s)": f"{us['restore_warm_seconds']:.3f} s",
-        "restore, verified, cold / read floor (goal 1.15)": (
-            f"{us['restore_cold_seconds'] / us['floor_cold_read_seconds']:.2f}"
-        ),
-        "first save, pinning included": f"{us['first_durable_seconds']:.2f} s, stall {us['first_stall_seconds']:.2f} s",
-    }
-    if durable:
-        lines["best peer durable / ours (goal 2.5)"] = f"{min(durable) / us['durable_seconds']:.2f}"
-    mmap_load = peer.get("torch.save", {}).get("restore_warm_seconds")
-    if mmap_load:
-        lines["torch.load(mmap) / ours (goal 2)"] = f"{mmap_load / us['restore_warm_seconds']:.2f}"
-    return lines
+    print(f"first save, pinning included: {us['first_durable_seconds']:.2f} s, stall {us['first_stall_seconds']:.2f} s")
+    print(f"host time of the snapshot call: {us['overlapped']['call_seconds']:.4f} s")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir", required=True, help="a folder on the disk to measure; about three states must fit")
-    parser.add_argument("--json", help="write the report here")
     parser.add_argument("--gigabytes", type=float, default=7.0)
     parser.add_argument("--batch", type=int, default=64, help="sequences of 512; a step should outlast the copy")
     parser.add_argument("--threads", type=int, help="of the engine; default: its own choice")
     parser.add_argument("--part-mebibytes", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-peers", action="store_true")
-    args = parser.parse_args()
+    args = parse(parser)
     if not torch.cuda.is_available():
         print("no CUDA device here", file=sys.stderr)
         return 2
@@ -376,31 +351,27 @@ def main() -> int:
     peer: dict[str, Any] = {}
     for names in [()] if args.no_peers else [(), *PEERS]:  # a peer that hangs must not cost what was measured before it
         peer |= peers(training, folder, max(1, args.repeats // 2), names) if names else {}
-        tell(args.json, training, size, floor, us, peer)
+        tell(args.record, training, size, floor, us, peer)
     shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
-def tell(path: str | None, training: Training, size: int, floor: Any, us: Any, peer: dict[str, Any]) -> None:
+def tell(record: bool, training: Training, size: int, floor: Any, us: Any, peer: dict[str, Any]) -> None:
     """Print and keep what is known so far."""
     report = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **machine(),
         "gpu": torch.cuda.get_device_name(),
         "cpus": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
-        "python": sys.version.split()[0],
         "algorithm": default_algorithm(),
         "state_bytes": size,
         "tensors": len(training.tensors()),
         "floors": floor,
         "stayfast": us,
         "peers": peer,
-        "verdicts": verdicts(us, floor, peer),
     }
-    if path:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
     show(report)
+    write("checkpoint_gpu", report, record=record)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reporting import HERE, SOURCE, publish
+from reporting import HERE, SOURCE, parse, publish
 
 sys.path.insert(0, str(SOURCE))
 sys.path.insert(0, str(HERE.parent / "tests" / "dashboard"))
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--commits", type=int, default=10)
-    options = parser.parse_args()
+    options = parse(parser)
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(options, Path(folder))
     publish("dashboard", rows, **json.loads(json.dumps(vars(options))))

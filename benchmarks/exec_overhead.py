@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from reporting import SOURCE, publish
+from reporting import SOURCE, parse, publish
 
 STAYFAST = [sys.executable, "-m", "stayfast"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
@@ -46,7 +46,7 @@ def resident_megabytes(command: list[str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=25)
-    options = parser.parse_args()
+    options = parse(parser)
     commands = {
         "bare: python -c pass": ([sys.executable, "-c", "pass"], 0.0),
         "python -c 'import stayfast'": ([sys.executable, "-c", "import stayfast"], 50.0),
@@ -80,9 +80,10 @@ def main() -> None:
             }
         )
     memory = resident_megabytes([*STAYFAST, "exec", "--", "sh", "-c", "echo up; sleep 5"])
-    floor = resident_megabytes([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(5)"])
-    publish("exec_overhead", rows, exec_peak_mb=round(memory, 1), bare_peak_mb=round(floor, 1), repeats=options.repeats)
-    print(f"exec at its peak: {memory:.1f} MB (bare interpreter {floor:.1f} MB, goal 30 MB)")
+    bare = resident_megabytes([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(5)"])
+    peaks = {"exec_peak_mb": round(memory, 1), "bare_peak_mb": round(bare, 1)}
+    publish("exec_overhead", rows, record=options.record, **peaks, repeats=options.repeats)
+    print(f"exec at its peak: {memory:.1f} MB (bare interpreter {bare:.1f} MB, goal 30 MB)")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
 """How long does it take to lint a folder of manifests? stayfast beside kubernetes-validate and checkov.
 
-    python benchmarks/lint_speed.py FOLDER [--repeats 5] [--json out.json]
+    python benchmarks/lint_speed.py FOLDER [--repeats 5] [--record]
 
 Peers that are not on PATH are left out. Runs are interleaved; the table shows the median wall and CPU seconds of whole
-commands, start-up included, and the ratio to the floor (parsing the same files with PyYAML's CSafeLoader, no rules).
+commands, start-up included, and the ratio to parsing alone (the same files, PyYAML's CSafeLoader, no rules).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import shutil
 import statistics
@@ -18,7 +17,9 @@ import sys
 import time
 from pathlib import Path
 
-FLOOR = """
+from reporting import machine, parse, write
+
+PLAIN = """
 import sys, yaml
 for name in sys.argv[1:]:
     try:
@@ -32,7 +33,7 @@ def commands(folder: str, files: list[str]) -> dict[str, list[str]]:
     """What is measured, by name."""
     lint = [sys.executable, "-c", "import sys; from stayfast.cli.main import main; sys.exit(main(sys.argv[1:]))"]
     found = {
-        "floor: compose only": [sys.executable, "-c", FLOOR, *files],
+        "compose only, no rules": [sys.executable, "-c", PLAIN, *files],
         "stayfast lint": [*lint, "lint", "--format", "json", folder],
     }
     if path := shutil.which("kubernetes-validate"):
@@ -59,8 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     files = sorted(str(path) for path in Path(arguments.folder).rglob("*") if path.suffix in (".yaml", ".yml"))
     measured = commands(arguments.folder, files)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in measured}
@@ -75,13 +75,12 @@ def main() -> None:
         }
         for name, runs in times.items()
     }
-    floor = rows["floor: compose only"]["cpu_seconds"]
+    parsing = rows["compose only, no rules"]["cpu_seconds"]
     print(f"{len(files)} files, {size / 1e6:.2f} MB, median of {arguments.repeats}")
-    print(f"{'':24}{'wall s':>9}{'CPU s':>9}{'CPU / floor':>13}")
+    print(f"{'':24}{'wall s':>9}{'CPU s':>9}{'CPU / parsing':>13}")
     for name, row in rows.items():
-        print(f"{name:24}{row['wall_seconds']:9.2f}{row['cpu_seconds']:9.2f}{row['cpu_seconds'] / floor:13.1f}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"files": len(files), "bytes": size, "results": rows}, indent=2) + "\n")
+        print(f"{name:24}{row['wall_seconds']:9.2f}{row['cpu_seconds']:9.2f}{row['cpu_seconds'] / parsing:13.1f}")
+    write("lint_speed", {**machine(), "files": len(files), "bytes": size, "results": rows}, record=arguments.record)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from reporting import SOURCE, publish
+from reporting import SOURCE, parse, publish
 
 CHILD = """
 import sys, time, stayfast
@@ -77,9 +77,9 @@ def percentile(values: list[float], share: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
-    options = parser.parse_args()
+    options = parse(parser)
     kinds = {
-        "plain handler": "floor: a bare signal handler, main thread busy in Python",
+        "plain handler": "a bare signal handler, main thread busy in Python",
         "python": "main thread busy in Python",
         "threads": "main thread and 4 more busy in Python",
         "c": "C code holds the interpreter (about 0.2 s)",
@@ -107,7 +107,7 @@ def main() -> None:
                 "within_goal": goals[kind](stamps, seen) if kind in goals else "no goal",
             }
         )
-    publish("notice_latency", rows, repeats=options.repeats)
+    publish("notice_latency", rows, record=options.record, repeats=options.repeats)
 
 
 if __name__ == "__main__":

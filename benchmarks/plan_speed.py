@@ -8,6 +8,7 @@ the command itself needs.
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reporting import SOURCE, publish
+from reporting import SOURCE, parse, publish
 
 REPEATS = 5
 WALL_GOAL_SECONDS, MEMORY_GOAL_MB = 3.0, 500.0
@@ -52,6 +53,7 @@ def one(path: Path, *more: str) -> tuple[float, float, float]:
 
 
 def main() -> int:
+    record = parse(argparse.ArgumentParser(description=__doc__)).record
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for name, values in SPECS.items():
@@ -69,7 +71,7 @@ def main() -> int:
                         "goal_reached": statistics.median(wall) < WALL_GOAL_SECONDS and max(memory) < MEMORY_GOAL_MB,
                     }
                 )
-    publish("plan_speed", rows, replays=10_000, repeats=REPEATS)
+    publish("plan_speed", rows, record=record, replays=10_000, repeats=REPEATS)
     return int(not all(row["goal_reached"] for row in rows))
 
 

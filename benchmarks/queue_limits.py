@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reporting import SOURCE, publish
+from reporting import SOURCE, parse, publish
 
 sys.path.insert(0, str(SOURCE))
 
@@ -138,14 +138,14 @@ def audit(folder: Path, deep: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--deep", type=int, default=10_000_000)
-    options = parser.parse_args()
+    options = parse(parser)
     with tempfile.TemporaryDirectory(prefix="bench-limits-") as name:
         folder = Path(name)
         rows = [enqueue(folder, 300_000), *start(folder), *depth(folder, options.deep)]
-        publish("queue_limits", rows, load_average=os.getloadavg())
+        publish("queue_limits", rows, record=options.record, load_average=os.getloadavg())
         rows.append(audit(folder, options.deep))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    publish("queue_limits", rows, load_average=os.getloadavg(), own_peak_megabytes=round(peak))
+    publish("queue_limits", rows, record=options.record, load_average=os.getloadavg(), own_peak_megabytes=round(peak))
 
 
 if __name__ == "__main__":

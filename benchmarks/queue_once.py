@@ -1,6 +1,6 @@
 """One measured run in a process of its own: ``queue_once.py WHO PLACE COUNT CHUNK [PREFETCH]``.
 
-It prints seconds, CPU seconds, and how many transactions were committed, so that nobody is compared with a floor that
+It prints seconds, CPU seconds, and how many transactions were committed, so that nobody is compared with a loop that
 goes to the disk more often, or less.
 """
 
@@ -16,7 +16,7 @@ from reporting import SOURCE
 
 sys.path.insert(0, str(SOURCE))
 
-import queue_floor
+import queue_plain_loop
 
 os.environ["STAYFAST_OUTCOME_FILE"] = os.devnull
 
@@ -63,9 +63,9 @@ def ours(queue_url: str, sink_url: str, chunk: int, prefetch: int) -> int:
 
 def warm_up(who: str) -> None:
     """Importing is not what is measured."""
-    if who in ("floor-pubsub", "streaming-pubsub"):
+    if who in ("plain-pubsub", "streaming-pubsub"):
         import google.cloud.pubsub_v1
-    elif who == "floor-postgres":
+    elif who == "plain-postgres":
         import psycopg  # noqa: F401
     elif who == "ours":
         if "PUBSUB_EMULATOR_HOST" in os.environ:
@@ -79,14 +79,14 @@ def main() -> None:
     who, place, count, chunk = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     warm_up(who)
     started, cpu = time.perf_counter(), time.process_time()
-    if who == "floor-sqlite":
-        commits = queue_floor.work_sqlite(place["path"], chunk)
-    elif who == "floor-postgres":
-        commits = queue_floor.work_postgres(place["url"], chunk)
-    elif who == "floor-pubsub":
-        commits = queue_floor.work_pubsub(place["project"], place["subscription"], count, place["path"])
+    if who == "plain-sqlite":
+        commits = queue_plain_loop.work_sqlite(place["path"], chunk)
+    elif who == "plain-postgres":
+        commits = queue_plain_loop.work_postgres(place["url"], chunk)
+    elif who == "plain-pubsub":
+        commits = queue_plain_loop.work_pubsub(place["project"], place["subscription"], count, place["path"])
     elif who == "streaming-pubsub":
-        commits = queue_floor.work_pubsub_streaming(place["project"], place["subscription"], count, place["path"])
+        commits = queue_plain_loop.work_pubsub_streaming(place["project"], place["subscription"], count, place["path"])
     else:
         prefetch = int(sys.argv[5]) if len(sys.argv) > 5 else 1
         commits = ours(place["queue"], place["sink"], chunk, prefetch)

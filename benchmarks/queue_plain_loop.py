@@ -1,7 +1,7 @@
-"""The floor: the shortest lease queue one could write on the same database, with the same durability.
+"""The plain loop: the shortest lease queue one could write on the same database, with the same durability.
 
 Ask the sink, record, acknowledge and claim the next chunk in one transaction; no retries, no heartbeat, no notices.
-It makes one durable commit per chunk: two, for claim and completion apart, would halve the floor where the disk
+It makes one durable commit per chunk: two, for claim and completion apart, would halve its rate where the disk
 decides, and flatter us. Over Pub/Sub there is nothing to claim durably; the record is the one commit.
 """
 

@@ -1,14 +1,12 @@
-"""Items per second and CPU per item: the raw floor, stayfast, and its peers, side by side on this machine.
+"""Items per second and CPU per item: a plain loop, stayfast, and its peers, side by side on this machine.
 
     python benchmarks/queue_speed.py [--items 20000] [--repeats 3] [--peers PYTHON] [--only sqlite,postgres,pubsub]
 
-Goals: SQLite chunk 100 at least half of the floor, ten times huey, twenty times celery and dramatiq with their safest
-settings; chunk 1 at least 60 % of the floor; PostgreSQL chunk 100 at least half of the floor and twice pgqueuer;
-Pub/Sub at least 60 % of a bare pull loop and faster than the official streaming client; at most 25 µs of CPU per
-item. A worker is one process; runs are interleaved, medians are told. The floor makes one durable commit per chunk:
-completion, results and the next claim together. So do we at chunk 100; at chunk 1 our short calls share commits, and a
-second row with nothing fetched ahead shows what one commit for each costs. What everybody really made is told as
-``commits_per_chunk``.
+A worker is one process. Runs are interleaved, and the table shows medians. The plain loop makes one durable commit per
+chunk: completion, results and the next claim together. So does stayfast at chunk 100; at chunk 1 its short calls share
+commits, and a second row with nothing fetched ahead shows what one commit for each costs. ``commits_per_chunk`` counts
+the commits that were made. The goals stand in ``goals.py``.
+
 ``--peers`` names a Python with huey, celery[redis], dramatiq[redis] and pgqueuer; redis-server is on the PATH. A peer
 that cannot run is told and left out.
 """
@@ -28,12 +26,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reporting import HERE, SOURCE, publish
+from reporting import HERE, SOURCE, parse, publish
 
 sys.path.insert(0, str(SOURCE))
 sys.path.insert(0, str(HERE.parent / "tests" / "queue"))
 
-import queue_floor
+import queue_plain_loop
 
 
 def once(who: str, place: dict[str, str], count: int, chunk: int, prefetch: int = 1) -> dict[str, float]:
@@ -56,9 +54,9 @@ def pairs(count: int) -> Any:
 
 
 def sqlite_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
-    floor = {"path": str(folder / f"floor{tag}.db")}
-    queue_floor.fill_sqlite(floor["path"], count)
-    runs = {"floor": once("floor-sqlite", floor, count, chunk)}
+    plain = {"path": str(folder / f"plain{tag}.db")}
+    queue_plain_loop.fill_sqlite(plain["path"], count)
+    runs = {"plain loop": once("plain-sqlite", plain, count, chunk)}
     runs["stayfast"] = once("ours", sqlite_place(folder, count, tag), count, chunk)
     if chunk == 1:
         runs["stayfast, nothing ahead"] = once("ours", sqlite_place(folder, count, tag + "-0"), count, chunk, 0)
@@ -80,29 +78,32 @@ def postgres_runs(url: str, count: int, chunk: int, tag: str) -> dict[str, dict[
 
     from stayfast.queue.open import open_queue
 
-    queue_floor.fill_postgres(url, count)
+    queue_plain_loop.fill_postgres(url, count)
     ours = {"queue": f"{url}?queue=b{tag}", "sink": f"{url}?table=b{tag}"}
     queue = open_queue(ours["queue"])
     queue.enqueue(pairs(count))
     queue.close()
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("VACUUM ANALYZE stayfast_item")
-    return {"floor": once("floor-postgres", {"url": url}, count, chunk), "stayfast": once("ours", ours, count, chunk)}
+    return {
+        "plain loop": once("plain-postgres", {"url": url}, count, chunk),
+        "stayfast": once("ours", ours, count, chunk),
+    }
 
 
 def pubsub_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
     from stayfast.queue.open import open_queue
 
     runs = {}
-    for who in ("floor", "stayfast", "official streaming client"):
+    for who in ("plain loop", "stayfast", "official streaming client"):
         name = f"bench-{who.split()[0]}-{tag}"
         url, sink = f"pubsub://lab/{name}?topic={name}", f"sqlite://{folder}/{name}.db?table=r"
         queue = open_queue(url, sink=sink)
         queue.enqueue(pairs(count))
         queue.close()
         place = {"project": "lab", "subscription": name, "path": f"{folder}/{name}-raw.db"}
-        if who == "floor":
-            runs[who] = once("floor-pubsub", place, count, chunk)
+        if who == "plain loop":
+            runs[who] = once("plain-pubsub", place, count, chunk)
         elif who == "stayfast":
             runs[who] = once("ours", {"queue": url, "sink": sink}, count, chunk)
         else:
@@ -154,12 +155,12 @@ class Redis:
 
 
 def median_rows(title: str, runs: list[dict[str, dict[str, float]]]) -> list[dict[str, Any]]:
-    """Each who's median, and the median of the per-round ratio to the floor: rounds share the machine's mood."""
+    """Each who's median, and the median of the per-round ratio to the plain loop: rounds share the machine's mood."""
     rows = []
     for who in runs[0]:
         ratio = (
-            [run[who]["items_per_second"] / run["floor"]["items_per_second"] for run in runs]
-            if "floor" in runs[0]
+            [run[who]["items_per_second"] / run["plain loop"]["items_per_second"] for run in runs]
+            if "plain loop" in runs[0]
             else []
         )
         commits = [run[who].get("commits_per_chunk", 0) for run in runs]
@@ -169,7 +170,7 @@ def median_rows(title: str, runs: list[dict[str, dict[str, float]]]) -> list[dic
                 "who": who,
                 "items_per_second": round(statistics.median(run[who]["items_per_second"] for run in runs)),
                 "cpu_us_per_item": round(statistics.median(run[who]["cpu_us_per_item"] for run in runs), 1),
-                "of_floor": round(statistics.median(ratio), 2) if ratio else "",
+                "of_plain_loop": round(statistics.median(ratio), 2) if ratio else "",
                 "commits_per_chunk": round(statistics.median(commits), 2) if all(commits) else "",
             }
         )
@@ -182,7 +183,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--peers", metavar="PYTHON")
     parser.add_argument("--only", default="sqlite,postgres,pubsub")
-    options = parser.parse_args()
+    options = parse(parser)
     wanted = options.only.split(",")
     title = "queue_speed" if len(wanted) == 3 else f"queue_speed_{'_'.join(wanted)}"
     rows: list[dict[str, Any]] = []
@@ -190,7 +191,8 @@ def main() -> None:
         for section in (sqlite_rows, postgres_rows, pubsub_rows):
             if section.__name__.removesuffix("_rows") in wanted:
                 rows += section(Path(name), options)
-                publish(title, rows, items=options.items, repeats=options.repeats, load_average=os.getloadavg())
+                more = {"items": options.items, "repeats": options.repeats, "load_average": os.getloadavg()}
+                publish(title, rows, record=options.record, **more)
 
 
 def postgres_rows(_: Path, options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from reporting import SOURCE, publish
+from reporting import SOURCE, parse, publish
 
 sys.path.insert(0, str(SOURCE))
 
@@ -76,7 +76,8 @@ def run(name: str, work: str, steps: int, trials: int) -> dict[str, float | str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=6)
-    trials = parser.parse_args().trials
+    given = parse(parser)
+    trials = given.trials
     rows = []
     for name, work in (("asleep", ASLEEP), ("busy", BUSY)):
         pair = [run(f"{name}, {steps / 10:g} s", work, steps, trials) for steps in (10, 60)]
@@ -88,7 +89,7 @@ def main() -> None:
             ours = float(row["supervisor_cpu_s"]) + float(row["keepers_cpu_s"])
             row["cpu_ms_per_attempt"] = round(1000 * ours / int(row["attempts"]), 1)
             rows.append({key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()})
-    publish("rehearse_overhead", rows, goal_cpu_percent=2, trials=trials)
+    publish("rehearse_overhead", rows, record=given.record, goal_cpu_percent=2, trials=trials)
 
 
 if __name__ == "__main__":

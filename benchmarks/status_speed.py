@@ -2,7 +2,7 @@
 
 The server is the pretended one of the tests, in a process of its own, with pods of 6-7 kB (managed fields included);
 its lists are kept as bytes, so that its own speed does not count.
-The floor is the same list in the same pages with ``http.client`` and ``json.loads``.
+Beside it: the same list in the same pages with ``http.client`` and ``json.loads``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import sys
 import tempfile
 from typing import Any
 
-from reporting import HERE, SOURCE, publish
+from reporting import HERE, SOURCE, parse, publish
 
 sys.path[:0] = [str(SOURCE), str(HERE.parent / "tests")]
 
-FLOOR = """
+PLAIN = """
 import http.client, json, sys, urllib.parse
 path = "/api/v1/pods?limit=500&labelSelector=stayfast.dev%2Frun"
 c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
+    args = parse(parser)
     context = multiprocessing.get_context("spawn")
     ready = context.Queue()
     process = context.Process(target=serve, args=(args.pods, ready), daemon=True)
@@ -115,25 +115,25 @@ def main() -> None:
         config.flush()
         environment = {**os.environ, "KUBECONFIG": config.name, "PYTHONPATH": str(SOURCE)}
         ours = [sys.executable, "-m", "stayfast", "status", "-A", "--json"]
-        floor = [sys.executable, "-c", FLOOR, url.rpartition(":")[2]]
-        runs: dict[str, list[tuple[float, float, float]]] = {"floor: list and parse": [], "stayfast status -A": []}
+        plain = [sys.executable, "-c", PLAIN, url.rpartition(":")[2]]
+        runs: dict[str, list[tuple[float, float, float]]] = {"list and parse alone": [], "stayfast status -A": []}
         for _ in range(args.repeats + 1):  # interleaved: both see the same machine; the first turn fills the server
-            *numbers, out = measure(floor, environment)
+            *numbers, out = measure(plain, environment)
             assert int(out) == args.pods
-            runs["floor: list and parse"].append(tuple(numbers))
+            runs["list and parse alone"].append(tuple(numbers))
             *numbers, out = measure(ours, environment)
             assert len(json.loads(out)["runs"]) == args.pods // 50
             runs["stayfast status -A"].append(tuple(numbers))
     process.terminate()
     process.join(10)
     rows = []
-    base = statistics.median(cpu for _, cpu, _ in runs["floor: list and parse"][1:])
+    base = statistics.median(cpu for _, cpu, _ in runs["list and parse alone"][1:])
     for name, found in runs.items():
         wall, cpu = (statistics.median(column) for column in list(zip(*found[1:], strict=True))[:2])
         megabytes = max(size for _, _, size in found)
         rows.append({"what": name, "pods": args.pods, "wall_seconds": wall, "cpu_seconds": cpu, "cpu_ratio": cpu / base,
                      "megabytes": megabytes})  # fmt: skip
-    publish("status_speed", rows, repeats=args.repeats, pod_bytes=len(json.dumps(pod(0))))
+    publish("status_speed", rows, record=args.record, repeats=args.repeats, pod_bytes=len(json.dumps(pod(0))))
 
 
 if __name__ == "__main__":

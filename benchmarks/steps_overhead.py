@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 
-from reporting import SOURCE, publish
+from reporting import SOURCE, parse, publish
 
 sys.path.insert(0, str(SOURCE))
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=300_000)
     parser.add_argument("--repeats", type=int, default=9)
-    options = parser.parse_args()
+    options = parse(parser)
     steps = options.steps
     with tempfile.TemporaryDirectory() as directory:
         kinds: dict[str, Callable[[int], float]] = {
@@ -71,7 +71,7 @@ def main() -> None:
                 "within_1_us": middle - bare <= 1.0 if "steps()" in kind else "no goal",
             }
         )
-    publish("steps_overhead", rows, steps=steps, repeats=options.repeats)
+    publish("steps_overhead", rows, record=options.record, steps=steps, repeats=options.repeats)
 
 
 if __name__ == "__main__":

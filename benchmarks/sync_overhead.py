@@ -1,7 +1,7 @@
 """What ``stayfast exec --sync`` costs beside a program, and how soon a finished file is in the store.
 
 Goals: under 2 % of one core for watching, a finished file noticed within 2 s. The processor time is the supervisor's
-own; ``exec`` without ``--sync`` stands beside it as the floor. Seconds to the store count from the newest file that was
+own; ``exec`` without ``--sync`` stands beside it. Seconds to the store count from the newest file that was
 finished before a commit to that commit.
 
     python benchmarks/sync_overhead.py [--seconds 15]
@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from reporting import SOURCE, publish
+from reporting import SOURCE, parse, publish
 
 STAYFAST = [sys.executable, "-m", "stayfast"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
@@ -98,7 +98,8 @@ def watch(head: Path, seconds: float) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0)
-    seconds = parser.parse_args().seconds
+    given = parse(parser)
+    seconds = given.seconds
     sleeps = ["sleep", "1000"]
     writes = [sys.executable, "-c", WRITER]
     rows = [
@@ -109,7 +110,7 @@ def main() -> None:
         run("sync, 100 kB replaced every 0.5 s", [*writes, "100000", "0.5"], seconds, sync=True, files=10),
         run("sync, 50 MB replaced every 5 s", [*writes, "50000000", "5"], seconds, sync=True, files=10),
     ]
-    publish("sync_overhead", rows, seconds=seconds, goal_cpu_percent=2, goal_seconds=2)
+    publish("sync_overhead", rows, record=given.record, seconds=seconds, goal_cpu_percent=2, goal_seconds=2)
 
 
 if __name__ == "__main__":

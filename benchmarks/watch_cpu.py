@@ -12,7 +12,7 @@ import tempfile
 import time
 from typing import Any
 
-from reporting import HERE, SOURCE, publish
+from reporting import HERE, SOURCE, parse, publish
 from status_speed import pod
 
 sys.path[:0] = [str(SOURCE), str(HERE.parent / "tests")]
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--pods", type=int, nargs="+", default=[100, 1000])
-    args = parser.parse_args()
+    args = parse(parser)
     rows = []
     for pods in args.pods:
         context = multiprocessing.get_context("spawn")
@@ -84,7 +84,7 @@ def main() -> None:
         server.join(10)
         rows.append({"pods": pods, "events_per_second": args.rate, "seconds": took, "cpu_percent": 100 * used / took,
                      "megabytes": usage.ru_maxrss / 1024})  # fmt: skip
-    publish("watch_cpu", rows)
+    publish("watch_cpu", rows, record=args.record)
 
 
 if __name__ == "__main__":
