@@ -437,3 +437,34 @@ def test_no_module_of_ours_uses_a_global_generator() -> None:
             if isinstance(node, ast.ImportFrom) and node.module in ("random", "numpy.random"):
                 found += [f"{path.name}:{node.lineno}: {each.name}" for each in node.names if each.name not in allowed]
     assert not found
+
+
+def test_a_pubsub_queue_that_is_away_draws_nothing() -> None:
+    """Its client tries again for a minute, with a pause drawn each time; it is left alone after some of them."""
+    pytest.importorskip("google.cloud.pubsub_v1")
+    code = (
+        "import os, random, threading, time\n"
+        "from google.api_core.retry import retry_base\n"
+        "from stayfast.queue.open import open_queue\n"
+        "pauses = []\n"
+        "real = retry_base.exponential_sleep_generator\n"
+        "def counted(*given, **more):\n"
+        "    for pause in real(*given, **more):\n"
+        "        pauses.append(pause)\n"
+        "        yield pause\n"
+        "import google.api_core.retry.retry_unary as unary\n"
+        "unary.exponential_sleep_generator = counted\n"
+        "def try_to_open():\n"
+        "    open_queue('pubsub://lab/x', sink='sqlite:///x.db?table=r')\n"
+        "random.seed(1)\n"
+        "before = random.getstate()\n"
+        "threading.Thread(target=try_to_open, daemon=True).start()\n"
+        "deadline = time.monotonic() + 60\n"
+        "while len(pauses) < 3 and time.monotonic() < deadline: time.sleep(0.05)\n"
+        "assert len(pauses) >= 3, pauses\n"
+        "assert random.getstate() == before\n"
+        "os._exit(0)\n"
+    )
+    given = {**os.environ, "PUBSUB_EMULATOR_HOST": "127.0.0.1:9", "PYTHONPATH": str(ROOT / "src")}
+    found = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import threading
 import time
@@ -253,6 +254,8 @@ class Metadata(BaseHTTPRequestHandler):
 
     given: list[str] = []
     status = 200
+    busy = 0
+    """How many requests are answered with 503 first."""
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -268,6 +271,10 @@ class Metadata(BaseHTTPRequestHandler):
         self._give()
 
     def _give(self) -> None:
+        Metadata.busy -= 1
+        if Metadata.busy >= 0:
+            self.send_error(503)
+            return
         self.given.append(f"token{len(self.given)}")
         body = json.dumps({"access_token": self.given[-1], "expires_in": 3600}).encode()
         self.send_response(self.status)
@@ -278,7 +285,7 @@ class Metadata(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    Metadata.given, Metadata.status = [], 200
+    Metadata.given, Metadata.status, Metadata.busy = [], 200, 0
     server = HTTPServer(("127.0.0.1", 0), Metadata)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -374,8 +381,12 @@ def test_logins_and_key_files(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
     monkeypatch.setattr("stayfast.stores.gcs.HOST", bucket_server.url)
     bucket_server.tokens = {"token0"}
+    metadata.busy = 1 if kind == "service_account" else 0  # google-auth pauses and asks again
+    before = random.getstate()
     BucketStore("gs", "bucket", "run", clock=ManualClock()).put("a", b"x")
     assert bucket_server.names() == ["run/a"]
+    assert metadata.busy < 0
+    assert random.getstate() == before  # its pause was not drawn from the program's generator
 
 
 # -- the wire

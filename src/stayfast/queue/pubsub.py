@@ -63,13 +63,13 @@ class PubsubQueue:
             raise MissingExtraError(
                 f"pubsub:// needs an extra that is not installed ({error})", help="run: pip install 'stayfast[pubsub]'"
             ) from error
-        keep_apart("google.api_core", "google.auth", "google.cloud.pubsub_v1")
         self._exceptions = exceptions
         try:
             self._publisher = pubsub_v1.PublisherClient(pubsub_v1.types.BatchSettings(max_messages=1000))
             self._subscriber = pubsub_v1.SubscriberClient()
         except Exception as error:
             raise UrlError(f"Pub/Sub has no credentials to use: {error}", help="run: gcloud auth login") from error
+        keep_apart("google.api_core", "google.auth", "google.cloud.pubsub_v1")  # credentials import more of google.auth
 
     def _open_subscription(self, create: bool) -> None:
         topic = self._options.get("topic")

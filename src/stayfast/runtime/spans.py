@@ -195,11 +195,12 @@ def find_provider() -> Any | None:
     except ImportError as error:
         log.warning('no spans: %s; pip install "stayfast[otel]"', error, extra={"action": "spans_failed"})
         return None
-    keep_apart("opentelemetry.exporter")  # every request that it sends draws a pause
     try:
         # It would wait at exit for a receiver that does not answer.
         provider = TracerProvider(shutdown_on_exit=False, id_generator=OwnIds())
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        exporter = OTLPSpanExporter()
+        keep_apart("opentelemetry.exporter")  # it draws a pause for every request
+        provider.add_span_processor(BatchSpanProcessor(exporter))
     except Exception as error:  # noqa: BLE001 - an address or header that means nothing must not end the work
         log.warning("no spans: %s", error, extra={"action": "spans_failed"})
         return None

@@ -127,11 +127,11 @@ def _from_google_auth(path: str) -> Callable[[], Fetched]:
             f"the credentials file {path} needs google-auth, which is not installed",
             help="run: pip install 'stayfast[gcs]'",
         ) from error
-    keep_apart("google.auth")
     try:
         credentials, _ = google.auth.default(scopes=[SCOPE])  # finds the same file
     except (google.auth.exceptions.GoogleAuthError, ValueError) as error:
         raise AccessDeniedError(f"the credentials file {path} is of no use ({error})", help=HELP) from error
+    keep_apart("google.auth")  # only now: what the kind of credentials needs has just been imported
 
     def fetch() -> Fetched:
         try:
