@@ -247,3 +247,24 @@ def test_the_audit_streams(tmp_path):
     assert peak < 1 << 20
     few = compare(((key, "ready") for key in keys()), iter(()), limit=10)
     assert (len(few.missing), few.missing_count) == (10, 300_000)
+
+
+def test_an_audit_of_a_queue_that_never_held_anything_is_exit_1(place):
+    open_queue(place.queue).close()
+    open_sink(place.sink).close()
+    text = stayfast("audit", "--queue", place.queue, "--sink", place.sink)
+    assert text.returncode == 1
+    assert "nothing was ever enqueued in" in text.stdout
+    assert "every item is accounted for" not in text.stdout
+    told = json.loads(stayfast("audit", "--queue", place.queue, "--sink", place.sink, "--json").stdout)
+    assert (told["enqueued"], told["clean"]) == (0, False)
+
+
+def test_an_audit_of_a_queue_whose_items_are_all_dead_is_clean(make_place):
+    place = make_place("sqlite")
+    queue = open_queue(place.queue)
+    queue.enqueue(pairs(1))
+    queue.fail([Failure(queue.claim(1)[0], "no", final=True)])
+    queue.close()
+    open_sink(place.sink).close()
+    assert stayfast("audit", "--queue", place.queue, "--sink", place.sink).returncode == 0

@@ -287,3 +287,10 @@ def test_a_lease_that_is_over_on_an_exactly_once_subscription_does_not_stop_the_
 
     monkeypatch.setattr(queue._subscriber, "acknowledge", give_up)
     assert queue.complete(leases) == leases
+
+
+def test_an_audit_of_a_subscription_that_never_held_anything_is_exit_1(place, opened):
+    opened()
+    audit = stayfast("audit", "--queue", place.queue, "--sink", place.sink)
+    assert audit.returncode == 1, audit.stderr
+    assert "nothing was ever enqueued in pubsub://" in audit.stdout

@@ -22,7 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 example:
   stayfast audit --queue 'sqlite://./work.db?queue=images' --sink 'sqlite://./work.db?table=labels'
 
-Exit 0 when every enqueued key is recorded or in the dead-letter, 1 with the list of the others."""
+Exit 0 when every enqueued key is recorded or in the dead-letter, 1 with the list of the others, and 1 when nothing
+was ever enqueued."""
     add_queue_option(parser)
     add_sink_option(parser)
     parser.add_argument("--limit", type=int, default=10_000, metavar="N", help="list at most N keys (default: 10000)")
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(audit.as_json()))
     else:
-        _tell(audit)
+        _tell(audit, queue.url)
     return OK if audit.clean else FINDINGS
 
 
@@ -56,7 +57,7 @@ def _recorded(url: str) -> Iterator[str]:
         sink.close()
 
 
-def _tell(audit: Audit) -> None:
+def _tell(audit: Audit, queue: str) -> None:
     for title, keys, count in (
         ("missing: neither recorded nor dead", audit.missing, audit.missing_count),
         ("acknowledged but not recorded", audit.lost, audit.lost_count),
@@ -67,7 +68,8 @@ def _tell(audit: Audit) -> None:
             print(f"{title}: and {count - len(keys)} more")
     if audit.foreign_count:
         print(f"{audit.foreign_count} results belong to no enqueued key, for example {audit.foreign[0]!r}")
-    print(
-        f"{audit.enqueued} enqueued, {audit.recorded} recorded, {audit.dead} dead, {audit.missing_count} missing: "
-        + ("every item is accounted for" if audit.clean else "NOT every item is accounted for")
-    )
+    verdict = "every item is accounted for" if audit.clean else "NOT every item is accounted for"
+    if audit.enqueued == 0:
+        verdict = f"nothing was ever enqueued in {queue}; check --queue"
+    counts = f"{audit.enqueued} enqueued, {audit.recorded} recorded, {audit.dead} dead, {audit.missing_count} missing"
+    print(f"{counts}: {verdict}")

@@ -25,8 +25,8 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Every enqueued key is recorded or dead."""
-        return self.missing_count == 0
+        """Keys were enqueued, and every one is recorded or dead."""
+        return self.enqueued > 0 and self.missing_count == 0
 
     def as_json(self) -> dict[str, Any]:
         """The shape that other tools read."""
