@@ -27,8 +27,10 @@
         │   └── StoreUnavailableError unreachable, or kept failing: nothing was written
         ├── QueueError                work queue                                       (CLI exit 3)
         │   ├── LeaseLostError        the lease went to somebody else
+        │   ├── QueueGoneError        its file, table or database was removed or replaced while it was open
         │   └── QueueUnavailableError unreachable or locked for now: worth trying again
         ├── SinkError                 where results go                                 (CLI exit 3)
+        │   ├── SinkGoneError         its file, table or database was removed or replaced while it was open
         │   └── SinkUnavailableError  unreachable or locked for now: worth trying again
         └── ClusterError              the Kubernetes API server                        (CLI exit 3)
             ├── ClusterConfigError    no usable kubeconfig, context or in-cluster account
@@ -183,12 +185,20 @@ class LeaseLostError(QueueError):
     """The lease expired and the item went to somebody else."""
 
 
+class QueueGoneError(QueueError):
+    """The file, table or database of the queue was removed or replaced while it was open."""
+
+
 class QueueUnavailableError(QueueError):
     """The queue cannot be reached, or is locked by somebody else, for now; trying again may help."""
 
 
 class SinkError(StayfastError):
     """Results could not be recorded."""
+
+
+class SinkGoneError(SinkError):
+    """The file, table or database of the sink was removed or replaced while it was open."""
 
 
 class SinkUnavailableError(SinkError):

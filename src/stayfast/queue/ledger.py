@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from stayfast.errors import QueueError, QueueUnavailableError, UrlError
+from stayfast.errors import QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.queue.base import Depth, Rejected, plain_text
 from stayfast.queue.intake import check_same
 from stayfast.stores import sqlite
@@ -206,6 +206,7 @@ class _SqliteBooks:
         with self._errors():
             self._connection = sqlite.connect(path)
             self._connection.execute(_TABLE.format(collate="") + " WITHOUT ROWID")
+        self._file = sqlite.OpenFile(path, QueueGoneError)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -214,6 +215,7 @@ class _SqliteBooks:
             try:
                 yield self._connection.execute
                 self._connection.execute("COMMIT")
+                self._file.check()
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
@@ -231,7 +233,7 @@ class _PostgresBooks:
     def __init__(self, url: str) -> None:
         from stayfast.stores.postgres import Database
 
-        self._database = Database(url, QueueUnavailableError, QueueError)
+        self._database = Database(url, QueueUnavailableError, QueueGoneError, QueueError)
         with self._database.transaction() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(4606106)")
             cursor.execute(_TABLE.format(collate='COLLATE "C"'))

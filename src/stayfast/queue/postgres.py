@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from stayfast.errors import LeaseLostError, QueueError, QueueUnavailableError, UrlError
+from stayfast.errors import LeaseLostError, QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.queue import postgres_schema as sql
 from stayfast.queue.base import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail, plain_text
 from stayfast.queue.intake import add_items, check_name, check_same
@@ -36,7 +36,7 @@ class PostgresQueue:
         self, url: str, *, policy: Policy | None = None, lease_seconds: float = LEASE_SECONDS, create: bool = True
     ) -> None:
         idle = max(1.0, lease_seconds / 3)  # shorter than a lease: whoever is overtaken holds no locks any more
-        self._database = Database(url, QueueUnavailableError, QueueError, idle_seconds=idle)
+        self._database = Database(url, QueueUnavailableError, QueueGoneError, QueueError, idle_seconds=idle)
         self.name = check_name(self._database.options.get("queue", "default"))
         if "table" in self._database.options:
             raise UrlError(f"the queue URL {self._database.url!r} names a table", help="?table= belongs to the sink")
@@ -48,6 +48,8 @@ class PostgresQueue:
         self._after = 0
         self._next_sweep = self._next_from_start = self._next_renewal = 0.0
         self._idle_since: Any = None
+            if not create and not cursor.execute("SELECT to_regclass('stayfast_queue') IS NOT NULL").fetchone()[0]:
+                raise UrlError(f"there is no queue in {self.url}", help="`stayfast enqueue` makes one")
         with self._database.transaction() as cursor:
             migrate(cursor, "queue", sql.VERSION, sql.STEPS)
             self._queue = self._find_queue(cursor, create)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.errors import LeaseLostError, QueueError, QueueUnavailableError, UrlError
+from stayfast.errors import LeaseLostError, QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.queue import sqlite_schema as sql
 from stayfast.queue.base import (
     LONGEST_BACKOFF_SECONDS,
@@ -71,6 +71,7 @@ class SqliteQueue:
             sqlite.migrate(self.connection, "queue", sql.VERSION, sql.STEPS)
             self._queue = self._find_queue(create)
         self.database: str | None = sqlite.identity(path)
+        self._file = sqlite.OpenFile(path, QueueGoneError)
         self._proof = ProofOfLife(path + "-owners")
 
     def _find_queue(self, create: bool) -> int:
@@ -122,6 +123,7 @@ class SqliteQueue:
                 yield self.connection
                 self._catch_up()
                 self.connection.execute("COMMIT")
+                self._file.check()
             except BaseException:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
@@ -334,6 +336,7 @@ class SqliteQueue:
 
     def entries(self) -> Iterator[tuple[str, str]]:
         page = "SELECT key, holder FROM stayfast_item WHERE queue=? AND key > ? ORDER BY key LIMIT ?"
+            self._file.check()
         after = ""
         while True:
             with self._lock, self._errors():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stayfast.errors import SinkAbsentError, SinkError, SinkUnavailableError, UrlError
+from stayfast.errors import SinkAbsentError, SinkError, SinkGoneError, SinkUnavailableError, UrlError
 from stayfast.sink.base import Payload, Receipt, Result
 from stayfast.sink.sqlite import check_table
 from stayfast.stores.postgres import Database, numbers
@@ -21,7 +21,7 @@ class PostgresSink:
     """One row per key."""
 
     def __init__(self, url: str, *, create: bool = True) -> None:
-        self._database = Database(url, SinkUnavailableError, SinkError)
+        self._database = Database(url, SinkUnavailableError, SinkGoneError, SinkError)
         if "queue" in self._database.options:
             raise UrlError(f"the sink URL {self._database.url!r} names a queue", help="?queue= belongs to the queue")
         table = check_table(self._database.options.get("table", "results"))

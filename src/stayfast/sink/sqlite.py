@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from stayfast.clock import Clock, SystemClock, to_rfc3339
-from stayfast.errors import SinkAbsentError, SinkError, SinkUnavailableError, UrlError
+from stayfast.errors import SinkAbsentError, SinkError, SinkGoneError, SinkUnavailableError, UrlError
 from stayfast.sink.base import Payload, Receipt, Result
 from stayfast.stores import sqlite
 
@@ -45,6 +45,7 @@ class SqliteSink:
             self._connection = sqlite.connect(path, readonly=not create)
             self._ensure_table(create)
         self.database: str | None = sqlite.identity(path)
+        self._file = sqlite.OpenFile(path, SinkGoneError)
         self._into = f'INSERT INTO "{table}" (key, payload, generation, recorded_at) VALUES '
         self._conflict = (
             " ON CONFLICT (key) DO NOTHING",
@@ -75,6 +76,7 @@ class SqliteSink:
         with self._lock, self._errors():
             now = to_rfc3339(self._clock.wall())
             written = self._write(self._connection, [Result(key, payload, generation)], now, replace) > 0
+            self._file.check()
             find = f'SELECT generation FROM "{self.table}" WHERE key=?'
             return Receipt(key, self._connection.execute(find, (key,)).fetchone()[0], written)
 
@@ -92,6 +94,7 @@ class SqliteSink:
             try:
                 self._write(self._connection, results, now, replace)
                 self._connection.execute("COMMIT")
+                self._file.check()
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")

@@ -15,6 +15,7 @@ from stayfast.stores.urls import split
 
 _CONNECT_SECONDS = 10
 _IDLE_SECONDS = 10.0
+_WHEN_GONE = "restore it, or enqueue again, and check with `stayfast audit`"
 _OURS = ("queue", "table")
 _PASSED_ON = ("host", "port", "sslmode", "sslrootcert", "options", "connect_timeout", "application_name")
 
@@ -46,6 +47,7 @@ class Database:
         self,
         url: str,
         unavailable: type[StayfastError],
+        gone: type[StayfastError],
         broken: type[StayfastError],
         *,
         idle_seconds: float = _IDLE_SECONDS,
@@ -61,8 +63,9 @@ class Database:
         self._psycopg = psycopg
         self._conninfo, self.options = split_url(url)
         self.url = shown(url)
-        self._unavailable, self._broken = unavailable, broken
+        self._unavailable, self._gone, self._broken = unavailable, gone, broken
         self._connection: Any = None
+        self._was_connected = False
         # A worker's statements look up a few rows by index. Their plans are made once, when a table may still be small
         # enough to be read as a whole, and kept while it grows: so that is not offered. Where it is the only way, its
         # feigned price would make the server compile the statement, every time.
@@ -116,6 +119,7 @@ class Database:
             # prepared statements are kept: every statement of a worker runs thousands of times
             self._connection = self._psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=2)
             self._connection.execute(self._settings)
+            self._was_connected = True
         return self._connection
 
     def identity(self) -> str:
@@ -155,10 +159,26 @@ class Database:
             raise UrlError(
                 f"{self.url} refuses us: {_first_line(error)}", help="grant it, or use another URL"
             ) from error
+        except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
+            raise self._gone(_lost(self.url, error), help=_WHEN_GONE) from error
         except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+            if _says_absent(error):
+                if self._was_connected:
+                    raise self._gone(_lost(self.url, error), help=_WHEN_GONE) from error
+                raise UrlError(f"{self.url} refuses us: {_first_line(error)}", help="check the database") from error
             raise self._unavailable(f"{self.url} is not available: {_first_line(error)}", help="tried again") from error
         except self._psycopg.Error as error:
             raise self._broken(f"{self.url} cannot be used: {_first_line(error)}") from error
+
+
+def _says_absent(error: BaseException) -> bool:
+    """The driver has no code for a connection that is refused because the database does not exist."""
+    text = str(error)
+    return "FATAL" in text and 'database "' in text and "does not exist" in text
+
+
+def _lost(url: str, error: BaseException) -> str:
+    return f"{url} was removed or replaced while it was in use: {_first_line(error)}"
 
 
 def numbers(values: Iterable[int]) -> str:

@@ -111,6 +111,34 @@ def identity(path: str) -> str:
     return f"sqlite:{status.st_dev}:{status.st_ino}"
 
 
+class OpenFile:
+    """A database file that has a connection, as its path led to it when the connection was made.
+
+    SQLite keeps writing to a file that was moved or removed, and reports every commit as durable.
+    """
+
+    def __init__(self, path: str, gone: type[StayfastError]) -> None:
+        self._path, self._gone = path, gone
+        self._file, self._log = _inode(path), _inode(path + "-wal")
+
+    def check(self) -> None:
+        """Raise ``gone`` when the path, or that of the write-ahead log, leads to another file or to none."""
+        if _inode(self._path) != self._file or (self._log and _inode(self._path + "-wal") != self._log):
+            raise self._gone(
+                f"{self._path} or its -wal file was moved, removed or replaced while it was in use; "
+                "what was written since then is lost",
+                help="put the file back, or enqueue again, and check with `stayfast audit`",
+            )
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 @contextlib.contextmanager
 def translated(
     place: str, unavailable: type[StayfastError], broken: type[StayfastError], names: Mapping[str, str] | None = None
