@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stayfast.queue.open import open_queue
+
 ENTRY = "from stayfast.cli.main import entry; entry()"
 QUIET = {"STAYFAST_OUTCOME_FILE": os.devnull}
 
@@ -77,3 +79,14 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 def pairs(count: int) -> list[tuple[str, str]]:
     return [(f"k{n:05d}", json.dumps({"id": f"k{n:05d}", "v": n})) for n in range(count)]
+
+
+def fill(place: Any, count: int) -> None:
+    queue = open_queue(place.queue)
+    queue.enqueue(pairs(count))
+    queue.close()
+
+
+def log_pid(path: Path) -> str:
+    """A line of a task that writes down its process."""
+    return f"    open({str(path)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import math
 import signal
 import sys
 import time
+from dataclasses import asdict
 
 from stayfast.cli.main import add_output
 from stayfast.cli.queue import add_queue_option, add_sink_option
 from stayfast.errors import Interrupted, SettingError, StayfastError
-from stayfast.model.exits import FAILED, FINISHED
+from stayfast.model.exits import FAILED, FINISHED, Outcome
 from stayfast.queue.base import Policy
-from stayfast.queue.open import open_queue
 from stayfast.runtime.guard import Guard
 from stayfast.runtime.pool import Pool, PoolOptions
 from stayfast.runtime.task import split_spec
@@ -29,7 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 example:
   stayfast work jobs:infer --queue 'sqlite:////data/work.db?queue=images' --sink 'sqlite:////data/work.db?table=labels'
 
-Leaves with 0 when the queue is drained, 75 when interrupted (start it again), 1 when it failed."""
+Exits with code 0 when every item is done or in the dead-letter, 75 when interrupted (start it again), 1 when it
+failed."""
     parser.add_argument("task", metavar="MODULE:TASK", help="a function marked with @stayfast.task")
     add_queue_option(parser)
     add_sink_option(parser)
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 def _supervise(options: PoolOptions, output: str) -> int:
     started = time.monotonic()
     pool: Pool | None = None
-    code = FAILED
+    outcome, code = Outcome.FAILED, FAILED
     try:
         with Guard() as guard:
             pool = Pool(options, guard)
@@ -87,38 +87,34 @@ def _supervise(options: PoolOptions, output: str) -> int:
 
                 attach(pool, options)
             pool.publish()
-            code = pool.run()
-            if guard.notice is not None:  # one more SIGTERM on the last metres must not hide the code
+            outcome = pool.run()
+            if guard.notice is not None:  # one more SIGTERM at the very end must not hide the code
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if code == guard.settings.interrupted_code != FINISHED:
-                guard.should_stop()
-            elif code != FINISHED:
+            if outcome is Outcome.INTERRUPTED:
+                guard.should_stop()  # the end of the block raises Interrupted
+            elif outcome is Outcome.FAILED:
                 raise StayfastError(pool.fatal or "a worker failed")
+        code = FINISHED
     except Interrupted as interruption:
-        code = interruption.code if isinstance(interruption.code, int) else FAILED
+        outcome, code = Outcome.INTERRUPTED, interruption.code if isinstance(interruption.code, int) else FAILED
     except StayfastError as error:
         print(f"stayfast: {error}", file=sys.stderr)
-        code = FAILED
-    _tell(pool, code, time.monotonic() - started, output)
-    if code == FINISHED and pool is not None and not any(pool.tally().as_json().values()):
-        _doubt(options)
+        outcome, code = Outcome.FAILED, FAILED
+    _report(pool, outcome, code, time.monotonic() - started, output)
     return code
 
 
-def _doubt(options: PoolOptions) -> None:
-    """A mistyped queue is an empty one, and an empty one is finished at once: at least somebody should be told."""
-    try:
-        with contextlib.closing(open_queue(options.queue, sink=options.sink, create=False)) as queue:
-            if next(queue.entries(), None) is None:
-                print(f"stayfast: nothing was ever enqueued in {queue.url}; is it the right one?", file=sys.stderr)
-    except StayfastError:
-        pass  # it was drained a moment ago; that it cannot be asked now changes nothing
-
-
-def _tell(pool: Pool | None, code: int, seconds: float, output: str) -> None:
+def _report(pool: Pool | None, outcome: Outcome, code: int, seconds: float, output: str) -> None:
     tally = pool.tally().as_json() if pool is not None else {}
+    depth = pool.depth if pool is not None else None
     if output == "json":
-        print(json.dumps({"code": code, "seconds": round(seconds, 3), **tally}))
+        ended = {"outcome": outcome, "code": code, "seconds": round(seconds, 3), **tally}
+        queue = {"left": None, "queue": None} if depth is None else {"left": depth.left, "queue": asdict(depth)}
+        print(json.dumps({**ended, **queue}))
     elif pool is not None:
-        counts = ", ".join(f"{value} {name}" for name, value in tally.items())
-        print(f"stayfast: {counts} in {seconds:.1f} s", file=sys.stderr)
+        line = ", ".join(f"{value} {name}" for name, value in tally.items()) + f" in {seconds:.1f} s"
+        if depth is not None:
+            line += f"; the queue holds {depth.left} unfinished items, {depth.done} done and {depth.dead} dead"
+        print(f"stayfast: {line}", file=sys.stderr)
+    if pool is not None and outcome is Outcome.FINISHED and depth is not None and depth.enqueued == 0:
+        print(f"stayfast: nothing was ever enqueued in {pool.queue_url}; check --queue", file=sys.stderr)

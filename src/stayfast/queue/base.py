@@ -68,23 +68,28 @@ class Depth:
     dead: int
 
     @property
+    def left(self) -> int:
+        """Items that are neither done nor dead."""
+        return self.ready + self.delayed + self.leased
+
+    @property
     def enqueued(self) -> int:
         """All items ever enqueued."""
-        return self.ready + self.delayed + self.leased + self.done + self.dead
+        return self.left + self.done + self.dead
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What stands between an idle worker and its end."""
+    """What a worker that holds nothing still has to wait for."""
 
     claimable: bool  # something to do now
     delayed_seconds: float | None  # something to do after this long; None when nothing waits
-    doubtful: bool  # somebody holds leases who has not been proven alive: they may come back
+    leased: bool  # another owner holds items, which come back if it ends without finishing them
 
     @property
     def drained(self) -> bool:
-        """Nothing is left for this worker: whatever is open is in living hands."""
-        return not self.claimable and self.delayed_seconds is None and not self.doubtful
+        """Every item is done or dead."""
+        return not self.claimable and self.delayed_seconds is None and not self.leased
 
 
 class Policy(NamedTuple):

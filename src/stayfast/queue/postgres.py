@@ -47,10 +47,9 @@ class PostgresQueue:
         self._owner: int | None = None
         self._after = 0
         self._next_sweep = self._next_from_start = self._next_renewal = 0.0
-        self._idle_since: Any = None
+        with self._database.transaction() as cursor:
             if not create and not cursor.execute("SELECT to_regclass('stayfast_queue') IS NOT NULL").fetchone()[0]:
                 raise UrlError(f"there is no queue in {self.url}", help="`stayfast enqueue` makes one")
-        with self._database.transaction() as cursor:
             migrate(cursor, "queue", sql.VERSION, sql.STEPS)
             self._queue = self._find_queue(cursor, create)
         self.database: str | None = self._database.identity()
@@ -118,7 +117,6 @@ class PostgresQueue:
         leases = sorted(map(Lease._make, cursor.execute(sql.CLAIM, values).fetchall()))
         if leases:
             self._after = leases[-1].id
-            self._idle_since = None
         return leases
 
     def complete(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -228,14 +226,11 @@ class PostgresQueue:
         cursor.execute(sql.WAKE, (self._queue,))
 
     def tail(self) -> Tail:
-        """Leases of an owner that has not renewed since we fell idle are doubtful: its machine may be gone."""
         with self.batch() as cursor:
             self._sweep(cursor, forced=True)
-            if self._idle_since is None:
-                self._idle_since = cursor.execute("SELECT clock_timestamp()").fetchone()[0]
-            values = {"queue": self._queue, "owner": self._owner or 0, "since": self._idle_since}
-            ready, due, doubtful = cursor.execute(sql.TAIL, values).fetchone()
-        return Tail(ready, None if due is None else max(0.0, float(due)), doubtful)
+            values = {"queue": self._queue, "owner": self._owner or 0}
+            ready, due, leased = cursor.execute(sql.TAIL, values).fetchone()
+        return Tail(ready, None if due is None else max(0.0, float(due)), leased)
 
     # -- looking
 

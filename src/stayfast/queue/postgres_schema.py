@@ -111,8 +111,7 @@ WHERE queue=%(queue)s AND holder=ANY(%(owners)s::bigint[])
 TAIL = """
 SELECT EXISTS (SELECT FROM stayfast_item WHERE queue=%(queue)s AND holder=0),
   (SELECT extract(epoch FROM min(due) - clock_timestamp()) FROM stayfast_item WHERE queue=%(queue)s AND holder=-1),
-  EXISTS (SELECT FROM stayfast_owner AS other WHERE queue=%(queue)s AND id <> %(owner)s
-    AND renewed <= %(since)s AND EXISTS (SELECT FROM stayfast_item WHERE queue=%(queue)s AND holder=other.id))
+  EXISTS (SELECT FROM stayfast_item WHERE queue=%(queue)s AND holder > 0 AND holder <> %(owner)s)
 """
 RETRY = """
 UPDATE stayfast_item SET holder=0, failures=0, deliveries=0, reason=NULL, due=NULL WHERE queue=%s AND holder=-2

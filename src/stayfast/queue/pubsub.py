@@ -226,7 +226,7 @@ class PubsubQueue:
             page = self._ledger.page(self._done_up_to, 2000)
             if not page and self._whole:
                 self._done_up_to, self._whole = "", False  # whoever asks again asks anew: the dead may be retried
-                return Tail(claimable=False, delayed_seconds=None, doubtful=False)
+                return Tail(claimable=False, delayed_seconds=None, leased=False)
             if not page:
                 self._done_up_to, self._whole = "", True
                 continue
@@ -235,7 +235,7 @@ class PubsubQueue:
             if missing:
                 self._whole = False
                 self._publish_forgotten([row for row in page if row.key in missing and not row.published], now)
-                return Tail(claimable=False, delayed_seconds=None, doubtful=True)
+                return Tail(claimable=False, delayed_seconds=None, leased=True)
             self._done_up_to = page[-1].key
 
     def _publish_forgotten(self, forgotten: list[Any], now: float) -> None:

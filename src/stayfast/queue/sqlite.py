@@ -319,8 +319,12 @@ class SqliteQueue:
             due = self.connection.execute(
                 "SELECT min(due) FROM stayfast_item WHERE queue=? AND holder=-1", (self._queue,)
             ).fetchone()[0]
+            leased = self.connection.execute(
+                "SELECT 1 FROM stayfast_item WHERE queue=? AND holder>0 AND holder IS NOT ? LIMIT 1",
+                (self._queue, self._owner),
+            ).fetchone()
         delayed = None if due is None else max(0.0, due - self._clock.wall())
-        return Tail(claimable=ready is not None, delayed_seconds=delayed, doubtful=False)
+        return Tail(claimable=ready is not None, delayed_seconds=delayed, leased=leased is not None)
 
     # -- looking
 
@@ -332,11 +336,11 @@ class SqliteQueue:
                 counts[sql.STATES.get(holder, "leased")] += count
             total = self.connection.execute("SELECT count(*) FROM stayfast_item WHERE queue=?", (self._queue,))
             done = int(total.fetchone()[0]) - sum(counts.values())
+            self._file.check()
         return Depth(done=max(0, done), **counts)
 
     def entries(self) -> Iterator[tuple[str, str]]:
         page = "SELECT key, holder FROM stayfast_item WHERE queue=? AND key > ? ORDER BY key LIMIT ?"
-            self._file.check()
         after = ""
         while True:
             with self._lock, self._errors():

@@ -20,11 +20,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stayfast.errors import StayfastError
-from stayfast.model.exits import FAILED, FINISHED
-from stayfast.queue.base import Policy, Queue
+from stayfast.model.exits import FINISHED, Outcome
+from stayfast.queue.base import Depth, Policy, Queue
 from stayfast.queue.open import open_queue
 from stayfast.runtime.guard import Guard
-from stayfast.runtime.pump import Tally
+from stayfast.runtime.last_look import LastLook
+from stayfast.runtime.tally import SharedTally, Tally
 from stayfast.runtime.worker import WorkerOptions, renew
 
 log = logging.getLogger("stayfast")
@@ -34,6 +35,7 @@ _LONGEST_BACKOFF_SECONDS = 10.0
 _CRASHES_WITHOUT_PROGRESS = 5  # for each worker: all of them may be killed at one blow
 _LAST_SECONDS = 0.4
 _SILENT_SECONDS = 5.0
+_AGAIN_SECONDS = 1.0  # items came in after the workers had ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,13 @@ class _Child:
     process: subprocess.Popen[bytes]
     tell: int
     life: int
+    tally: SharedTally
     handles: list[str] = field(default_factory=list)
-    progress: dict[str, int] = field(default_factory=dict)
     started: bool = False
     warned: bool = False  # it has had a notice
     finished: bool = False  # it found the queue drained
     fatal: str | None = None
+    gone: bool = False  # the queue or the sink was removed or replaced
     buffer: bytes = b""
     silent_since: float | None = None  # its pipe is closed
 
@@ -81,18 +84,29 @@ class Pool:
         self._crashes = 0  # in a row, while no worker settled an item
         self._settled = 0  # items, at the last crash
         self._restarts: list[float] = []  # when to start a replacement
-        self._codes: list[int] = []
+        self._opened = False  # a worker has opened queue and sink, so both exist
         self.on_tick: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
         self.fatal: str | None = None
+        self._last = LastLook(self._open_queue, options.sink, guard)
         self._published: list[Callable[[], None]] = []
 
     def tally(self) -> Tally:
         """The sum over all workers, living and gone."""
         total = Tally(**self._ended.as_json())
         for child in self._children:
-            _add(total, child.progress)
+            total.add(child.tally.read())
         return total
+
+    @property
+    def depth(self) -> Depth | None:
+        """What the queue said at the end; None when it could not be asked."""
+        return self._last.depth
+
+    @property
+    def queue_url(self) -> str:
+        """The queue without its password, once it was asked."""
+        return self._last.url
 
     @property
     def living(self) -> int:
@@ -109,23 +123,18 @@ class Pool:
             reader = QueueReader(self._options.queue, self._options.sink, self._guard.clock)
             self._published = [publish(settings, lambda: read_pool(self, self._guard, reader)), reader.close]
 
-    def run(self) -> int:
-        """Until all workers are done; returns the code of the contract."""
-        for _ in range(self._options.workers):
-            self._start(careful=self._options.worker.careful)
+    def run(self) -> Outcome:
+        """Work until the queue says that nothing is left, a notice comes, or the workers cannot go on."""
         heartbeat = threading.Thread(target=self._beat, name="stayfast-heartbeat", daemon=True)
         heartbeat.start()
         try:
-            while self._children or self._restarts:
-                self._listen()
-                self._reap()
-                self._replace()
-                self.on_tick()
-                if self._guard.notice is not None:
-                    self._wind_up()
-                elif self.fatal is not None:
-                    self._signal_all(signal.SIGTERM)
-                    self._restarts.clear()
+            self._restarts = [self._guard.clock.monotonic()] * self._options.workers
+            while self._restarts:
+                self._work()
+                if self._opened:
+                    self._ask()
+                if self._guard.notice is None and self.fatal is None and self.depth is not None and self.depth.left:
+                    self._restarts = [self._guard.clock.monotonic() + _AGAIN_SECONDS] * self._options.workers
         finally:
             self.on_end()
             self._over.set()
@@ -133,22 +142,43 @@ class Pool:
             heartbeat.join(5.0)
             for end in self._published:
                 end()
-            if self._queue is not None:
+            if self._queue is not None and not self._last.is_asking:
                 self._queue.close()
         return self._conclude()
 
-    def _conclude(self) -> int:
-        if self.fatal is not None:
-            return FAILED
-        if all(code == FINISHED for code in self._codes):
-            return FINISHED
-        return self._guard.settings.interrupted_code if self._guard.notice is not None else FAILED
+    def _work(self) -> None:
+        """Until no worker is there, and none is to be started."""
+        while self._children or self._restarts:
+            self._replace()
+            self._listen()
+            self._reap()
+            self.on_tick()
+            if self._guard.notice is not None:
+                self._wind_up()
+            elif self.fatal is not None:
+                self._signal_all(signal.SIGTERM)
+                self._restarts.clear()
+
+    def _ask(self) -> None:
+        settled = any(self.tally().as_json().values())
+        self._last.ask(settled=settled, patient=self.fatal is None)
+        self.fatal = self.fatal or self._last.error
+
+    def _conclude(self) -> Outcome:
+        """Finished is what the queue says, never what the workers do not say."""
+        if self.fatal is None and self.depth is not None and self.depth.left == 0:
+            return Outcome.FINISHED
+        if self.fatal is None and self._guard.notice is not None:
+            return Outcome.INTERRUPTED
+        self.fatal = self.fatal or "the queue could not be asked whether anything is left"
+        return Outcome.FAILED
 
     # -- starting and ending
 
     def _start(self, *, careful: bool) -> None:
         told, tell = os.pipe()
         life, keep = os.pipe()
+        tally = SharedTally.create()
         share = self._options.worker.share and self._options.policy.max_failures > 1
         worker = {**asdict(self._options.worker), "careful": careful, "share": share}
         options = {
@@ -157,20 +187,24 @@ class Pool:
             "sink": self._options.sink,
             "policy": list(self._options.policy),
             "worker": worker,
+            "create": not self._opened,  # a replacement must not make anew what was removed
             "tell_fd": tell,
             "life_fd": life,
+            "tally_fd": tally,
         }
         command = [sys.executable, "-m", "stayfast.runtime.worker_process", json.dumps(options)]
         environment = {**os.environ, "STAYFAST_OUTCOME_FILE": os.devnull, "STAYFAST_TERMINATION_LOG": os.devnull}
         environment.pop("STAYFAST_OUTCOME_DIR", None)  # the pool tells how it ended, once
         stdout = 2 if self._options.quiet and sys.stderr is not None else None
-        process = subprocess.Popen(
-            command, pass_fds=(tell, life), env=environment, stdin=subprocess.DEVNULL, stdout=stdout
-        )
-        os.close(tell)
-        os.close(life)
+        try:
+            process = subprocess.Popen(
+                command, pass_fds=(tell, life, tally), env=environment, stdin=subprocess.DEVNULL, stdout=stdout
+            )
+            child = _Child(process, told, keep, SharedTally(tally))
+        finally:
+            for descriptor in (tell, life, tally):
+                os.close(descriptor)
         os.set_blocking(told, False)
-        child = _Child(process, told, keep)
         with self._lock:
             self._children.append(child)
         self._selector.register(told, selectors.EVENT_READ, child)
@@ -180,7 +214,10 @@ class Pool:
         due = [instant for instant in self._restarts if instant <= now]
         self._restarts = [instant for instant in self._restarts if instant > now]
         for _ in due:
-            self._start(careful=self._crashes > 0)
+            try:
+                self._start(careful=self._crashes > 0 or self._options.worker.careful)
+            except OSError as error:
+                self.fatal = f"cannot start a worker process: {error}"
 
     def _reap(self) -> None:
         for child in list(self._children):
@@ -204,14 +241,14 @@ class Pool:
             self._selector.unregister(child.tell)
         os.close(child.tell)
         os.close(child.life)
-        _add(self._ended, child.progress)
+        self._ended.add(child.tally.read())
         interrupted = self._guard.settings.interrupted_code
-        if self._guard.notice is not None:  # whatever else went wrong will show again in the next attempt
-            self._codes.append(code if child.finished or code != FINISHED else FAILED)
+        if self._guard.notice is not None:  # other mistakes show again in the next attempt; that one would not
+            self.fatal = child.fatal if child.gone else self.fatal
         elif child.fatal is not None:
             self.fatal = child.fatal
         elif child.finished and code == FINISHED:
-            self._codes.append(code)
+            pass
         elif child.warned and code == interrupted:  # somebody warned this one alone; the pool goes on
             self._restarts.append(self._guard.clock.monotonic())
         elif code >= 0 and not child.started:
@@ -279,18 +316,21 @@ class Pool:
     def _take(self, child: _Child, told: dict[str, Any]) -> None:
         with self._lock:
             child.handles = told.get("handles", child.handles)
-        child.progress = told.get("progress", child.progress)
         child.started = child.started or bool(told.get("started"))
+        self._opened = self._opened or child.started
         child.warned = child.warned or bool(told.get("warned"))
         child.finished = child.finished or bool(told.get("finished"))
         child.fatal = told.get("fatal", child.fatal)
+        child.gone = child.gone or bool(told.get("gone"))
 
     # -- leases
 
     def _open_queue(self) -> Queue:
         with self._opening:
             if self._queue is None:
-                self._queue = open_queue(self._options.queue, sink=self._options.sink, policy=self._options.policy)
+                self._queue = open_queue(
+                    self._options.queue, sink=self._options.sink, policy=self._options.policy, create=False
+                )
             return self._queue
 
     def _beat(self) -> None:
@@ -317,8 +357,3 @@ def _is_running(child: _Child) -> bool:
             return file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X")
     except OSError:
         return True
-
-
-def _add(total: Tally, progress: dict[str, int]) -> None:
-    for name, value in progress.items():
-        setattr(total, name, getattr(total, name) + value)

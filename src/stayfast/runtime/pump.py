@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from stayfast.clock import Clock
@@ -27,6 +26,7 @@ from stayfast.queue.base import Lease, Queue
 from stayfast.runtime.budget import Durations
 from stayfast.runtime.compute import Settled, Work, decode
 from stayfast.runtime.shelf import Outbox, PumpOptions, Shelf
+from stayfast.runtime.tally import Tally
 from stayfast.runtime.task import Task
 from stayfast.sink.base import Sink
 
@@ -38,21 +38,6 @@ _LINGER_SECONDS = 0.05  # so long the outcomes of short calls wait for company
 _OVERSTAYED_SECONDS = 0.25
 _LONGEST_IDLE_SECONDS = 1.0
 _OVERLAPPING_CALLS = 20  # so many after one that could not be made alone: a far or slow database costs little
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a worker has done so far."""
-
-    done: int = 0
-    skipped: int = 0  # recorded before: acknowledged without computing
-    failed: int = 0
-    dead: int = 0
-    lost: int = 0  # finished, but the lease had gone to somebody else
-
-    def as_json(self) -> dict[str, int]:
-        """For progress and reports."""
-        return {name: getattr(self, name) for name in ("done", "skipped", "failed", "dead", "lost")}
 
 
 class Pump:
@@ -73,6 +58,8 @@ class Pump:
         self.tally = Tally()
         self.on_leases: Callable[[list[str]], None] = lambda _: None
         """Told the renewal handles whenever they change, for the heartbeat."""
+        self.on_settled: Callable[[Tally], None] = lambda _: None
+        """Called with the tally after each commit."""
         self._fused = queue.database is not None and queue.database == sink.database
         self._shelf = Shelf(options)
         self._current: Sequence[Work] = ()
@@ -332,6 +319,7 @@ class Pump:
         self.tally.skipped += len(box.skipped)
         self.tally.failed += len(box.failures)
         self.tally.dead += len(dead)
+        self.on_settled(self.tally)
 
     def _tell_handles(self, claimed: list[Lease]) -> None:
         handles = self._queue.handles(self._held() + claimed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stayfast.checkpoint.account import account, unaccounted_seconds
 from stayfast.checkpoint.head import Head
 from stayfast.clock import Clock, from_rfc3339
-from stayfast.errors import StayfastError
+from stayfast.errors import StayfastError, UrlError
 from stayfast.model.backlog import Backlog
 from stayfast.model.exits import Outcome
 from stayfast.queue.base import Depth, Queue
@@ -123,6 +123,8 @@ class QueueReader:
             try:
                 self._depth = self._open().depth()
                 self._backlog.add(started, self._depth.enqueued, self._depth.done + self._depth.dead)
+            except UrlError:  # the workers have not made it yet
+                return None
             except StayfastError:
                 self._depth = None
             took = self._clock.monotonic() - started
@@ -142,8 +144,9 @@ class QueueReader:
 
     def _open(self) -> Queue:
         if self._queue is None:
-            self._queue = open_queue(self._url, sink=self._sink)
-            self._queue.missing = open_sink(self._sink).missing
+            missing = open_sink(self._sink, create=False).missing
+            self._queue = open_queue(self._url, sink=self._sink, create=False)
+            self._queue.missing = missing
         return self._queue
 
 

@@ -12,8 +12,9 @@ from stayfast.model.notice import Cause
 from stayfast.queue.base import Queue
 from stayfast.runtime.compute import compute
 from stayfast.runtime.guard import Guard
-from stayfast.runtime.pump import Pump, Tally
+from stayfast.runtime.pump import Pump
 from stayfast.runtime.shelf import PumpOptions
+from stayfast.runtime.tally import Tally
 from stayfast.runtime.task import Task
 from stayfast.sink.base import Sink
 
@@ -61,6 +62,15 @@ class Worker:
         self._over = threading.Event()
         self.on_leases: Callable[[list[str]], None] | None = None
         """Who renews the leases: told the handles whenever they change. A thread of this process by default."""
+
+    def on_settled(self, action: Callable[[Tally], None]) -> None:
+        """Call this with the tally after each commit."""
+        self._pump.on_settled = action
+
+    @property
+    def drained(self) -> bool:
+        """Whether the queue said that every item is done or dead."""
+        return self._pump.drained
 
     @property
     def tally(self) -> Tally:

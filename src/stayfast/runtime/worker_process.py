@@ -1,7 +1,8 @@
 """One worker process of ``stayfast work``: ``python -m stayfast.runtime.worker_process OPTIONS``.
 
-It talks to the pool over two pipes. Through one it tells, line by line, what it holds and what it has done. The other
-says nothing: it ends when the pool ends, and a worker without a pool has nobody to renew its leases.
+It talks to the pool over two pipes and a piece of shared memory. Through one pipe it reports, line by line, what it
+holds. The other carries nothing: it ends when the pool ends, and a worker without a pool has no heartbeat for its
+leases. The memory holds the counts of what it has done.
 """
 
 from __future__ import annotations
@@ -16,18 +17,24 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stayfast.errors import Interrupted, QueueUnavailableError, SinkUnavailableError, StayfastError
+from stayfast.errors import (
+    Interrupted,
+    QueueGoneError,
+    QueueUnavailableError,
+    SinkGoneError,
+    SinkUnavailableError,
+    StayfastError,
+)
 from stayfast.model.exits import FAILED, FINISHED
 from stayfast.model.notice import Cause
 from stayfast.queue.base import Policy
 from stayfast.queue.open import open_queue
 from stayfast.runtime.guard import Guard
-from stayfast.runtime.pump import Tally
+from stayfast.runtime.tally import SharedTally
 from stayfast.runtime.task import load_task
 from stayfast.runtime.worker import Worker, WorkerOptions
 from stayfast.sink.open import open_sink
 
-_PROGRESS_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
 Opened = TypeVar("Opened")
 
@@ -68,32 +75,28 @@ def main() -> int:
     except Interrupted as interruption:
         return interruption.code if isinstance(interruption.code, int) else FAILED
     except StayfastError as error:
-        line.tell(fatal=str(error))
+        line.tell(fatal=str(error), gone=isinstance(error, (QueueGoneError, SinkGoneError)))
         return FAILED
 
 
 def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
     task = load_task(options["task"])
-    queue = _patiently(
-        lambda: open_queue(options["queue"], sink=options["sink"], policy=Policy(*options["policy"])), guard
-    )
+    create, policy = options["create"], Policy(*options["policy"])
+    queue = _patiently(lambda: open_queue(options["queue"], sink=options["sink"], policy=policy, create=create), guard)
     try:
-        sink = _patiently(lambda: open_sink(options["sink"]), guard)
+        sink = _patiently(lambda: open_sink(options["sink"], create=create), guard)
         worker = Worker(task, queue, sink, guard, WorkerOptions(**options["worker"]))
-        worker.on_leases = lambda handles: line.tell(handles=handles, progress=worker.tally.as_json())
+        worker.on_leases = lambda handles: line.tell(handles=handles)
+        worker.on_settled(SharedTally(options["tally_fd"]).write)
         line.tell(started=True)
-        over = threading.Event()
-        threading.Thread(target=_tell_progress, args=(line, worker.tally, over), daemon=True).start()
         try:
             worker.run()
         finally:
-            over.set()
-            line.tell(progress=worker.tally.as_json())
             sink.close()
     finally:
         queue.close()
         line.tell(handles=[])
-    line.tell(finished=True)
+    line.tell(finished=worker.drained)
     return FINISHED
 
 
@@ -116,15 +119,6 @@ def _patiently(opening: Callable[[], Opened], guard: Guard) -> Opened:
                 raise
         guard.wait(pause)
         pause = min(2.0, pause * 2)
-
-
-def _tell_progress(line: Line, tally: Tally, over: threading.Event) -> None:
-    last = None
-    while not over.wait(_PROGRESS_SECONDS):
-        now = tally.as_json()
-        if now != last:
-            line.tell(progress=now)
-            last = now
 
 
 def _watch_pool(fd: int, guard: Guard) -> None:
