@@ -1,8 +1,8 @@
 """A storm on whole pools: SIGKILL for workers, SIGTERM for the pool, at random moments.
 
-``python pool_storm.py '{"queue": URL, "sink": URL, "rounds": N, "items": N, "seed": S}'`` prints one JSON object. A
-round fills the queue and starts ``stayfast work`` until it exits with code 0. Every exit is compared with the queue and
-the sink.
+``python pool_storm.py '{"queue": URL, "sink": URL, "rounds": N, "items": N, "seed": S, "seconds": T}'`` prints one JSON
+object. A round fills the queue and starts ``stayfast work`` until it exits with code 0. Every exit is compared with the
+queue and the sink. After T seconds the round ends without further kills, and no other begins.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Storm:
         self.chance = random.Random(options["seed"])
         self.queue, self.sink = open_queue(options["queue"]), open_sink(options["sink"])
         self.codes: Counter[int] = Counter()
-        self.count: Counter[str] = Counter()
+        self.count = Counter(kills=0, terms=0, not_asked=0)
         self.enqueued = 0
+        self.end = time.monotonic() + options.get("seconds", float("inf"))
         body = "def work(item):\n    time.sleep(0.004)\n    return item['v']"
         self.path = shorten_leases(folder, LEASE_SECONDS)
         self.task = write_task(folder, body, "@stayfast.task(each=True)")
@@ -48,6 +49,8 @@ class Storm:
             self.enqueued += self.options["items"]
             while self.pool() != 0:
                 pass
+            if time.monotonic() > self.end:
+                break
         self.queue.close()
         self.sink.close()
         return {"items": self.enqueued, "codes": self.codes, **self.count}
@@ -61,7 +64,7 @@ class Storm:
         warned = False
         until(lambda: workers_of(process.pid) or process.poll() is not None)  # earlier, SIGTERM finds no handler
         last = time.monotonic() + self.chance.uniform(0.2, 2.5)
-        while process.poll() is None and not warned:
+        while process.poll() is None and not warned and time.monotonic() < self.end:
             time.sleep(self.chance.uniform(0.05, 0.5))
             workers = workers_of(process.pid)
             for worker in workers if self.chance.random() < 0.5 else workers[:1]:

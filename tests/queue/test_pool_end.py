@@ -172,12 +172,12 @@ def test_the_line_for_people_names_what_is_left(make_place, tmp_path):
 
 @pytest.mark.timeout(300)
 def test_a_storm_never_ends_with_0_while_items_are_left(place):
-    options = {"queue": place.queue, "sink": place.sink, "rounds": 1, "items": 60, "seed": 31}
+    options = {"queue": place.queue, "sink": place.sink, "rounds": 9, "items": 100, "seed": 31, "seconds": 12}
     storm = Path(__file__).resolve().parent / "pool_storm.py"
     done = subprocess.run(
         [sys.executable, str(storm), json.dumps(options)], capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout)
-    assert told["codes"]["0"] == 1
-    assert told["kills"] >= 1
+    assert told["codes"]["0"] >= 1
+    assert told["kills"] + told["terms"] >= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 
 _LAYOUT = struct.Struct("=5q")
 
@@ -45,7 +45,7 @@ class SharedTally:
 
     def write(self, tally: Tally) -> None:
         """Publish these counts."""
-        _LAYOUT.pack_into(self._memory, 0, *astuple(tally))
+        _LAYOUT.pack_into(self._memory, 0, tally.done, tally.skipped, tally.failed, tally.dead, tally.lost)
 
     def read(self) -> Tally:
         """The counts that were published last."""
