@@ -38,6 +38,7 @@ class Storm:
         self.count = Counter(kills=0, terms=0, not_asked=0)
         self.enqueued = 0
         self.end = time.monotonic() + options.get("seconds", float("inf"))
+        self.pause = options.get("pause", 0.5)  # the longest between two blows
         body = "def work(item):\n    time.sleep(0.004)\n    return item['v']"
         self.path = shorten_leases(folder, LEASE_SECONDS)
         self.task = write_task(folder, body, "@stayfast.task(each=True)")
@@ -63,9 +64,9 @@ class Storm:
         process = start_work(self.folder, self.task, *url, *more, STAYFAST_GRACE_SECONDS="6", PYTHONPATH=self.path)
         warned = False
         until(lambda: workers_of(process.pid) or process.poll() is not None)  # earlier, SIGTERM finds no handler
-        last = time.monotonic() + self.chance.uniform(0.2, 2.5)
+        last = time.monotonic() + self.chance.uniform(0.2, 5 * self.pause)
         while process.poll() is None and not warned and time.monotonic() < self.end:
-            time.sleep(self.chance.uniform(0.05, 0.5))
+            time.sleep(self.chance.uniform(0.05, self.pause))
             workers = workers_of(process.pid)
             for worker in workers if self.chance.random() < 0.5 else workers[:1]:
                 os.kill(worker, signal.SIGKILL)
