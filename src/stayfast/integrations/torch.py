@@ -20,9 +20,12 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stayfast.errors import StateMismatchError
+
+if TYPE_CHECKING:
+    from stayfast.integrations.torch_batches import Pass
 
 log = logging.getLogger("stayfast")
 
@@ -52,19 +55,20 @@ class ResumableSampler:
         self.replicas, self.rank = replicas, rank
         self.epoch = 0
         self.position = 0
-        self._asked = self._counted = False
+        self._checksum = 0  # of the batches taken in this epoch, where the program's own batch sampler orders them
+        self._ahead: list[dict[str, Any]] = []  # the generators before each batch that was made and not yet taken
+        self._iterators = 0  # made so far
+        self._counted = False
+        self._pass: Pass | None = None
 
     def __len__(self) -> int:
-        """What is left of this epoch, for this rank."""
-        return self._share - self.position
-
-    @property
-    def _share(self) -> int:
-        return -(-self.size // self.replicas)
+        """The samples of an epoch for this rank, wherever it stands in it."""
+        return (self.size + self.replicas - 1) // self.replicas
 
     def __iter__(self) -> Iterator[int]:
-        self._asked = True
-        return iter(self._order()[self.position :])
+        self._iterators += 1
+        whole = self._pass is not None and self._pass.whole
+        return iter(self._order()[0 if whole else self.position :])
 
     def _order(self) -> list[int]:
         import torch
@@ -75,54 +79,51 @@ class ResumableSampler:
             order: list[int] = torch.randperm(self.size, generator=generator).tolist()
         else:
             order = list(range(self.size))
-        wanted = self._share * self.replicas
+        wanted = len(self) * self.replicas
         padded = order + order[: wanted - self.size] if wanted - self.size <= self.size else order * wanted
         return padded[self.rank : wanted : self.replicas]
 
     def consumed(self, samples: int) -> None:
         """The loop took this many more; the next epoch begins by itself when all are taken."""
-        if samples < 0 or samples > len(self):
-            raise ValueError(f"{samples} samples cannot be taken: {len(self)} are left in epoch {self.epoch}")
+        left = len(self) - self.position
+        if not 0 <= samples <= left:
+            raise ValueError(f"{samples} samples cannot be taken: {left} are left in epoch {self.epoch}")
+        self._take(samples)
+
+    def _take(self, samples: int, checksum: int = 0, *, last: bool = False) -> None:
         self._counted = True
         self.position += samples
-        if self.position == self._share:
+        self._checksum = checksum
+        whole = self._pass is not None and self._pass.whole
+        if last or (self.position == len(self) and not whole):
             self.finish_epoch()
 
     def finish_epoch(self) -> None:
         """Go to the next epoch, also when a last incomplete batch was dropped. At its very start: nothing happens."""
         if self.position:
             self.epoch += 1
-            self.position = 0
+            self.position = self._checksum = 0
 
     def batches(self, loader: Any) -> Iterator[Any]:
-        """Batches of the loader without end, each counted when it is handed out; ``loader`` must use this sampler."""
-        size = loader.batch_size or 1
+        """Batches of the loader without end, each counted when it is handed out; ``loader`` must use this sampler.
+
+        ``loader`` is a DataLoader of any kind (batch sampler, ``batch_size=None``, workers), or one that accelerate has
+        prepared. Raises ``UsageError`` for a loader whose position cannot be known.
+        """
+        from stayfast.integrations.torch_batches import Pass
+
         while True:
-            empty = True
-            for batch in self._iterate(loader):
-                empty = False
-                self.consumed(min(size, len(self)))
-                yield batch
-            if empty and not self.position:
+            epoch = self.epoch
+            yield from Pass(self, loader)
+            if self.epoch == epoch and not self.position:
                 raise ValueError(
                     "the loader gives no batch at all: the batch size exceeds the data and drop_last is set"
                 )
             self.finish_epoch()
 
-    def _iterate(self, loader: Any) -> Iterator[Any]:
-        """Making an iterator draws a seed; in the middle of an epoch the uninterrupted run has done that long ago."""
-        import torch
-
-        generator = torch.default_generator if loader.generator is None else loader.generator
-        before = generator.get_state() if self.position else None
-        made: Iterator[Any] = iter(loader)
-        if before is not None:
-            generator.set_state(before)
-        return made
-
     def state_dict(self) -> dict[str, Any]:
         """Where it is, and what that refers to."""
-        if self._asked and not self._counted:
+        if self._iterators and not self._counted:
             self._counted = True  # told once
             log.warning(
                 "the sampler gave out samples and nobody counts them: after a resume the epoch starts over; take "
@@ -135,6 +136,8 @@ class ResumableSampler:
             "seed": self.seed,
             "shuffle": self.shuffle,
             "replicas": self.replicas,
+            "checksum": self._checksum,
+            "ahead": self._ahead if self._pass is None else self._pass.ahead(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -150,3 +153,4 @@ class ResumableSampler:
                 help="use the same data set, seed and number of processes, or start over under another URL",
             )
         self.epoch, self.position = state["epoch"], state["position"]
+        self._checksum, self._ahead = state.get("checksum", 0), state.get("ahead", [])
