@@ -114,7 +114,14 @@ class DeviceCopier:
         self._fingerprints: dict[int, Fingerprints] = {}
 
     def hook(self, optimizer: Any) -> None:
-        """From now on this optimizer's step waits, on the device, for copies of what it will overwrite."""
+        """From now on this optimizer's step waits, on the device, for copies of what it will overwrite.
+
+        A wrapper that has no hooks of its own (accelerate's) steps the optimizer inside it, which has them.
+        """
+        while not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+            optimizer = getattr(optimizer, "optimizer", None)
+            if optimizer is None:
+                return  # its tensors are copied before the next step begins
         if any(known is optimizer for known in self._optimizers):
             return
         self._optimizers.append(optimizer)
