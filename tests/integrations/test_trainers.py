@@ -46,6 +46,22 @@ def test_lightning_fit_survives_notices_and_kills(
     assert last_step(head(tmp_path / "guide")) == 31
 
 
+def test_lightning_ranks_and_manual_optimization_equal_the_program_without_stayfast(
+    tmp_path: Path, program: Program
+) -> None:
+    pytest.importorskip("lightning")
+    manual, ranks, injected, _ = program("lightning_cases.py", tmp_path, timeout_seconds=400)
+    assert manual["base"] == [0]
+    assert manual["codes"] == [[75]] * 5 + [[0]]
+    assert manual["order"] == [True]
+    assert manual["same"] is True, "gradients between two optimizer steps are kept"
+    assert ranks["base"] == [0, 0]
+    assert ranks["codes"] == [[75, 75]] * 6 + [[0, 0]]
+    assert ranks["order"] == [True, True], "each epoch in its own order on every rank, no batch twice"
+    assert ranks["same"] is True
+    assert "give the loader sampler=DistributedSampler(dataset)" in injected["refusal"]
+
+
 def test_hugging_face_trainer_survives_notices_and_kills(
     tmp_path: Path, program: Program, guide: Callable[[str], list[Path]]
 ) -> None:

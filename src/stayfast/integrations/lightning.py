@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from lightning.pytorch.callbacks import Checkpoint
 
 from stayfast.checkpoint.rng import GlobalRng
@@ -76,7 +77,8 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         if self._loaded is None:
             return
         loaded, self._loaded = self._loaded, None
-        if loaded["epoch_ended"]:  # Lightning restores the data's state within an epoch only
+        epochs = _set_epochs(loop)
+        if loaded["epoch_ended"] or epochs:  # Lightning restores the data's state within an epoch only, and too early
             loop._combined_loader._load_state_dicts(
                 loaded["checkpoint"]["loops"]["fit_loop"]["state_dict"].get("combined_loader", [])
             )
@@ -102,8 +104,10 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         validates = bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
         if validates:
             self._before_validation = GlobalRng().state_dict()
-        if (validates or loop.epoch_loop.batch_progress.is_last_batch) and self.run.notice is None:
-            return
+        if validates or loop.epoch_loop.batch_progress.is_last_batch:
+            self.run._reached = step + 1  # before the look at the notice: the other ranks stop no earlier
+            if self.run.notice is None:
+                return
         if self.run.should_stop(step):
             self._end()
 
@@ -154,10 +158,11 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         loop = trainer.fit_loop.epoch_loop
         ended = bool(loop.batch_progress.is_last_batch)
         accumulates = bool(loop._should_accumulate())
+        keeps = accumulates or not trainer.lightning_module.automatic_optimization
         _as_at_boundary(checkpoint["loops"]["fit_loop"], epoch_ended=ended)
         return {
             "checkpoint": checkpoint,
-            "gradients": _gradients(trainer.lightning_module) if accumulates else {},
+            "gradients": _gradients(trainer.lightning_module) if keeps else {},
             "rng": GlobalRng().state_dict(),
             "epoch_ended": ended,
             "logged": loop._batches_that_stepped + (not accumulates),
@@ -220,11 +225,33 @@ def _check_data(loop: Any) -> None:
                 f"a plain {type(loader).__name__} cannot say where it is",
                 help="give the trainer a torchdata.stateful_dataloader.StatefulDataLoader; its arguments are the same",
             )
+        if any(isinstance(sampler, DistributedSamplerWrapper) for sampler in _samplers(loader)):
+            raise UsageError(
+                "Lightning has wrapped the sampler of the training loader for several ranks, and the position of that "
+                "wrapper cannot be restored",
+                help="give the loader sampler=DistributedSampler(dataset), in train_dataloader()",
+            )
     if loop._data_fetcher.length is None:
         raise UsageError(
             "training data without a length cannot be resumed exactly: Lightning fetches one batch ahead of it",
             help="give the data set a __len__",
         )
+
+
+def _set_epochs(loop: Any) -> bool:
+    """Set the epoch of the samplers that have one: Lightning does so after it has made the iterators."""
+    found = False
+    for loader in loop._combined_loader.flattened:
+        for sampler in _samplers(loader):
+            if callable(getattr(sampler, "set_epoch", None)):
+                sampler.set_epoch(loop.epoch_progress.current.processed)
+                found = True
+    return found
+
+
+def _samplers(loader: Any) -> list[Any]:
+    """Where Lightning itself looks for the sampler of a loader."""
+    return [getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)]
 
 
 def _draw_seeds(loaders: list[Any]) -> None:
