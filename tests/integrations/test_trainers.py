@@ -85,3 +85,15 @@ def test_hugging_face_trainer_survives_notices_and_kills(
     assert (again["again"], again["steps"]) == ([0], 0), "a finished run has nothing to do"
     assert shown["guide"] == [0], "the guide's snippet runs as it stands"
     assert last_step(head(tmp_path / "guide")) == 15
+
+
+def test_hugging_face_data_without_a_length_is_exact_in_its_first_pass_and_refused_after_it(
+    tmp_path: Path, program: Program
+) -> None:
+    pytest.importorskip("transformers")
+    refused, ended = program("trainer_stream.py", tmp_path)
+    assert "its first pass ended at step 8" in refused["refusal"]
+    assert ended["refused_at"] == 8
+    assert ended["codes"] == [0, 75, 0, 75, 0]
+    assert ended["steps"] == list(range(1, 21)), "with data that repeats itself the run resumes, and no step is lost"
+    assert ended["same"] is True, "as the program without stayfast"

@@ -23,6 +23,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import has_length
 
 from stayfast.checkpoint.rng import GlobalRng
 from stayfast.errors import UsageError
@@ -49,6 +50,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         self._collate: AheadCollate | None = None
         self._loaded: dict[str, Any] | None = None
         self._before_evaluation: dict[str, Any] | None = None
+        self._passes = 0
 
     @property
     def run(self) -> Run:
@@ -65,7 +67,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         _check(trainer, self)
         settings = read_settings()._replace(rank=trainer.args.process_index, world_size=trainer.args.world_size)
         with run(self._url, settings=settings, rng=False, **self._options) as opened:
-            self._run, self._trainer, self._loaded = opened, trainer, None
+            self._run, self._trainer, self._loaded, self._passes = opened, trainer, None, 0
             try:
                 opened.track(trainer=(self._dump, self._take))
                 opened.restore()
@@ -83,6 +85,17 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
     def on_train_begin(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         assert self.run is not None  # raises when the trainer was started without us
 
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Without a length the trainer cannot tell the second pass over the data from the first when it resumes."""
+        self._passes += 1
+        if self._passes > 1 and not has_length(kwargs["train_dataloader"]):
+            self.run.save(now=True)
+            raise UsageError(
+                f"the training data has no length and its first pass ended at step {state.global_step}: a resume from "
+                "a later step would take other batches",
+                help="give the data set a __len__, or let it repeat itself; the run resumes from that step",
+            )
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         """The boundary. Before an evaluation or the end of an epoch only a notice is obeyed: what comes there would be
         missing after a resume from here."""
@@ -90,8 +103,10 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
             self._before_evaluation = GlobalRng().state_dict()
         passes = control.should_evaluate or float(state.epoch).is_integer()
         last = state.global_step >= state.max_steps
-        if passes and not last and self.run.notice is None:
-            return
+        if passes and not last:
+            self.run._reached = state.global_step  # before the look at the notice: the other ranks stop no earlier
+            if self.run.notice is None:
+                return
         if self.run.should_stop(state.global_step - 1):
             raise _Stop
 
