@@ -181,6 +181,55 @@ def test_the_host_name_is_the_pods(begin, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text().strip() == "trainer-2"
 
 
+HOST_ADDRESSES = """
+import os, socket
+name = socket.gethostname()
+for family in (socket.AF_INET, socket.AF_INET6)[: 1 + os.path.exists("/proc/net/if_inet6")]:
+    with socket.create_server((name, 0), family=family) as served:
+        socket.create_connection((name, served.getsockname()[1]), timeout=20).close()
+print(name, socket.getfqdn(), socket.gethostbyname("localhost"))
+print(os.listdir(os.environ.get("TMPDIR", ".")))
+"""
+
+
+def test_the_host_name_has_an_address(begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a pod: launchers connect to the name of their own host."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    before = Path("/etc/hosts").read_bytes(), Path("/proc/self/mountinfo").read_text()
+    one = begin(sys.executable, "-c", HOST_ADDRESSES, hostname="trainer-2")
+    if not one.namespace:
+        pytest.skip(f"no namespace: {one.why_not}")
+    assert one.wait(60.0) == 0, (tmp_path / "out").read_text()
+    assert (tmp_path / "out").read_text().splitlines() == ["trainer-2 trainer-2 127.0.0.1", "[]"]
+    after = Path("/etc/hosts").read_bytes(), Path("/proc/self/mountinfo").read_text()
+    assert after == before, "nothing is mounted outside of the namespace"
+
+
+def test_without_a_namespace_the_host_name_stays_the_machines(begin, tmp_path: Path) -> None:
+    text = "import socket; print(socket.gethostname())"
+    one = begin(sys.executable, "-c", text, hostname="trainer-2", namespace=False)
+    assert one.wait(20.0) == 0
+    assert (tmp_path / "out").read_text().strip() == os.uname().nodename
+
+
+def test_the_host_name_of_an_ordinary_user_has_an_address(as_nobody) -> None:
+    program = f"""
+import os, sys
+from stayfast.runtime.namespace import Options, start
+wish = Options(hostname="trainer-2")
+os.environ["TMPDIR"] = sys.argv[1]
+one = start([sys.executable, "-c", {HOST_ADDRESSES!r}], cwd=".", env=os.environ, options=wish)
+print(one.wait(60), one.namespace, one.why_not)
+"""
+    (as_nobody.folder / "scratch").mkdir()
+    (as_nobody.folder / "scratch").chmod(0o777)
+    ended = as_nobody("-c", program, str(as_nobody.folder / "scratch"))
+    if " True None" not in ended.stdout:
+        pytest.skip(f"no namespace: {ended.stdout}")
+    assert ended.stdout.splitlines() == ["trainer-2 trainer-2 127.0.0.1", "[]", "0 True None"], ended
+
+
 def test_an_ordinary_user_gets_a_namespace_or_a_reason(as_nobody) -> None:
     program = """
 import os, sys

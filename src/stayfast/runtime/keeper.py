@@ -22,7 +22,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 _NEWTIME, _NEWNS, _NEWUTS, _NEWUSER, _NEWPID = 0x80, 0x20000, 0x4000000, 0x10000000, 0x20000000
-_MS_NOSUID_NODEV_NOEXEC, _MS_REC_PRIVATE = 0xE, 0x44000
+_MS_NOSUID_NODEV_NOEXEC, _MS_BIND, _MS_REC_PRIVATE = 0xE, 0x1000, 0x44000
 _SECCOMP_CALL = {"x86_64": 317, "aarch64": 277}
 _SECCOMP_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 8, 32
 _LEFT_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored by the interpreter; a program expects their defaults
@@ -125,9 +125,37 @@ def _unshare(asked: dict[str, Any]) -> None:
             _write("/proc/self/timens_offsets", f"monotonic {int(asked['monotonic_jump'])} 0")
         except OSError as error:
             raise Refused(f"time namespace: {error.strerror}") from error
-    name = str(asked.get("hostname") or "").encode()
-    if name:
-        _libc.sethostname(name, len(name))
+    if _libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None) != 0:
+        raise Refused(f"mount: {os.strerror(ctypes.get_errno())}")
+    name = str(asked.get("hostname") or "")
+    if name and _give_address(name):
+        _libc.sethostname(name.encode(), len(name.encode()))
+
+
+def _give_address(name: str) -> bool:
+    """Resolve a host name inside the namespace, as a pod's /etc/hosts does; false where that is not possible.
+
+    The lines come first, so that the addresses resolve back to this name and not to localhost.
+    """
+    path = os.path.join(os.environ.get("TMPDIR") or "/tmp", f".stayfast-hosts-{os.getpid()}")
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as file:
+            has_ipv6 = any(line.startswith(f"{1:032x} ") for line in file)
+    except OSError:
+        has_ipv6 = False
+    lines = [f"127.0.0.1 {name}\n", *([f"::1 {name}\n"] if has_ipv6 else [])]
+    try:
+        with open("/etc/hosts", "rb") as file:
+            known = file.read()
+        with open(path, "xb") as own:
+            os.fchmod(own.fileno(), 0o644)
+            own.write("".join(lines).encode() + known)
+    except OSError:
+        return False
+    try:
+        return bool(_libc.mount(os.fsencode(path), b"/etc/hosts", None, _MS_BIND, None) == 0)
+    finally:
+        os.unlink(path)
 
 
 def _write(path: str, text: str) -> None:
@@ -139,8 +167,6 @@ def _write(path: str, text: str) -> None:
 
 
 def _own_proc() -> bool:
-    if _libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None) != 0:
-        return False
     return bool(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID_NODEV_NOEXEC, None) == 0)
 
 
