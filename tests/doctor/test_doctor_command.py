@@ -418,3 +418,13 @@ sys.exit(main(sys.argv[1:]))
         assert result["traced"] is False
         assert result["why_not_traced"] == "not here"
         assert result["problems"] == (["signal-not-delivered", "grace-overrun"] if codes is None else codes)
+
+
+def test_a_tree_that_forks_while_it_is_killed_does_not_hold_up_the_end() -> None:
+    """A child that was born as its parent was killed is traced too, though no event has named it."""
+    command = [PYTHON, "-m", "stayfast", "doctor", "--after", "0.3", "--grace", "0.3", "--"]
+    for _ in range(15):
+        ended = subprocess.run(
+            [*command, "bash", "-c", "while true; do (:); done"], env=ENVIRONMENT, capture_output=True, timeout=60
+        )
+        assert ended.returncode == 1

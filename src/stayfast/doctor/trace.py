@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 
@@ -75,6 +76,7 @@ class Tracer:
 
     def step(self) -> None:
         """Take in what happened, and let everybody go on."""
+        self._adopt()
         for thread, pid in list(self._threads.items()):
             while pid:
                 try:
@@ -88,6 +90,21 @@ class Tracer:
                     self._threads.pop(thread, None)
                     break
                 self._stopped(thread, pid, os.WSTOPSIG(status), status >> 16)
+
+    def _adopt(self) -> None:
+        """A process that was born as its parent was killed is traced, but no event has named it; it waits for us."""
+        if not self._follows_all:
+            return
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT | _WALL)
+        except ChildProcessError:
+            return
+        if (
+            found is not None
+            and found.si_pid not in self._threads
+            and _tracer(found.si_pid) == threading.get_native_id()
+        ):
+            self._threads[found.si_pid] = _group(found.si_pid)
 
     def _stopped(self, thread: int, pid: int, number: int, event: int) -> None:
         request, give = _CONT, 0
@@ -126,8 +143,17 @@ def _threads(pid: int) -> list[int]:
 
 def _group(thread: int) -> int:
     """The process that a thread belongs to."""
+    return _field(thread, "Tgid:") or thread
+
+
+def _tracer(thread: int) -> int:
+    return _field(thread, "TracerPid:")
+
+
+def _field(thread: int, name: str) -> int:
+    """A number of a thread's status; 0 when it is gone."""
     try:
         with open(f"/proc/{thread}/status", encoding="ascii", errors="replace") as file:
-            return next((int(line.split()[1]) for line in file if line.startswith("Tgid:")), thread)
+            return next((int(line.split()[1]) for line in file if line.startswith(name)), 0)
     except OSError:
-        return thread
+        return 0
