@@ -116,7 +116,7 @@ def test_ignored(command: list[str], mode: list[str]) -> None:
 
 def test_pid_1_without_a_handler_is_not_even_killed(mode: list[str]) -> None:
     """What dies of SIGTERM on a laptop does not notice it in a container."""
-    _, result = doctor(*mode, "--", PYTHON, "-c", "import time; time.sleep(60)", grace=2)
+    _, result = doctor(*mode, "--after", "1", "--", PYTHON, "-c", "import time; time.sleep(60)", grace=2)
     assert result["problems"] == ["signal-not-delivered", "grace-overrun"]
 
 
@@ -239,10 +239,14 @@ def test_an_entrypoint_that_leaves_the_program_in_the_background(script: str, na
     assert "background" in result["advice"]
 
 
-def test_after_waits_for_slow_starters() -> None:
-    program = "import time; time.sleep(1.5)\n" + HANDLER.format(code=75, sleep=60)
-    assert doctor("--", PYTHON, "-c", program, grace=1)[1]["problems"] != []
-    assert doctor("--after", "3.5", "--", PYTHON, "-c", program)[1]["problems"] == []
+def test_after_sends_it_at_that_time_ready_or_not() -> None:
+    program = "import time; time.sleep(4)\n" + HANDLER.format(code=75, sleep=60)
+    _, early = doctor("--after", "0.5", "--", PYTHON, "-c", program, grace=1)
+    assert (early["problems"], early["still_starting"]) == (["signal-not-delivered", "grace-overrun"], False)
+    assert 0.5 <= early["sent_after_seconds"] < 4
+    _, late = doctor("--after", "8", "--", PYTHON, "-c", program)
+    assert (late["problems"], late["exit_code"]) == ([], 75)
+    assert late["sent_after_seconds"] >= 8
 
 
 def test_the_output_of_the_program_is_not_mixed_into_the_json() -> None:

@@ -19,10 +19,11 @@ examples:
   stayfast doctor --image-entrypoint 'sh -c "python train.py | tee log"'
   stayfast doctor -f k8s/job.yaml
 
-CMD is started as PID 1 of a PID namespace where the kernel allows it, gets SIGTERM once a process of it shows a handler
-(at the latest after 1 s, or after --after seconds), and SIGKILL when the grace is over. Its output goes to stderr.
---image-entrypoint is judged by its text, and run if the program is here; -f is judged by its text alone, unless --run.
-Exit 0: it would be resumed in good order; 1: there are problems, each with its cure.
+CMD runs in the current directory, as PID 1 of a PID namespace where the kernel allows it. It gets SIGTERM once it is
+ready (at most 60 s after the start, or after --after seconds), and SIGKILL when the grace is over. Its output goes to
+stderr. --image-entrypoint is judged by its text, and run if the program is here; -f is judged by its text alone, unless
+--run is given. Exit 0: it would be resumed in good order; 1: there are problems, each with its cure,
+or it was still starting.
 """
 
 
@@ -65,14 +66,20 @@ def run(args: argparse.Namespace) -> int:
         from stayfast.doctor.words import tell
 
         print(tell(result))
-    return FINDINGS if result["problems"] else OK
+    return FINDINGS if result["problems"] or result["still_starting"] else OK
 
 
 def _examine(command: list[str], args: argparse.Namespace) -> dict[str, Any]:
     from stayfast.doctor.observe import observe
     from stayfast.doctor.verdict import report
 
-    seen = observe(command, grace_seconds=args.grace, after_seconds=args.after, namespace=not args.no_namespace)
+    seen = observe(
+        command,
+        grace_seconds=args.grace,
+        after_seconds=args.after,
+        namespace=not args.no_namespace,
+        progress=lambda line: print(f"stayfast: {line}", file=sys.stderr, flush=True),
+    )
     return report(seen)
 
 
@@ -116,4 +123,6 @@ def _from_manifest(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"{args.file} holds no container with a command", help="give a manifest of a Job or a Pod")
     codes = [code for code in CODES if any(code in row["problems"] for row in rows)]
     worst = next((row for row in rows if row["problems"]), rows[0])
-    return {**worst, "problems": codes, "cures": {code: CURES[code] for code in codes}, "containers": rows}
+    starting = any(row["still_starting"] for row in rows)
+    cures = {code: CURES[code] for code in codes}
+    return {**worst, "problems": codes, "cures": cures, "still_starting": starting, "containers": rows}

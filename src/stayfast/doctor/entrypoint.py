@@ -56,6 +56,7 @@ def judge(words: list[str]) -> dict[str, Any]:
         "problems": codes,
         "cures": {code: CURES[code] for code in codes},
         "by_text": said,
+        "still_starting": False,
         "ended_before_signal": False,
         "command": words,
     }

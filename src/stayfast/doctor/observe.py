@@ -6,18 +6,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stayfast.doctor.readiness import Readiness
 from stayfast.doctor.trace import Tracer
 from stayfast.errors import UsageError
 from stayfast.runtime.namespace import Options, Started, start
-from stayfast.runtime.process_tree import disposition, state_of
+from stayfast.runtime.process_tree import disposition, send_signal, state_of
 
-HANDLER_SECONDS = 1.0
-SETTLE_SECONDS = 0.25
+READY_SECONDS = 60.0
+PATIENCE_SECONDS = 3.0
 STEP_SECONDS = 0.002
 LOOK_SECONDS = 0.02
+READY_LOOK_SECONDS = 0.05
+BLOCKED_SECONDS = 1.0  # a shell that forks and a thread that starts block all signals for a moment
+SURE_LOOKS = 3
 BURIAL_SECONDS = 10.0
 
 
@@ -53,6 +57,8 @@ class Observation:
     sent_after_seconds: float = 0.0
     delivered: bool = False
     """Whether PID 1 could notice the signal at all."""
+    still_starting: bool = False
+    """Whether the program did not get ready in time, so that nothing can be said about it."""
     ended_before: bool = False
     exit_code: int = 0
     ended_by: str = "exit"
@@ -62,13 +68,21 @@ class Observation:
 
 
 def observe(
-    command: Sequence[str], *, grace_seconds: float, after_seconds: float | None, namespace: bool
+    command: Sequence[str],
+    *,
+    grace_seconds: float,
+    after_seconds: float | None,
+    namespace: bool,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Observation:
-    """Run the command once; nothing of it is left when this returns, however it returns."""
+    """Run the command once; nothing of it is left when this returns, however it returns.
+
+    Without ``after_seconds`` the signal is sent once the program is ready; ``progress`` hears of a long wait.
+    """
     stdout = sys.stderr.fileno() if sys.stderr is not None else None
     options = Options(namespace=namespace, held=True)
     started = start(command, cwd=os.getcwd(), env=os.environ, stdout=stdout, options=options)
-    watch = _Watch(list(command), started)
+    watch = _Watch(list(command), started, progress)
     try:
         watch.tracer.await_end(started.pid)
         started.release()
@@ -79,42 +93,75 @@ def observe(
 
 
 class _Watch:
-    def __init__(self, command: list[str], started: Started) -> None:
+    def __init__(self, command: list[str], started: Started, progress: Callable[[str], None]) -> None:
         self.started = started
         self.seen = Observation(command, first=started.pid, namespace=started.namespace)
         self.seen.why_no_namespace = started.why_not
         self.tracer = Tracer(self._signalled, self._born, self._ended)
+        self.progress = progress
+        self.began = 0.0
         self.sent_at: float | None = None
         self.is_leaving = False
 
     def run(self, grace_seconds: float, after_seconds: float | None) -> Observation:
-        seen, started = self.seen, self.started
-        began = time.monotonic()
-        code = self._wait_for_handler(began, after_seconds)
-        if started.start_error is not None:
-            reason = os.strerror(started.start_error)
+        seen = self.seen
+        self.began = time.monotonic()
+        readiness = Readiness(self.began) if after_seconds is None else None
+        code = self._wait_for(readiness, after_seconds)
+        if self.started.start_error is not None:
+            reason = os.strerror(self.started.start_error)
             raise UsageError(f"cannot start {seen.command[0]!r}: {reason}", help="check its name, its mode and PATH")
         if code is None:
             seen.why_not_traced = self.tracer.attach(seen.first)
             seen.traced = seen.why_not_traced is None
-        while code is None and self.is_leaving:
-            self.tracer.step()
-            code = self.started.wait(STEP_SECONDS)
-        if code is not None:
-            seen.ended_before, seen.exit_code, seen.seconds = True, _code(code), 0.0
-            return seen
-        self._look(at_signal=True)
-        seen.sent_after_seconds = round(time.monotonic() - began, 3)
+        while True:
+            while code is None and self.is_leaving:
+                self.tracer.step()
+                code = self.started.wait(STEP_SECONDS)
+            if code is not None:
+                seen.ended_before, seen.exit_code, seen.seconds = True, _code(code), 0.0
+                return seen
+            self._look(at_signal=True)
+            if readiness is not None and self._is_over and not self._notices():
+                seen.still_starting = readiness.is_loading(time.monotonic())
+                if seen.still_starting:
+                    return seen
+            self._send()
+            if self._until_the_end(grace_seconds, may_be_starting=readiness is not None):
+                return seen
+            self.sent_at = None
+            if self._is_over:
+                seen.still_starting = True
+                return seen
+            seen.processes.clear()  # PID 1 was still starting, and the kernel has dropped the signal
+            code = self._wait_for(readiness, after_seconds)
+
+    @property
+    def _is_over(self) -> bool:
+        return time.monotonic() - self.began >= READY_SECONDS
+
+    def _send(self) -> None:
+        seen = self.seen
+        seen.delivered = self._notices()
+        seen.sent_after_seconds = round(time.monotonic() - self.began, 3)
         self.sent_at = time.monotonic()
-        seen.delivered = disposition(seen.first, signal.SIGTERM) in ("handler", "blocked") or not seen.namespace
         if seen.namespace:
-            os.kill(seen.first, signal.SIGTERM)
-        else:
-            seen.delivered = started.signal(signal.SIGTERM)
+            send_signal(seen.first, signal.SIGTERM)
+        elif seen.delivered:
+            seen.delivered = self.started.signal(signal.SIGTERM)
         if seen.delivered and not seen.traced:
             self._signalled(seen.first, signal.SIGTERM)
-        self._until_the_end(grace_seconds)
-        return seen
+
+    def _notices(self) -> bool:
+        """Whether PID 1 handles SIGTERM or waits for it: one that blocks it for a moment, to fork, does not."""
+        for _ in range(SURE_LOOKS):
+            action = disposition(self.seen.first, signal.SIGTERM)
+            if action != "blocked":
+                return action == "handler"
+            for _ in range(int(LOOK_SECONDS / STEP_SECONDS)):
+                self.tracer.step()
+                self.started.wait(STEP_SECONDS)
+        return True
 
     def end(self) -> None:
         """End what still runs: the dead are buried by their tracer first, then by their parent."""
@@ -124,39 +171,46 @@ class _Watch:
             self.tracer.step()
             self.started.wait(STEP_SECONDS)
 
-    def _wait_for_handler(self, began: float, after_seconds: float | None) -> int | None:
-        """Until a process shows a handler, or the time is over; the exit code when the program ended before."""
-        limit = HANDLER_SECONDS if after_seconds is None else after_seconds
-        quiet_since, used, looked = began, -1, began
-        while time.monotonic() - began < limit:
+    def _wait_for(self, readiness: Readiness | None, after_seconds: float | None) -> int | None:
+        """Until the program is ready, or the time is over; the exit code when the program ended before."""
+        limit = READY_SECONDS if after_seconds is None else after_seconds
+        looked = self.began
+        silent = True
+        while (now := time.monotonic()) - self.began < limit:
             self.tracer.step()
             code = self.started.wait(STEP_SECONDS)
             if code is not None:
                 return code
-            if time.monotonic() - looked < LOOK_SECONDS:
+            if readiness is None or now - looked < READY_LOOK_SECONDS:
                 continue
-            looked = time.monotonic()
-            tree = self.started.tree()
-            # Interpreters (node) have handlers of their own before the program installs its: wait until it is up.
-            if used != (used := sum(_ticks(pid) for pid in tree)):
-                quiet_since = time.monotonic()
-                continue
-            up = after_seconds is None and time.monotonic() - quiet_since >= SETTLE_SECONDS
-            if up and any(disposition(pid, signal.SIGTERM) == "handler" for pid in tree):
+            looked = now
+            if readiness.is_ready(self.started.tree(), now):
                 break
+            if silent and now - self.began >= PATIENCE_SECONDS:
+                silent = False
+                self.progress(
+                    f"the program does not handle SIGTERM yet: waiting up to {READY_SECONDS:.0f} s; "
+                    "--after S sends the signal sooner"
+                )
         return self.started.poll()
 
-    def _until_the_end(self, grace_seconds: float) -> None:
+    def _until_the_end(self, grace_seconds: float, *, may_be_starting: bool) -> bool:
+        """False when PID 1, which could not notice the signal, got its handler only after it."""
         assert self.sent_at is not None
         seen = self.seen
         code: int | None = None
-        looked = 0.0
+        looked, unblocked_at = 0.0, self.sent_at
         while code is None:
             self.tracer.step()
             now = time.monotonic()
             if now - looked > LOOK_SECONDS:
                 looked = now
                 self._look(at_signal=False)
+                action = disposition(seen.first, signal.SIGTERM)
+                unblocked_at = unblocked_at if action == "blocked" else now
+                ready = action == "handler" or now - unblocked_at >= BLOCKED_SECONDS
+                if ready and may_be_starting and not seen.delivered and seen.ended_by == "exit":
+                    return False
             if seen.ended_by == "exit" and now - self.sent_at >= grace_seconds:
                 seen.ended_by = "sigkill"
                 self.started.kill_all()
@@ -166,6 +220,7 @@ class _Watch:
         first = seen.processes.get(seen.first)
         if first is not None and first.ended_seconds is None:
             self._ended(seen.first, 0)
+        return True
 
     # -- what is seen
 
@@ -261,16 +316,6 @@ def _is_pending(pid: int) -> bool:
     status = _status(pid)
     pending = int(status.get("ShdPnd", "0"), 16) | int(status.get("SigPnd", "0"), 16)
     return bool(pending & 1 << (signal.SIGTERM - 1))
-
-
-def _ticks(pid: int) -> int:
-    """Processor time so far."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return int(fields[11]) + int(fields[12])
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def _code(code: int) -> int:

@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 from stayfast.doctor.observe import Observation, Process
+from stayfast.doctor.readiness import HELPERS, SHELLS
 from stayfast.model.exits import FINISHED, INTERRUPTED
 
 NOT_DELIVERED, LATE, IGNORED = "signal-not-delivered", "signal-late", "ignored"
@@ -14,9 +15,6 @@ CODES = (NOT_DELIVERED, LATE, IGNORED, EXIT_ZERO, OVERRUN, ORPHANS)
 """In the order in which they are told."""
 
 LATE_SECONDS = 1.0
-SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
-HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "multiprocessing.semaphore_tracker")
-"""Python's own helpers: they end when their pipe closes, a moment after the process that they serve."""
 AGAIN = (INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 CURES = {
@@ -40,10 +38,16 @@ FAILS_ADVICE = (
 """For a program that ends in time, but with a code that means failure."""
 
 STARTING_ADVICE = (
-    "the handler of PID 1 showed only after the signal: the program was still starting, which a pod can be too; send "
-    "it later with --after to see what the handler does"
+    "PID 1 got its handler only after the signal: the program was still starting, which a pod can be too; leave out "
+    "--after, or send the signal later, to see what the handler does"
 )
-"""For a program that was not ready yet."""
+"""For a program that was not ready yet when --after was over."""
+
+STILL_STARTING_ADVICE = (
+    "the program was still starting, and nothing is known about its handler: run doctor again with a larger --after, "
+    "or install the handler before the slow imports"
+)
+"""For a program that was not ready in time."""
 
 BACKGROUND_ADVICE = (
     "PID 1 has left while what it had started in the background was running, and the pod ends with it: start the "
@@ -54,6 +58,8 @@ BACKGROUND_ADVICE = (
 
 def problems(seen: Observation) -> list[str]:
     """The codes that apply."""
+    if seen.still_starting:
+        return []
     left = any(not _is_helper(seen.processes[pid]) for pid in seen.left_running)
     if seen.ended_before:
         return [ORPHANS] if left else []
@@ -109,6 +115,8 @@ def _is_late(one: Process, seen: Observation) -> bool:
 
 def job_verdict(seen: Observation) -> str:
     """What the Job controller makes of the exit code, with the policy that stayfast renders."""
+    if seen.still_starting:
+        return "unknown"
     if seen.exit_code == FINISHED:
         return "complete"
     return "resumes" if seen.exit_code in AGAIN else "failed"
@@ -128,15 +136,16 @@ def report(seen: Observation) -> dict[str, Any]:
             }
             for one in sorted(received, key=lambda one: one.received_seconds or 0.0)
         ],
-        "exit_code": seen.exit_code,
+        "exit_code": None if seen.still_starting else seen.exit_code,
         "ended_by": seen.ended_by,
-        "seconds": seen.seconds,
+        "seconds": None if seen.still_starting else seen.seconds,
         "job_verdict": job_verdict(seen),
         "problems": codes,
         "cures": {code: CURES[code] for code in codes},
         "advice": _advice(seen, codes),
         "processes": [_row(one) for one in seen.processes.values()],
         "sent_after_seconds": seen.sent_after_seconds,
+        "still_starting": seen.still_starting,
         "ended_before_signal": seen.ended_before,
         "pid_namespace": seen.namespace,
         "why_no_namespace": seen.why_no_namespace,
@@ -147,6 +156,8 @@ def report(seen: Observation) -> dict[str, Any]:
 
 
 def _advice(seen: Observation, codes: list[str]) -> str | None:
+    if seen.still_starting:
+        return STILL_STARTING_ADVICE
     if seen.ended_before:
         return BACKGROUND_ADVICE if ORPHANS in codes else None
     first = seen.processes.get(seen.first)
