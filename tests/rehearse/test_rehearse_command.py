@@ -307,3 +307,54 @@ assert len(names) == len(set(names)), names
     ended = run(home, "--trials", "2", "--kinds", "kill", "--json", "--", sys.executable, "-c", text)
     assert codes(ended) <= {"no-progress"}, ended.stdout
     assert json.loads(ended.stdout)["kills"] >= 2
+
+
+HANGS = """
+import os, socket, time
+print("connecting", flush=True)
+time.sleep(float(os.environ["HANG"]))
+open("result.txt", "w").write("x")
+"""
+SOON = """
+import sys
+import stayfast.rehearse.slowness as slowness
+slowness.FIRST_SECONDS = 2.0
+from stayfast.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_baseline_that_hangs_is_reported_while_it_runs(home: Path) -> None:
+    (home / "hangs.py").write_text(HANGS)
+    environment = {**os.environ, "TMPDIR": str(home.parent / "copies"), "HANG": "600"}
+    rehearsal = subprocess.Popen(
+        [sys.executable, "-c", SOON, "rehearse", "--parallel", "1", *program("hangs")],
+        cwd=home, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert rehearsal.stderr is not None
+    first, second = rehearsal.stderr.readline(), rehearsal.stderr.readline()
+    rehearsal.send_signal(signal.SIGINT)
+    rehearsal.communicate(timeout=60)
+    for line in (first, second):
+        assert line.startswith("stayfast: baseline, run 1 of 2: "), line
+        assert "1 process; " in line
+        assert "s ago: connecting" in line
+    assert "hangs.py) waits" in second
+    assert "try --no-namespace" in second
+
+
+def test_a_baseline_that_works_for_long_is_no_hang(home: Path) -> None:
+    text = "import time\nend = time.monotonic() + 12\nwhile time.monotonic() < end: sum(range(10000))\n"
+    (home / "works.py").write_text(text)
+    environment = {**os.environ, "TMPDIR": str(home.parent / "copies")}
+    words = [sys.executable, "-c", SOON, "rehearse", "--parallel", "1", "--trials", "1", "--kills", "1"]
+    rehearsal = subprocess.Popen(
+        [*words, *program("works")],
+        cwd=home, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert rehearsal.stderr is not None
+    line = rehearsal.stderr.readline()
+    rehearsal.send_signal(signal.SIGINT)
+    rehearsal.communicate(timeout=60)
+    assert "no output" in line
+    assert "--no-namespace" not in line

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        result = rehearse(options, stop=stop, progress=_progress())
+        result = rehearse(options, stop=stop, progress=_progress(), report=_report_baseline)
     except Stopped:
         print("stayfast: stopped, nothing is left behind", file=sys.stderr)
         return 128 + got[0] if got else FINDINGS
@@ -236,6 +236,12 @@ _TYPED: dict[str, object] = {
     "tolerance": 1e-6,
     "check": "",
 }
+
+
+def _report_baseline(line: str) -> None:
+    """A line that stays."""
+    start = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{start}stayfast: {line}", file=sys.stderr, flush=True)
 
 
 def _progress() -> Callable[[str], None]:

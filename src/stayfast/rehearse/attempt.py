@@ -96,7 +96,7 @@ class Attempt:
         self.handler_seconds: float | None = None
         self._due_since: float | None = None
         self.held_path = ""
-        self._log = os.path.join(surroundings.folder, f"attempt-{number}.log")
+        self.log = os.path.join(surroundings.folder, f"attempt-{number}.log")
         self.began_at = time.monotonic()
         self._undated_since_ns = time.time_ns()
         self.program = self._start()
@@ -116,7 +116,7 @@ class Attempt:
             if around.watch
             else b"",
         )
-        with open(self._log, "wb") as log:
+        with open(self.log, "wb") as log:
             return start(
                 around.command,
                 cwd=around.work,
@@ -352,7 +352,7 @@ class Attempt:
             until_replaced=self._until_replaced,
             families=self.watcher.families,
             timed_out=self._timed_out,
-            last_words=last_words(self._log),
+            last_words=last_words(self.log),
             at=self._at,
         )
 

@@ -6,7 +6,7 @@ The second one tells what differs by itself, so that no interruption is blamed f
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from stayfast.rehearse.compare import Comparison
 from stayfast.rehearse.copies import remove
 from stayfast.rehearse.facts import AttemptFact, BaselineFact, Family, Wrote
 from stayfast.rehearse.plan import Point, Profile
+from stayfast.rehearse.slowness import Slowness
 from stayfast.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
 
 _STEADY_SHARE = 0.1
@@ -52,11 +53,13 @@ class _Seen(NamedTuple):
     prepared_calls: int
 
 
-def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
-    """Both runs, side by side where trials will run side by side too."""
+def run_baselines(
+    setting: Setting, token: str, *, parallel: int, report: Callable[[str], None] = lambda _: None
+) -> Baseline:
+    """Both runs, side by side where trials will run side by side too; ``report`` gets what a long one does."""
     labels = (f"{token}-baseline", f"{token}-baseline-again")
     with ThreadPoolExecutor(2 if parallel > 1 else 1) as pool:
-        futures = [pool.submit(_run, setting, label, learn=label == labels[0]) for label in labels]
+        futures = [pool.submit(_run, setting, label, learn=label == labels[0], report=report) for label in labels]
         learned, timed = (future.result() for future in futures)
     work, again = (os.path.join(setting.base, label, "work") for label in labels)
     setting.comparison.check_baseline(work, setting.environment)
@@ -73,13 +76,15 @@ def run_baselines(setting: Setting, token: str, *, parallel: int) -> Baseline:
     )
 
 
-def _run(setting: Setting, label: str, *, learn: bool) -> _Seen:
+def _run(setting: Setting, label: str, *, learn: bool, report: Callable[[str], None]) -> _Seen:
     folder = os.path.join(setting.base, label)
     disk = prepare(setting, folder)
     around = surroundings(setting, label, None, 1, disk=disk)
     attempt = Attempt(1, around, None, None, learn=learn, count=True)
+    slowness = Slowness(f"baseline, run {1 if learn else 2} of 2", attempt, report)
     try:
         while not attempt.tick():
+            slowness.tick()
             if setting.stop.is_set():
                 raise Stopped
             if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)) or _cannot(attempt, around):

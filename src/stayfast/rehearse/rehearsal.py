@@ -101,14 +101,18 @@ def rehearse(
     *,
     stop: threading.Event | None = None,
     progress: Progress = lambda _: None,
+    report: Progress = lambda _: None,
 ) -> Result:
-    """Run everything; ``stop`` ends it early with :class:`Stopped`, and nothing is left behind."""
+    """Run everything; ``stop`` ends it early with :class:`Stopped`, and nothing is left behind.
+
+    ``progress`` gets how far it is, ``report`` what a baseline of more than half a minute does.
+    """
     env = dict(os.environ if environment is None else environment)
     confine.check_command(options.command, env)
     with contextlib.closing(Keepers()) as keepers:
         base = os.path.realpath(tempfile.mkdtemp(prefix="stayfast-rehearse-"))
         try:
-            return _Rehearsal(options, env, base, keepers, stop or threading.Event(), progress).run()
+            return _Rehearsal(options, env, base, keepers, stop or threading.Event(), progress, report).run()
         finally:
             remove(base)
 
@@ -138,9 +142,11 @@ class _Rehearsal:
         keepers: Keepers,
         stop: threading.Event,
         progress: Progress,
+        report: Progress,
     ) -> None:
         self._options = options
         self._progress = progress
+        self._report = report
         self._token = ""
         self._witnesses: list[TrialFact] = []  # trials beyond the schedule that a reason is told from
         self._slowness = 1.0  # of the machine, beside what it was when the baseline ran
@@ -198,7 +204,7 @@ class _Rehearsal:
         self._setting.hung.clear()
         self._progress("baseline: running it without an interruption, twice")
         setting = self._setting._replace(comparison=self._options.comparison)
-        baseline = run_baselines(setting, self._token, parallel=self._parallel)
+        baseline = run_baselines(setting, self._token, parallel=self._parallel, report=self._report)
         self._setting = self._setting._replace(comparison=baseline.comparison, watch=baseline.watched)
         return baseline, list(self._run_all(pool, self._plans(baseline.profile), baseline))
 
