@@ -116,3 +116,22 @@ def priority_class_hazard(item: Item, bundle: Bundle) -> Iterator[Hit]:
             WARNING,
             Fix((Edit("set", (), False, key="globalDefault"),), safe=False),
         )
+
+
+@rule("SF204", "priority-class-hazard", POD)
+def negative_priority_in_a_job_set(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+    """A JobSet below 0: its pods are refused, for their priority becomes the value of a label."""
+    if pod.kind != "JobSet":
+        return
+    name = pod.spec.get("priorityClassName")
+    for item in bundle.of_kind("PriorityClass"):
+        value = number(item.value.get("value"))
+        is_used = item.name == name if name else item.value.get("globalDefault") is True
+        if is_used and value is not None and value < 0:
+            yield Hit(
+                (*pod.spec_path, "priorityClassName") if name else pod.spec_path,
+                f"PriorityClass {item.name} is {value}, and JobSet (0.11 and later) makes no pod below 0: it copies "
+                "the priority into a label, where a minus sign is not allowed. Use another class of 0 or more; the "
+                "value of a class cannot be changed",
+                ERROR,
+            )
