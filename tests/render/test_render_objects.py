@@ -90,7 +90,9 @@ def test_a_gang_is_a_jobset_by_default_and_one_pod_a_job():
 
 def test_both_forms_run_the_same_pods():
     job, job_set = template(case("train-spot")), template(case("train-spot-jobset"))
-    assert job == job_set
+    name = job["spec"]["priorityClassName"]
+    assert job_set["spec"]["priorityClassName"] == f"{name}-jobset"  # the value of a class cannot be changed
+    assert job_set == {**job, "spec": {**job["spec"], "priorityClassName": f"{name}-jobset"}}
 
 
 # --- counting ------------------------------------------------------------------------------------------------------
@@ -268,7 +270,9 @@ def test_interruptible_work_gives_way_and_an_endpoint_does_not():
         classes = objects(case(name), "PriorityClass")
         named = template(case(name))["spec"].get("priorityClassName")
         if name in TAKEN_AWAY:
-            assert [item["value"] for item in classes] == [-5]
+            is_job_set = case(name).workload["kind"] == "JobSet"
+            assert [item["value"] for item in classes] == [0 if is_job_set else -5]
+            assert classes[0].get("preemptionPolicy") == ("Never" if is_job_set else None)
             assert classes[0]["metadata"]["name"] == named
             assert classes[0]["globalDefault"] is False
         else:
@@ -276,6 +280,14 @@ def test_interruptible_work_gives_way_and_an_endpoint_does_not():
             assert named is None
     careful = rendered(on(TRAIN, "flex-start", "tolerance: {interruptible: false}\n"))
     assert objects(careful, "PriorityClass") == []
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if case(name).workload["kind"] == "JobSet"])
+def test_the_priority_of_a_job_set_is_a_valid_label(name):
+    """JobSet's pod webhook (0.11 and later) copies the priority into a label, and the API server checks that."""
+    bundle = case(name)
+    for item in objects(bundle, "PriorityClass"):
+        assert re.fullmatch(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", str(item["value"]))
 
 
 @pytest.mark.parametrize("name", ALL)

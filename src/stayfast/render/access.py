@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.outline import Outline
+from stayfast.render.outline import Form, Outline
 from stayfast.render.variables import shared_variables
 
 INTERRUPTIBLE_PRIORITY = -5
 """Below everything that names no class, and above -10, under which the autoscaler does nothing for a pod."""
+JOB_SET_PRIORITY = 0
+"""JobSet (0.11 and later) copies a pod's priority into a label, where a negative number is not allowed."""
 
 
 def namespace(outline: Outline) -> dict[str, Any]:
@@ -35,12 +37,14 @@ def service_account(outline: Outline) -> dict[str, Any]:
 
 
 def priority_class(outline: Outline) -> dict[str, Any]:
-    """Interruptible work gives way first."""
+    """Interruptible work gives way first; a JobSet cannot be below 0, but it never takes another pod's place."""
+    is_job_set = outline.form == Form.JOBSET
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
-        "metadata": outline.metadata(outline.cluster_name, shared=True),
-        "value": INTERRUPTIBLE_PRIORITY,
+        "metadata": outline.metadata(outline.priority_class_name, shared=True),
+        "value": JOB_SET_PRIORITY if is_job_set else INTERRUPTIBLE_PRIORITY,
+        **({"preemptionPolicy": "Never"} if is_job_set else {}),
         "globalDefault": False,
         "description": f"interruptible work of run {outline.name}: resumes wherever it is stopped",
     }

@@ -136,6 +136,11 @@ class Outline:
         return self.is_interruptible and self.spec.interruptible
 
     @property
+    def priority_class_name(self) -> str:
+        """The value of a PriorityClass cannot be changed, so a JobSet's class has a name of its own."""
+        return f"{self.cluster_name}-jobset" if self.form == Form.JOBSET else self.cluster_name
+
+    @property
     def class_rows(self) -> tuple[str, ...]:
         """The priorities of the ComputeClass, first choice first; empty when there is none."""
         if self.capacity == Capacity.HYBRID:
@@ -185,7 +190,10 @@ class Outline:
     @property
     def digest(self) -> str:
         """Changes whenever the spec or a decision does: a second submit can tell."""
-        return digest(self.spec, self.plan.machine.name, self.capacity, self.form, self.window)
+        decisions: list[object] = [self.plan.machine.name, self.capacity, self.form, self.window]
+        if self.form == Form.JOBSET and self.has_priority:  # not the same as one with a class below 0
+            decisions.append(self.priority_class_name)
+        return digest(self.spec, *decisions)
 
 
 def make_outline(spec: WorkloadSpec, plan: Plan, form: Form) -> Outline:

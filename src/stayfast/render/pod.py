@@ -45,7 +45,7 @@ def pod_spec(outline: Outline) -> dict[str, Any]:
         "enableServiceLinks": False,
     }
     if outline.has_priority:
-        spec["priorityClassName"] = outline.cluster_name
+        spec["priorityClassName"] = outline.priority_class_name
     if outline.is_gang and outline.form == Form.JOB:
         spec["subdomain"] = outline.name
     spec["nodeSelector"] = node_selector(outline)

@@ -27,7 +27,7 @@ def reasons(outline: Outline) -> Callable[[dict[str, Any]], Why]:
 def _table(outline: Outline) -> dict[tuple[str, str], str]:
     return {
         ("", "terminationGracePeriodSeconds"): _grace(outline),
-        ("", "priorityClassName"): "gives way to everything else; a missing class would mean no pods at all",
+        ("", "priorityClassName"): f"{_gives_way(outline)}; a missing class would mean no pods at all",
         ("", "readOnlyRootFilesystem"): "writable: /tmp, which is also HOME, and the volumes below",
         ("", "podReplacementPolicy"): "the next pod starts when the last one has ended: never two writers",
         ("", "suspend"): "Kueue starts it when every node is there",
@@ -40,7 +40,12 @@ def _table(outline: Outline) -> dict[tuple[str, str], str]:
         ),
         ("Job", "completions"): _completions(outline),
         ("Job", "backoffLimit"): "real failures only: the runtime gives up after 5 attempts without progress",
-        ("PriorityClass", "value"): "above -10, under which no node is ever added for a pod",
+        ("PriorityClass", "value"): (
+            "not below 0: JobSet copies it into a label, where a minus sign is not allowed"
+            if outline.form == Form.JOBSET
+            else "above -10, under which no node is ever added for a pod"
+        ),
+        ("PriorityClass", "preemptionPolicy"): "interruptible work never takes the place of another pod",
         ("StorageClass", "reclaimPolicy"): "deleting the claim must not delete the checkpoints",
         (
             "PersistentVolume",
@@ -61,6 +66,10 @@ def _table(outline: Outline) -> dict[tuple[str, str], str]:
         ("Deployment", "rollingUpdate"): "there is no spare accelerator to surge onto",
         ("Namespace", "pod-security.kubernetes.io/enforce"): "all pods of the run meet the strictest profile",
     }
+
+
+def _gives_way(outline: Outline) -> str:
+    return "takes no other pod's place" if outline.form == Form.JOBSET else "gives way to everything else"
 
 
 def _grace(outline: Outline) -> str:
