@@ -28,7 +28,7 @@ from servers.api_server import ApiServer, Fault
 from stayfast.clock import ManualClock, from_rfc3339
 from stayfast.cluster.acting import ACTIONS, USED, find_deeds
 from stayfast.cluster.alert_state import AlertState
-from stayfast.cluster.alerts import Thresholds
+from stayfast.cluster.alerts import Thresholds, find_alerts
 from stayfast.cluster.classes import CLASS_NUMBER
 from stayfast.cluster.client import Client
 from stayfast.cluster.deeds.fall_back import FALLING_BACK
@@ -131,6 +131,109 @@ class TestReactivate:
         marks = {"stayfast.dev_reactivations": count, "stayfast.dev_reactivated-at": at(10)}
         observed = Observed(NOW).add(WORKLOADS, stopped("DeactivatedDueToRequeuingLimitExceeded", ago=1e6, **marks))
         assert len(find_deeds(observed, {"reactivate-workload"})) == 1
+
+
+# -- recreate-request
+
+
+QUOTA = condition("QuotaReserved", ago=3600)
+EXPIRED = (condition("Accepted"), condition("Provisioned"), condition("BookingExpired", ago=3000))
+FAILED = condition("Failed", reason="OutOfResources", ago=3000)
+CONSUMED = "autoscaling.x-k8s.io/consume-provisioning-request"
+
+
+def gang(*, node: str = "n1", phase: str = "Running", **more: Any) -> list[dict[str, Any]]:
+    """A JobSet of two pods."""
+    root = {**queued_job(uid="js-1"), "kind": "JobSet", "spec": {"suspend": False}}
+    child = job("train-node-0", uid="js-job", parallelism=2)
+    child["metadata"]["ownerReferences"] = [{"kind": "JobSet", "uid": "js-1"}]
+    return [root, child, *(pod(name, owner="js-job", node=node, phase=phase, **more) for name in ("p0", "p1"))]
+
+
+class TestRecreate:
+    @pytest.mark.parametrize("phase", ["Running", "Pending"])
+    @pytest.mark.parametrize("rows", [EXPIRED, (*EXPIRED[:2], FAILED), (condition("Accepted", ago=90_000),)])
+    def test_the_request_of_an_admitted_workload_is_left_alone(
+        self, server: ApiServer, hand: Any, phase: str, rows: tuple[Any, ...]
+    ) -> None:
+        """GKE sets BookingExpired some 10 minutes after the machines came, on healthy requests too."""
+        admitted = workload(QUOTA, condition("Admitted", ago=3000), owner="js-1")
+        put(server, *gang(phase=phase), admitted, request(*rows))
+        man = hand("recreate-request")
+        assert man.look() == []
+        assert [alert.code for alert in find_alerts(man.observe(), LIMITS)] == []
+        assert {verb for verb, _ in server.used} == {"list"}
+
+    @pytest.mark.parametrize("labels", [{}, {"metadata": {"annotations": {CONSUMED: "job-train-a1-prov-1"}}}])
+    def test_nor_that_of_pods_that_have_machines(self, server: ApiServer, hand: Any, labels: Any) -> None:
+        """Kueue is just putting the workload out, or back in: its pods have not gone yet."""
+        put(server, *gang(**labels), workload(QUOTA, owner="js-1"), request(*EXPIRED))
+        man = hand("recreate-request")
+        assert man.look() == []
+        assert bool(find_alerts(man.observe(), LIMITS)) is not bool(labels)  # the pods that say which request is theirs
+
+    @pytest.mark.parametrize(
+        "workload_now",
+        [
+            workload(QUOTA, admissionChecks=[{"name": "prov", "state": "Retry", "requeueAfterSeconds": 60}]),
+            workload(QUOTA, requeueState={"count": 1, "requeueAt": at(-60)}),
+            workload(QUOTA, admissionChecks=[{"name": "prov", "state": "Rejected"}]),
+            workload(condition("QuotaReserved", "False"), condition("Evicted", reason="AdmissionCheck")),
+            workload(QUOTA, condition("Evicted", reason="AdmissionCheck")),
+            workload(QUOTA, condition("Finished")),
+            workload(),
+            stopped("DeactivatedDueToAdmissionCheck"),
+            workload(QUOTA, owner="somebody-else"),
+            workload(QUOTA, name="another"),
+        ],
+        ids=["retry", "requeue", "rejected", "out", "going", "done", "new", "inactive", "not a run", "no owner"],
+    )
+    def test_only_a_request_that_kueue_waits_for(self, server: ApiServer, hand: Any, workload_now: Any) -> None:
+        put(server, queued_job(), workload_now, request(condition("Accepted"), FAILED))
+        assert hand("recreate-request").look() == []
+
+    def test_a_failed_request_that_kueue_has_left_alone(self, server: ApiServer, hand: Any) -> None:
+        put(server, queued_job(), workload(QUOTA), request(condition("Accepted"), FAILED))
+        assert hand("recreate-request").look() == [("recreate-request", "done")]
+        assert server.objects.table(PROVISIONING_REQUESTS) == {}
+
+    def test_each_pause_is_twice_the_last_whatever_watch_looks(self, server: ApiServer, client: Client) -> None:
+        """The autoscaler fails at once, and every look is the first one of a new watch."""
+        put(server, queued_job(), workload(condition("QuotaReserved", ago=0)))
+        put(server, request(condition("Failed", ago=0), ago=0))
+        deleted: list[float] = []
+        for second in range(0, 10_000, 100):
+            if Hand(client, "recreate-request").look(NOW + second):
+                deleted.append(second)
+                put(server, request(condition("Failed", ago=-second), ago=-second))
+        assert deleted == [300, 600, 1200, 2400, 4800, 9600]
+
+    def test_a_request_that_changed_meanwhile_stays(self, server: ApiServer, hand: Any) -> None:
+        put(server, queued_job(), workload(QUOTA), request(condition("Accepted", ago=90_000)))
+        man = hand("recreate-request")
+        seen = man.observe()
+        provisioned = {"status": {"conditions": [condition("Provisioned")]}}
+        server.objects.merge(PROVISIONING_REQUESTS, "ml", "job-train-a1-prov-1", provisioned, {})
+        [(_, result)] = man.act_on(seen)
+        assert "somebody else was faster" in result
+        assert man.look() == []
+
+    def test_pods_that_cannot_be_seen_are_not_taken_for_gone(self, server: ApiServer, hand: Any) -> None:
+        put(server, queued_job(), workload(QUOTA), request(FAILED))
+        server.allowed = {("list", kind.title) for kind in (JOBS, WORKLOADS, PROVISIONING_REQUESTS)}
+        assert hand("recreate-request").look() == []
+
+
+def test_requests_that_fail_one_after_the_other_are_one_alert(server: ApiServer, hand: Any) -> None:
+    man = hand()
+    begun = []
+    for number in range(5):
+        again = request(FAILED)
+        again["metadata"] |= {"name": f"prov-{number}", "uid": f"pr-{number}"}
+        put(server, queued_job(), workload(QUOTA), again)
+        begun += man.man.look(man.observe(NOW + number))[0].news.begun
+        server.objects.delete(PROVISIONING_REQUESTS, "ml", f"prov-{number}", None)
+    assert [alert.code for alert in begun if alert.code != "pending"] == ["provisioning-failed"]
 
 
 # -- requeue-lease

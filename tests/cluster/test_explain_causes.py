@@ -254,6 +254,19 @@ class TestQueue:
         if verdict is Verdict.ACT and code != "provisioning-not-accepted":
             assert "kubectl delete provisioningrequest job-train-a1-prov-1 -n ml" in found.fix
 
+    def test_a_request_that_kueue_repeats_by_itself(self) -> None:
+        checks = [{"name": "prov", "state": "Retry", "message": "Retrying after failure: no resources"}]
+        for status in ({"admissionChecks": checks}, {"requeueState": {"count": 2, "requeueAt": at(-240)}}):
+            found = why(queued_job(), workload(self.reserved, **status), request(condition("Failed")), local_queue())
+            assert (found.code, found.verdict) == ("provisioning-failed", Verdict.WAIT)
+            assert "Kueue asks again" in found.cause
+            assert "delete" not in found.fix
+
+    def test_a_booking_that_has_expired_under_a_running_workload(self) -> None:
+        rows = [condition("Accepted"), condition("Provisioned"), condition("BookingExpired")]
+        observed = seen(queued_job(), workload(self.reserved, condition("Admitted")), request(*rows))
+        assert explain(observed, observed.of(PROVISIONING_REQUESTS)[0]).code == "provisioned"
+
     def test_admission_checks(self) -> None:
         checks = [{"name": "prov", "state": "Retry", "message": "again"}]
         found = why(queued_job(), workload(self.reserved, admissionChecks=checks), local_queue())

@@ -17,7 +17,7 @@ ACTIONS = {
     leases.COPY_LEASE: "write the end of a machine's lease into its pods' annotation, where the runtime reads it",
     leases.REQUEUE_LEASE: "give back machines whose lease ends, when the pods have saved and left; queue for the next",
     leases.REACTIVATE: "make a workload active again that Kueue stopped: machines taken back, or too many tries",
-    requests.RECREATE_REQUEST: "delete a request for machines that is stuck for a day or has failed; Kueue makes one",
+    requests.RECREATE_REQUEST: "delete a request for machines that is stuck or has failed and Kueue does not retry",
     width.SPLIT: "independent workers that wait too long: no more of them at a time than have machines",
     fall_back.FALL_BACK: "a run that waits twice too long and has no machine: the next class (submit --fall-back)",
 }

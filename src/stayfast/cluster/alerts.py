@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stayfast.cluster.causes.queueing import explain_request
+from stayfast.cluster.causes.requests import FAILURES, explain_request, workload_behind
 from stayfast.cluster.client import Object
 from stayfast.cluster.explain import pods_of
-from stayfast.cluster.explanation import duration, line
+from stayfast.cluster.explanation import Verdict, duration, line
 from stayfast.cluster.interruptions import end_of
 from stayfast.cluster.observe import (
     RUN_LABEL,
@@ -188,8 +188,8 @@ def _checkpoint(row: RunRow, known: CheckpointAge, limits: Thresholds) -> Iterat
 def _requests(observed: Observed) -> Iterator[Alert]:
     owners = {str(meta(item).get("uid")): item for kind in (JOB_SETS, JOBS, WORKLOADS) for item in observed.of(kind)}
     for request in observed.of(PROVISIONING_REQUESTS):
-        found = explain_request(request, observed.now)
-        if found is None or found.code in ("waiting-for-capacity",) or found.verdict.value != "act":
+        found = explain_request(observed, request)
+        if found is None or (found.verdict is Verdict.WAIT and found.code not in FAILURES):
             continue
         owner: Object | None = request
         for _ in range(4):  # request, Workload, Job, JobSet; anybody may write owners that go in a circle
@@ -199,7 +199,7 @@ def _requests(observed: Observed) -> Iterator[Alert]:
         evidence = found.evidence[-1] if found.evidence else line(title(request))
         yield Alert(
             found.code, str(meta(request).get("namespace")), run, f"{run}: {found.cause}", evidence,
-            str(meta(request).get("uid")),
+            str(meta(workload_behind(observed, request) or request).get("uid")),  # the next request is no other reason
         )  # fmt: skip
 
 

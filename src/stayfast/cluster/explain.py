@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from stayfast.cluster.causes.containers import explain_containers
 from stayfast.cluster.causes.creation import budget_notes, explain_creation, explain_deployment, explain_terminating
 from stayfast.cluster.causes.endings import explain_ending
-from stayfast.cluster.causes.queueing import explain_request, explain_suspension
+from stayfast.cluster.causes.queueing import explain_suspension
+from stayfast.cluster.causes.requests import explain_request
 from stayfast.cluster.causes.scheduling import explain_gate, explain_scheduling
 from stayfast.cluster.client import Object
 from stayfast.cluster.explanation import REPLACEMENT_WAIT, Explanation, Verdict, duration, line
@@ -132,7 +133,7 @@ def _answers(observed: Observed, root: Object) -> Iterator[Explanation]:
 def _queue_answers(observed: Observed, root: Object) -> Iterator[Explanation]:
     """A request for machines speaks for itself; a Workload for the Job that it mirrors."""
     if root.get("kind") == "ProvisioningRequest":
-        yield explain_request(root, observed.now) or Explanation(
+        yield explain_request(observed, root) or Explanation(
             "provisioned", Verdict.FINE, "the machines are there", (line(title(root), "Provisioned=True"),),
             "ask about its run instead",
         )  # fmt: skip

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from stayfast.cluster.causes.requests import explain_request
 from stayfast.cluster.client import Object
-from stayfast.cluster.explanation import FLEX_START_WAIT, Explanation, Verdict, duration, line
+from stayfast.cluster.explanation import Explanation, Verdict, line
 from stayfast.cluster.observe import (
     QUEUE_LABEL,
     Observed,
     age_seconds,
     condition,
     meta,
-    seconds_at,
     spec_of,
     status_of,
     title,
@@ -21,11 +21,7 @@ from stayfast.cluster.observe import (
 from stayfast.cluster.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PROVISIONING_REQUESTS, WORKLOADS
 from stayfast.cluster.slimming import whole
 
-STUCK_SECONDS = 86_400.0  # "accepted but stuck over a day; recreating it works" (kueue#3245, kueue#13159)
 UNSEEN_SECONDS = 300.0
-_RECREATE = (
-    "delete the ProvisioningRequest, Kueue makes a new one: kubectl delete provisioningrequest {name} -n {place}"
-)
 
 
 def is_suspended(root: Object) -> bool:
@@ -166,51 +162,7 @@ def _explain_request(observed: Observed, workload: Object) -> Explanation | None
     requests = observed.owned_by(PROVISIONING_REQUESTS, workload)
     if not requests:
         return None
-    request = max(requests, key=lambda item: str(meta(item).get("creationTimestamp", "")))
-    return explain_request(request, observed.now)
-
-
-def explain_request(request: Object, now: float) -> Explanation | None:
-    """Where a ProvisioningRequest stands."""
-    name, place = meta(request).get("name", ""), meta(request).get("namespace", "")
-    recreate = _RECREATE.format(name=name, place=place)
-    rows = [row for row in status_of(request).get("conditions") or [] if isinstance(row, dict)]
-    lines = tuple(
-        line(title(request), f"{row.get('type')}={row.get('status')}", row.get("reason"), "·", row.get("message"))
-        for row in rows
-    )
-    for kind, code, words in (
-        ("CapacityRevoked", "capacity-revoked", "the machines it was given have been taken back"),
-        ("BookingExpired", "booking-expired", "the machines came, and nothing ran on them in time"),
-        ("Failed", "provisioning-failed", "the request for machines has failed"),
-    ):
-        if condition(request, kind) is not None:
-            return Explanation(code, Verdict.ACT, words, lines, recreate)
-    if condition(request, "Provisioned") is not None:
-        return None
-    accepted = condition(request, "Accepted")
-    if accepted is None:
-        waited = age_seconds(request, now)
-        seen = lines or (line(title(request), "has no conditions after", duration(waited)),)
-        late = waited > UNSEEN_SECONDS
-        return Explanation(
-            "provisioning-not-accepted", Verdict.ACT if late else Verdict.WAIT,
-            "nobody has taken up the request for machines", seen,
-            f"check its class ({spec_of(request).get('provisioningClassName')}) and that a pool with queued "
-            "provisioning exists",
-            "a minute",
-        )  # fmt: skip
-    since = seconds_at(accepted.get("lastTransitionTime"))
-    waited = now - since if since is not None else age_seconds(request, now)
-    if waited > STUCK_SECONDS:
-        return Explanation(
-            "provisioning-stuck", Verdict.ACT, f"the request was accepted {duration(waited)} ago and nothing came",
-            lines, f"{recreate}; or fall back to the next class of the plan", FLEX_START_WAIT,
-        )  # fmt: skip
-    return Explanation(
-        "waiting-for-capacity", Verdict.WAIT, f"accepted; waiting for machines for {duration(waited)}", lines,
-        "wait, or fall back to another class: stayfast plan", FLEX_START_WAIT,
-    )  # fmt: skip
+    return explain_request(observed, max(requests, key=lambda item: str(meta(item).get("creationTimestamp", ""))))
 
 
 def _explain_checks(workload: Object) -> Explanation | None:
