@@ -14,6 +14,7 @@ from test_lint_mutations import MUTATIONS
 from stayfast.documents import parse_documents
 from stayfast.lint import pages
 from stayfast.lint.bundle import Settings
+from stayfast.lint.crds import KINDS
 from stayfast.lint.editing import apply_edits
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.finding import Edit
@@ -91,6 +92,46 @@ def test_unsafe_fixes_wait_for_permission(name):
     mutate, _, _ = MUTATIONS[name]
     text = block(mutate(good_job()))
     assert fix(text, unsafe=False) == text
+
+
+COMPUTE_CLASS = """\
+apiVersion: cloud.google.com/v1
+kind: ComputeClass
+metadata: {name: a3}
+spec:
+  whenUnsatisfiable: DoNotScaleUp
+  allocationStrategyDefaults: {spot: lowest-cost}
+  priorities:
+  - machineType: a3-megagpu-8g
+    spot: true
+    gpuDirect: rdma
+    gpu: {type: nvidia-h100-mega-80gb, count: 8, topology: 1x8, gpuSharing: {sharingStrategy: mps}}
+    storage: {bootDiskSize: 200, bootDiskProvisionedIops: 6000}
+  nodePoolConfig:
+    imageType: custom_containerd
+    nodeDrainConfig: {respectPdbDuringNodePoolDeletion: true}
+    nodeVersion: 1.36.0-gke.100
+"""
+
+
+def test_no_fix_touches_what_the_definition_of_a_compute_class_has():
+    assert [f.message for f in find([Source("f.yaml", COMPUTE_CLASS)]) if f.rule == "SF601"] == []
+    assert fix(COMPUTE_CLASS, unsafe=True) == COMPUTE_CLASS
+
+
+@pytest.mark.parametrize(("api", "kind"), sorted((key.rpartition("/")[0], key.rpartition("/")[2]) for key in KINDS))
+@pytest.mark.parametrize("field", ["brandNewField", "admissionCheckz", "maxPriorities", "networkConfigs"])
+def test_no_fix_removes_a_field_of_a_definition_that_grows(api, kind, field):
+    text = f"apiVersion: {api}\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n  {field}: rdma\n"
+    fixed = fix(text, unsafe=True)
+    assert ": rdma" in fixed
+    assert field in fixed or field != "brandNewField"  # the others may be one letter away from a known field
+
+
+def test_one_wrong_letter_is_still_repaired():
+    assert "gpuDirect: rdma" in fix(COMPUTE_CLASS.replace("gpuDirect:", "gpudirecT:"), unsafe=True)
+    two = COMPUTE_CLASS.replace("gpuDirect:", "cpuDirekt:")  # may be a field that the definition has by now
+    assert fix(two, unsafe=True) == two
 
 
 def test_lines_that_are_not_touched_keep_their_bytes():

@@ -6,13 +6,14 @@ Read on 2026-11-15:
 - JobSet: ``api/jobset/v1alpha2/jobset_types.go`` of kubernetes-sigs/jobset;
 - LeaderWorkerSet: ``api/leaderworkerset/v1/leaderworkerset_types.go`` of kubernetes-sigs/lws (read 2026-11-16);
 - ProvisioningRequest: ``cluster-autoscaler/apis/config/crd`` of kubernetes/autoscaler, v1 and v1beta1 being the same;
-- ComputeClass ``cloud.google.com/v1``, PodMonitoring, ClusterPodMonitoring and Rules ``monitoring.googleapis.com/v1``,
-  PrometheusRule ``monitoring.coreos.com/v1``: the definitions as exported into datreeio/CRDs-catalog, plus the fields
-  of GKE's reference page that are newer than that copy (typed ``any``).
+- ComputeClass ``cloud.google.com/v1``: the definition in GoogleCloudPlatform/compute-class-api (read 2026-11-18),
+  plus the fields that only GKE's reference page has (typed ``any``);
+- PodMonitoring, ClusterPodMonitoring and Rules ``monitoring.googleapis.com/v1``, PrometheusRule
+  ``monitoring.coreos.com/v1``: the definitions as exported into datreeio/CRDs-catalog.
 
 The grammar is that of ``tools/make_schemas.py``, and ``=A|B`` for a text that is one of these. Fields that a default or
-a webhook fills in are not required here. These APIs still grow, so an unknown field is an error only when it looks like
-a misspelling of a known one.
+a webhook fills in are not required here. These APIs still grow, so an unknown field is an error only when it is one
+letter away from a known one, and no fix removes it.
 """
 
 from __future__ import annotations
@@ -155,23 +156,29 @@ _GKE: dict[str, dict[str, Any]] = {
         nodePoolAutoCreation="#gke.AutoCreation", nodePoolConfig="#gke.NodePoolConfig",
         activeMigration="#gke.ActiveMigration", autoscalingPolicy="#gke.AutoscalingPolicy",
         whenUnsatisfiable="=ScaleUpAnyway|DoNotScaleUp", description="string", autopilot="#gke.Enabled",
-        nodePoolGroup="#gke.Named", minimumCapacity="any",
+        nodePoolGroup="#gke.Named", minimumCapacity="any", allocationStrategyDefaults="object",
     ),
     "gke.Enabled": _type(enabled="boolean"),
     "gke.Named": _type("name", name="string"),
-    "gke.AutoCreation": _type(enabled="boolean", shieldedInstanceConfig="any"),
+    "gke.AutoCreation": _type(
+        enabled="boolean", shieldedInstanceConfig="any", dynamicBootDiskSize="boolean", dynamicMaxPodsPerNode="boolean"
+    ),
     "gke.ActiveMigration": _type(optimizeRulePriority="boolean", ensureAllDaemonSetPodsRunning="boolean"),
     "gke.AutoscalingPolicy": _type(
         consolidationDelayMinutes="integer", consolidationThreshold="integer", gpuConsolidationThreshold="integer"
     ),
-    "gke.PriorityDefaults": _type(location="#gke.Location", nodeSystemConfig="#gke.NodeSystemConfig"),
+    "gke.PriorityDefaults": _type(
+        location="#gke.Location", nodeSystemConfig="#gke.NodeSystemConfig", enableNestedVirtualization="boolean"
+    ),
     "gke.NodePoolConfig": _type(
         autoRepair="boolean", autoUpgrade="boolean",
         confidentialNodeType="=CONFIDENTIAL_INSTANCE_TYPE_UNSPECIFIED|SEV|SEV_SNP|TDX", gvnic="#gke.Enabled",
-        imageStreaming="#gke.Enabled", imageType="=cos_containerd|ubuntu_containerd", ipType="=public|private",
-        loggingConfig="object", nodeLabels="{}string", resourceManagerTags="[]object", serviceAccount="string",
+        imageStreaming="#gke.Enabled", imageType="=cos_containerd|ubuntu_containerd|custom_containerd",
+        ipType="=public|private", loggingConfig="object", nodeLabels="{}string", resourceManagerTags="[]object",
+        serviceAccount="string",
         taints="[]#gke.Taint", workloadType="=HIGH_AVAILABILITY|HIGH_THROUGHPUT", dra="any", taintConfig="any",
-        sandbox="any",
+        sandbox="any", customImageConfig="object", instanceMetadata="{}string", maintenanceExclusion="string",
+        nodeDrainConfig="object", nodeVersion="string", tpu="object", workloadMetadata="=GCE_METADATA|GKE_METADATA",
     ),
     "gke.Taint": _type(effect="=NoSchedule|PreferNoSchedule|NoExecute", key="string", value="string"),
     "gke.Priority": _type(
@@ -179,26 +186,33 @@ _GKE: dict[str, dict[str, Any]] = {
         flexStart="#gke.FlexStart", gpu="#gke.Gpu", tpu="#gke.Tpu", nodepools="[]string",
         reservations="#gke.Reservations", location="#gke.Location", storage="#gke.Storage",
         placement="#gke.Placement", nodeSystemConfig="#gke.NodeSystemConfig", maxRunDurationSeconds="integer",
-        maxPodsPerNode="integer", minCpuPlatform="string", podFamily="=general-purpose", nodeLabels="{}string",
+        maxPodsPerNode="integer", minCpuPlatform="string", podFamily="=general-purpose|general-purpose-arm",
+        nodeLabels="{}string",
         taints="[]#gke.Taint", capacityCheckWaitTimeSeconds="integer", priorityScore="any", architecture="any",
         acceleratorNetworkProfile="any", secondaryBootDisks="any", bootDiskProfile="any", gvnic="any",
-        ephemeralLocalSsdProfile="any", dedicatedLocalSsdProfile="any",
+        ephemeralLocalSsdProfile="any", dedicatedLocalSsdProfile="any", gpuDirect="string",
+        allocationStrategy="=lowest-cost|fleet-efficiency", enableNestedVirtualization="boolean",
+        instanceMetadata="{}string", minimumCapacity="object",
     ),
     "gke.FlexStart": _type(enabled="boolean", nodeRecycling="#gke.NodeRecycling"),
     "gke.NodeRecycling": _type("leadTimeSeconds", leadTimeSeconds="integer"),
-    "gke.Gpu": _type(type="string", count="integer", driverVersion="=default|latest", sharing="any"),
+    "gke.Gpu": _type(
+        type="string", count="integer", driverVersion="=default|latest|autoinstall-disabled", sharing="any",
+        gpuSharing="object", topology="string",
+    ),
     "gke.Tpu": _type(type="string", count="integer", topology="string"),
     "gke.Location": _type(locationPolicy="=ANY|BALANCED", zones="[]string", zoneTypes="any"),
     "gke.Placement": _type("policyName", policyName="string"),
     "gke.Reservations": _type(
-        "affinity", affinity="=Specific|AnyBestEffort|None", specific="[]#gke.SpecificReservation"
+        "affinity", affinity="=Specific|AnyBestEffort|None|AnyThenFail", specific="[]#gke.SpecificReservation"
     ),
     "gke.SpecificReservation": _type(
         "name", name="string", project="string", zones="[]string", reservationBlock="object"
     ),
     "gke.Storage": _type(
         bootDiskKMSKey="string", bootDiskSize="integer", localSSDCount="integer", bootDiskType="string",
-        secondaryBootDisks="[]#gke.SecondaryBootDisk",
+        secondaryBootDisks="[]#gke.SecondaryBootDisk", bootDiskProvisionedIops="integer",
+        bootDiskProvisionedThroughput="integer", bootDiskStoragePools="[]string",
     ),
     "gke.SecondaryBootDisk": _type(
         "diskImageName", diskImageName="string", project="string", mode="=MODE_UNSPECIFIED|CONTAINER_IMAGE_CACHE"
@@ -212,6 +226,8 @@ _GKE: dict[str, dict[str, Any]] = {
         imageMaximumGcAge="string", imageMinimumGcAge="string", maxParallelImagePulls="integer",
         podPidsLimit="integer", singleProcessOOMKill="boolean", memoryManager="any", topologyManager="any",
         shutdownGracePeriodSeconds="integer", shutdownGracePeriodCriticalPodsSeconds="integer",
+        containerLogMaxWorkers="integer", containerLogMonitorInterval="string", crashLoopBackOff="object",
+        reservedResourcesConfig="object",
     ),
 }  # fmt: skip
 

@@ -27,6 +27,8 @@ class Fault(NamedTuple):
     kind: str  # unknown, type, missing, version, value
     suggestion: str | None = None
     is_certain: bool = True
+    is_removable: bool = False
+    """Whether the definition is known completely, so that an unknown field means nothing to the server."""
 
 
 _EFFECTS = "=NoSchedule|PreferNoSchedule|NoExecute"
@@ -246,4 +248,7 @@ def _unknown(key: str, fields: dict[str, Any], path: Path, *, strict: bool) -> I
         return
     meant = field_like(key, fields)
     hint = f"; did you mean {meant}?" if meant else ""
-    yield Fault((*path, key), f"unknown field {key}{hint}", "unknown", meant, is_certain=strict or meant is not None)
+    # A definition that still grows may have the field already: one wrong letter is certain, and nothing is removed.
+    slip = meant if strict else closest(key, fields, 1)
+    certain = strict or slip is not None
+    yield Fault((*path, key), f"unknown field {key}{hint}", "unknown", slip, is_certain=certain, is_removable=strict)

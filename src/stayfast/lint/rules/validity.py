@@ -65,7 +65,7 @@ def _fix(fault: Fault, item: Item) -> Fix | None:
         parent = mapping(dig(item.value, *fault.path[:-1]))
         if fault.suggestion and fault.suggestion not in parent:
             return Fix((Edit("rename", fault.path, fault.suggestion),), safe=False)
-        return Fix((Edit("remove", fault.path),), safe=False)
+        return Fix((Edit("remove", fault.path),), safe=False) if fault.is_removable else None
     if fault.kind == "value" and fault.suggestion and fault.path:
         return Fix((Edit("set", fault.path[:-1], fault.suggestion, key=fault.path[-1]),), safe=False)
     if fault.kind == "type" and "must be text" in fault.message:
