@@ -10,6 +10,7 @@ import pytest
 
 from cluster.scenarios import (
     NOW,
+    TEMPLATE,
     at,
     classes_map,
     condition,
@@ -32,7 +33,8 @@ from stayfast.cluster.alerts import Thresholds, find_alerts
 from stayfast.cluster.classes import CLASS_NUMBER
 from stayfast.cluster.client import Client
 from stayfast.cluster.deeds.fall_back import FALLING_BACK
-from stayfast.cluster.deeds.leases import REACTIVATED_AT, REACTIVATIONS, REQUEUED_LEASE
+from stayfast.cluster.deeds.leases import REQUEUED_LEASE
+from stayfast.cluster.deeds.reactivation import REACTIVATED_AT, REACTIVATIONS
 from stayfast.cluster.deeds.width import SPLIT_AT
 from stayfast.cluster.observe import RUN_LABEL, Observed, look
 from stayfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
@@ -83,16 +85,43 @@ def stored(server: ApiServer, kind: str, name: str) -> dict[str, Any]:
 REVOKED = request(condition("Accepted"), condition("Provisioned"), condition("CapacityRevoked"))
 
 
+def taken_back() -> list[dict[str, Any]]:
+    """As Kueue 0.19.2 leaves it: no request any more, GKE's words in the reason."""
+    found = stopped("DeactivatedDueToAdmissionCheck")
+    found["status"]["conditions"][0]["message"] = (
+        'The workload is deactivated due to AdmissionCheck in Rejected state: "prov" (Capacity provisioned for the '
+        "Provisioning Request was reclaimed and is no longer available in the cluster.)"
+    )
+    return [found]
+
+
+def marked(root: dict[str, Any], count: str, *, ago: float) -> dict[str, Any]:
+    root["metadata"]["annotations"] = {REACTIVATIONS: count, REACTIVATED_AT: at(ago)}
+    return root
+
+
 class TestReactivate:
     def test_machines_that_were_taken_back_mean_the_next_lease(self, server: ApiServer, hand: Any) -> None:
-        put(server, queued_job(), stopped("DeactivatedDueToAdmissionCheck"), REVOKED)
+        """Kueue 0.19 leaves a workload out that is only made active again; it makes a new one for a deleted one."""
+        put(server, queued_job(template=TEMPLATE), stopped("DeactivatedDueToAdmissionCheck"), REVOKED)
         man = hand("reactivate-workload")
         assert man.look() == [("reactivate-workload", "done")]
-        found = stored(server, "Workload", "job-train-a1")
-        assert found["spec"]["active"] is True
-        assert found["metadata"]["annotations"][REACTIVATIONS] == "1"
-        assert from_rfc3339(found["metadata"]["annotations"][REACTIVATED_AT]) == NOW
+        assert server.objects.table(WORKLOADS) == {}
+        marks = stored(server, "Job", "train")["metadata"]["annotations"]
+        assert marks[REACTIVATIONS] == "1"
+        assert from_rfc3339(marks[REACTIVATED_AT]) == NOW
         assert man.look() == hand("reactivate-workload").look() == []
+
+    def test_kueue_has_deleted_the_request_with_the_workload_that_it_stopped(
+        self, server: ApiServer, hand: Any
+    ) -> None:
+        put(server, queued_job(template=TEMPLATE), *taken_back())
+        man = hand("reactivate-workload")
+        [alert] = [alert for alert in find_alerts(man.observe(), LIMITS) if alert.code != "pending"]
+        assert (alert.code, alert.run) == ("capacity-revoked", "train")
+        assert "was reclaimed" in alert.evidence
+        assert man.look() == [("reactivate-workload", "done")]
+        assert server.objects.table(WORKLOADS) == {}
 
     @pytest.mark.parametrize(
         ("reason", "more", "acts"),
@@ -106,30 +135,42 @@ class TestReactivate:
             ("InactiveWorkload", [REVOKED], False),
             ("Preempted", [REVOKED], False),
             ("AdmissionCheck", [REVOKED], False),  # a person, while Kueue tried again
+            ("DeactivatedDueToAdmissionCheck", [REVOKED, pod(phase="Running", node="n1")], False),  # still saving
         ],
     )
     def test_only_what_kueue_stopped_and_what_passes(
         self, server: ApiServer, hand: Any, reason: str, more: list[Any], acts: bool
     ) -> None:
-        put(server, queued_job(), stopped(reason), *more)
+        put(server, queued_job(template=TEMPLATE), stopped(reason), *more)
         assert bool(hand("reactivate-workload").look()) is acts
+
+    def test_a_workload_of_somebody_else_is_left_alone(self, server: ApiServer, hand: Any) -> None:
+        put(server, stopped("DeactivatedDueToAdmissionCheck"), REVOKED)
+        assert hand("reactivate-workload").look() == []
 
     def test_each_time_it_waits_longer_and_a_good_day_is_forgiven(self, server: ApiServer, hand: Any) -> None:
         reason = "DeactivatedDueToRequeuingLimitExceeded"
-        marks = {"stayfast.dev_reactivations": "4", "stayfast.dev_reactivated-at": at(5000)}
-        put(server, queued_job(), stopped(reason, ago=4700, **marks))
+        put(server, marked(queued_job(template=TEMPLATE), "4", ago=5000), stopped(reason, ago=4700))
         man = hand("reactivate-workload")
         assert man.look() == []  # 5 min, 10, 20, 40, then 80
         assert man.look(NOW + 101) == [("reactivate-workload", "done")]
-        assert stored(server, "Workload", "job-train-a1")["metadata"]["annotations"][REACTIVATIONS] == "5"
-        marks = {"stayfast.dev_reactivations": "9", "stayfast.dev_reactivated-at": at(90_000)}
-        put(server, stopped(reason, ago=301, **marks))
+        assert stored(server, "Job", "train")["metadata"]["annotations"][REACTIVATIONS] == "5"
+        put(server, marked(queued_job(template=TEMPLATE), "9", ago=90_000), stopped(reason, ago=301))
         assert hand("reactivate-workload").look() == [("reactivate-workload", "done")]
+
+    def test_two_watches_count_once(self, server: ApiServer, client: Client) -> None:
+        put(server, queued_job(template=TEMPLATE), *taken_back())
+        one, other = Hand(client, "reactivate-workload"), Hand(client, "reactivate-workload")
+        first, second = one.observe(), other.observe()
+        [(_, result)], [(_, refused)] = one.act_on(first), other.act_on(second)
+        assert result == "done"
+        assert "somebody else was faster" in refused
+        assert stored(server, "Job", "train")["metadata"]["annotations"][REACTIVATIONS] == "1"
 
     @pytest.mark.parametrize("count", ["-1", "x", "9" * 50, "١"])
     def test_marks_that_somebody_else_wrote(self, count: str) -> None:
-        marks = {"stayfast.dev_reactivations": count, "stayfast.dev_reactivated-at": at(10)}
-        observed = Observed(NOW).add(WORKLOADS, stopped("DeactivatedDueToRequeuingLimitExceeded", ago=1e6, **marks))
+        found = stopped("DeactivatedDueToRequeuingLimitExceeded", ago=1e6)
+        observed = Observed(NOW).add(WORKLOADS, found).add(JOBS, marked(queued_job(template=TEMPLATE), count, ago=10))
         assert len(find_deeds(observed, {"reactivate-workload"})) == 1
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from cluster.scenarios import (
     NOW,
+    TEMPLATE,
     at,
     classes_map,
     condition,
@@ -43,6 +44,7 @@ from stayfast.cluster.alert_state import QUIET_SECONDS, AlertState, ConfigMapMem
 from stayfast.cluster.alerts import Alert
 from stayfast.cluster.classes import CLASS_NUMBER
 from stayfast.cluster.client import Client
+from stayfast.cluster.deeds.leases import REQUEUED_LEASE
 from stayfast.cluster.following import Following
 from stayfast.cluster.observe import RUN_LABEL, look
 from stayfast.cluster.resources import (
@@ -305,8 +307,19 @@ def give_something_to_do(server: ApiServer) -> None:
         server.add(PODS, item, "ml")
     server.add(JOBS, many[0], "ml")
     out = stopped("DeactivatedDueToRequeuingLimitExceeded")
-    out["metadata"] |= {"name": "w-out", "uid": "wl-out", "ownerReferences": []}
+    out["metadata"] |= {"name": "w-out", "uid": "wl-out", "ownerReferences": [{"kind": "JobSet", "uid": "js-2"}]}
     server.add(WORKLOADS, out, "ml")
+    back = stopped("Deactivated", **{REQUEUED_LEASE.replace("/", "_"): at(60)})
+    back["metadata"] |= {"name": "w-back", "uid": "wl-back", "ownerReferences": [{"kind": "JobSet", "uid": "js-2"}]}
+    back["metadata"]["creationTimestamp"] = at(1)  # the newest of its JobSet is its own
+    server.add(WORKLOADS, back, "ml")
+    again = queued_job(uid="js-2")
+    again["metadata"] |= {"name": "again", "labels": {**again["metadata"]["labels"], RUN_LABEL: "again"}}
+    again["spec"] = {
+        "suspend": True,
+        "replicatedJobs": [{"name": "node", "template": {"spec": {"template": TEMPLATE}}}],
+    }
+    server.add(JOB_SETS, again, "ml")
 
 
 def is_moved(server: ApiServer, name: str) -> bool:

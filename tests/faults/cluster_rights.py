@@ -17,8 +17,8 @@ USED: dict[tuple[str, str], set[str]] = {
     ("autoscaling.x-k8s.io", "provisioningrequests"): READ | {"delete"},
     ("apps", "deployments"): READ,
     ("batch", "jobs"): READ | {"create", "delete", "patch"},
-    ("jobset.x-k8s.io", "jobsets"): READ | {"create", "delete"},
-    ("kueue.x-k8s.io", "workloads"): READ | {"patch"},
+    ("jobset.x-k8s.io", "jobsets"): READ | {"create", "delete", "patch"},
+    ("kueue.x-k8s.io", "workloads"): READ | {"delete", "patch"},
 }
 """With all actions and events switched on; a run against the pretended API server uses each of these."""
 

@@ -28,7 +28,7 @@ GOALS: dict[str, dict[str, int]] = {
     "L": {"pr": 300, "night": 300, "release": 500},
     "M": {"pr": 5, "night": 100, "release": 1_000},
     "N": {"pr": 200, "night": 200, "release": 200},
-    "O": {"pr": 27, "night": 27, "release": 27},
+    "O": {"pr": 29, "night": 29, "release": 29},
     "P": {"pr": 10, "night": 40, "release": 40},
 }
 """H counts for each machine by itself; K is in seconds of fuzzing, over all its targets; O is every right there is."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from stayfast.cluster.alerts import Thresholds
 from stayfast.cluster.client import Client
-from stayfast.cluster.deeds import fall_back, leases, requests, width
+from stayfast.cluster.deeds import fall_back, leases, reactivation, requests, width
 from stayfast.cluster.deeds.deed import Deed, Step, Verb
 from stayfast.cluster.observe import Observed, meta
 from stayfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS, WORKLOADS, Resource
@@ -16,7 +16,7 @@ from stayfast.errors import ClusterError, ObjectConflictError
 ACTIONS = {
     leases.COPY_LEASE: "write the end of a machine's lease into its pods' annotation, where the runtime reads it",
     leases.REQUEUE_LEASE: "give back machines whose lease ends, when the pods have saved and left; queue for the next",
-    leases.REACTIVATE: "make a workload active again that Kueue stopped: machines taken back, or too many tries",
+    reactivation.REACTIVATE: "put a run back into its queue that Kueue stopped: machines taken back, or too many tries",
     requests.RECREATE_REQUEST: "delete a request for machines that is stuck or has failed and Kueue does not retry",
     width.SPLIT: "independent workers that wait too long: no more of them at a time than have machines",
     fall_back.FALL_BACK: "a run that waits twice too long and has no machine: the next class (submit --fall-back)",
@@ -24,7 +24,7 @@ ACTIONS = {
 USED: dict[str, tuple[tuple[Resource, Verb], ...]] = {
     leases.COPY_LEASE: ((PODS, Verb.PATCH),),
     leases.REQUEUE_LEASE: ((WORKLOADS, Verb.PATCH),),
-    leases.REACTIVATE: ((WORKLOADS, Verb.PATCH),),
+    reactivation.REACTIVATE: ((WORKLOADS, Verb.DELETE), (JOBS, Verb.PATCH), (JOB_SETS, Verb.PATCH)),
     requests.RECREATE_REQUEST: ((PROVISIONING_REQUESTS, Verb.DELETE),),
     width.SPLIT: ((JOBS, Verb.PATCH),),
     fall_back.FALL_BACK: (
@@ -46,7 +46,7 @@ def find_deeds(
     for name, find in (
         (leases.COPY_LEASE, leases.copy_leases),
         (leases.REQUEUE_LEASE, leases.requeue_leases),
-        (leases.REACTIVATE, leases.reactivate_workloads),
+        (reactivation.REACTIVATE, reactivation.reactivate_workloads),
         (requests.RECREATE_REQUEST, requests.recreate_requests),
     ):
         if name in allowed:

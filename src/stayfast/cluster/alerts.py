@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from stayfast.cluster.causes.requests import FAILURES, explain_request, workload_behind
 from stayfast.cluster.client import Object
+from stayfast.cluster.deeds.reactivation import why_stopped
 from stayfast.cluster.explain import pods_of
 from stayfast.cluster.explanation import Verdict, duration, line
 from stayfast.cluster.interruptions import end_of
@@ -20,6 +21,7 @@ from stayfast.cluster.observe import (
     TERMINATION_AT,
     Observed,
     age_seconds,
+    condition,
     meta,
     owner_uids,
     seconds_at,
@@ -103,6 +105,7 @@ def find_alerts(
         if checkpoints and (row.namespace, row.run) in checkpoints:
             found += _checkpoint(row, checkpoints[row.namespace, row.run], limits)
     found += _requests(observed)
+    found += _stopped(observed)
     return sorted(set(found))
 
 
@@ -186,21 +189,44 @@ def _checkpoint(row: RunRow, known: CheckpointAge, limits: Thresholds) -> Iterat
 
 
 def _requests(observed: Observed) -> Iterator[Alert]:
-    owners = {str(meta(item).get("uid")): item for kind in (JOB_SETS, JOBS, WORKLOADS) for item in observed.of(kind)}
+    owners = _owners(observed)
     for request in observed.of(PROVISIONING_REQUESTS):
         found = explain_request(observed, request)
         if found is None or (found.verdict is Verdict.WAIT and found.code not in FAILURES):
             continue
-        owner: Object | None = request
-        for _ in range(4):  # request, Workload, Job, JobSet; anybody may write owners that go in a circle
-            if owner is not None and RUN_LABEL not in (meta(owner).get("labels") or {}):
-                owner = next((owners[uid] for uid in owner_uids(owner) if uid in owners), None)
-        run = str(((meta(owner).get("labels") or {}) if owner else {}).get(RUN_LABEL) or meta(request).get("name"))
+        run = _run_of(owners, request)
         evidence = found.evidence[-1] if found.evidence else line(title(request))
         yield Alert(
             found.code, str(meta(request).get("namespace")), run, f"{run}: {found.cause}", evidence,
             str(meta(workload_behind(observed, request) or request).get("uid")),  # the next request is no other reason
         )  # fmt: skip
+
+
+def _stopped(observed: Observed) -> Iterator[Alert]:
+    """Kueue (0.17 and later) deletes the request when it stops the workload: only the workload says why."""
+    owners = _owners(observed)
+    for workload in observed.of(WORKLOADS):
+        is_asking = bool(observed.owned_by(PROVISIONING_REQUESTS, workload))
+        if not is_asking and why_stopped(observed, workload) == "CapacityRevoked":
+            run = _run_of(owners, workload)
+            words = f"{run}: the machines it was given have been taken back, and Kueue has stopped it"
+            evicted = condition(workload, "Evicted") or {}
+            evidence = line(title(workload), "Evicted", evicted.get("reason"), "·", evicted.get("message"))
+            place, uid = str(meta(workload).get("namespace")), str(meta(workload).get("uid"))
+            yield Alert("capacity-revoked", place, run, words, evidence, uid)
+
+
+def _owners(observed: Observed) -> dict[str, Object]:
+    return {str(meta(item).get("uid")): item for kind in (JOB_SETS, JOBS, WORKLOADS) for item in observed.of(kind)}
+
+
+def _run_of(owners: dict[str, Object], item: Object) -> str:
+    """The run that a request or a Workload belongs to, or its own name."""
+    owner: Object | None = item
+    for _ in range(4):  # request, Workload, Job, JobSet; anybody may write owners that go in a circle
+        if owner is not None and RUN_LABEL not in (meta(owner).get("labels") or {}):
+            owner = next((owners[uid] for uid in owner_uids(owner) if uid in owners), None)
+    return str(((meta(owner).get("labels") or {}) if owner else {}).get(RUN_LABEL) or meta(item).get("name"))
 
 
 def pending_pods(observed: Observed) -> dict[str, float]:

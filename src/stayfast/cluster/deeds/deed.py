@@ -14,6 +14,9 @@ from stayfast.cluster.client import Object
 from stayfast.cluster.observe import meta
 from stayfast.cluster.resources import Resource
 
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 300.0, 21_600.0
+"""How long an action waits before it does the same again to one run: doubled each time."""
+
 
 class Verb(enum.StrEnum):
     """How an object is changed."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfast.clock import to_rfc3339
 from stayfast.cluster.causes.queueing import workload_of
 from stayfast.cluster.client import Object
 from stayfast.cluster.deeds.deed import Deed, annotation, patch
@@ -22,32 +21,20 @@ from stayfast.cluster.observe import (
     Observed,
     condition,
     meta,
-    owner_uids,
     seconds_at,
     spec_of,
 )
-from stayfast.cluster.resources import JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
-from stayfast.cluster.slimming import whole
+from stayfast.cluster.resources import JOB_SETS, JOBS, NODES, PODS, WORKLOADS
 from stayfast.model.exits import Outcome
 from stayfast.model.notice import Cause
 
-COPY_LEASE, REQUEUE_LEASE, REACTIVATE = "copy-lease", "requeue-lease", "reactivate-workload"
+COPY_LEASE, REQUEUE_LEASE = "copy-lease", "requeue-lease"
 REQUEUED_LEASE = "stayfast.dev/requeued-lease"
-REACTIVATED_AT = "stayfast.dev/reactivated-at"
-REACTIVATIONS = "stayfast.dev/reactivations"
 
 REQUEUE_SECONDS = 3600.0
 """A pod that left because of its lease, this long before the end or less, would only come back to the same machines."""
 HOPELESS_SECONDS = 900.0
 """A pod that starts on a machine with less left than this can only save and leave again; no lease is this short."""
-PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 300.0, 21_600.0
-FORGIVEN_SECONDS = 86_400.0
-"""After a day without, the pauses start small again."""
-
-_BY_KUEUE = "DeactivatedDueTo"
-"""A person's own deactivation has the reason ``Deactivated``, and stays."""
-_WORTH_ANOTHER_TRY = ("RequeuingLimitExceeded", "MaximumExecutionTimeExceeded")
-_MACHINES_GONE = ("CapacityRevoked", "BookingExpired", "Failed")
 
 
 def copy_leases(observed: Observed) -> Iterator[Deed]:
@@ -76,8 +63,8 @@ def requeue_leases(observed: Observed) -> Iterator[Deed]:
         if workload is None or condition(workload, "Finished"):
             continue
         if spec_of(workload).get("active") is False:
-            if annotation(workload, REQUEUED_LEASE) and _is_out(workload):
-                yield _activate(workload, observed.now, REQUEUE_LEASE, "has left its lease and queues for the next")
+            if annotation(workload, REQUEUED_LEASE) and is_out(workload):
+                yield _activate(workload)
         elif condition(workload, "Admitted"):
             ends_at = _left_because_of(observed, pods_of(observed, root), ends)
             if ends_at and annotation(workload, REQUEUED_LEASE) != ends_at:
@@ -117,49 +104,14 @@ def _deactivate(workload: Object, ends_at: str) -> Deed:
     return Deed(REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), ends_at)
 
 
-def _is_out(workload: Object) -> bool:
+def is_out(workload: Object) -> bool:
+    """Kueue has taken its quota back."""
     return condition(workload, "Evicted") is not None and condition(workload, "QuotaReserved") is None
 
 
-def reactivate_workloads(observed: Observed) -> Iterator[Deed]:
-    """What Kueue itself took out of the queue for a reason that passes."""
-    for workload in observed.of(WORKLOADS):
-        evicted = condition(workload, "Evicted") or {}
-        why = str(evicted.get("reason") or "")
-        if spec_of(workload).get("active") is not False or not why.startswith(_BY_KUEUE) or not _is_out(workload):
-            continue
-        reason = why.removeprefix(_BY_KUEUE)
-        lost = _lost_machines(observed, workload) if reason == "AdmissionCheck" else ""
-        since = seconds_at(evicted.get("lastTransitionTime"))
-        if condition(workload, "Finished") or not (reason in _WORTH_ANOTHER_TRY or lost):
-            continue
-        if since is not None and observed.now - since >= _pause_seconds(workload, observed.now):
-            words = f"is active again: Kueue had stopped it ({lost or reason})"
-            yield _activate(workload, observed.now, REACTIVATE, words)
-
-
-def _lost_machines(observed: Observed, workload: Object) -> str:
-    """What the newest request says; a rejection for any other reason is left to a person."""
-    requests = [item for item in observed.of(PROVISIONING_REQUESTS) if meta(workload).get("uid") in owner_uids(item)]
-    newest = max(requests, key=lambda item: str(meta(item).get("creationTimestamp", "")), default=None)
-    return next((kind for kind in _MACHINES_GONE if newest is not None and condition(newest, kind)), "")
-
-
-def _tries(workload: Object, now: float) -> int:
-    last, count = seconds_at(annotation(workload, REACTIVATED_AT)), annotation(workload, REACTIVATIONS)
-    fresh = last is not None and now - last < FORGIVEN_SECONDS
-    return whole(int(count)) if fresh and count.isdecimal() and len(count) < 6 else 0
-
-
-def _pause_seconds(workload: Object, now: float) -> float:
-    return float(min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2 ** min(_tries(workload, now), 16)))
-
-
-def _activate(workload: Object, now: float, action: str, words: str) -> Deed:
+def _activate(workload: Object) -> Deed:
     name, namespace = str(meta(workload).get("name")), str(meta(workload).get("namespace"))
-    tries = _tries(workload, now) + (action == REACTIVATE)
-    marks = {REACTIVATED_AT: to_rfc3339(now), REACTIVATIONS: str(tries)}
-    step = patch(WORKLOADS, workload, {"metadata": {"annotations": marks}, "spec": {"active": True}})
+    step = patch(WORKLOADS, workload, {"spec": {"active": True}})
     version = str(meta(workload).get("resourceVersion") or "")
-    uid = str(meta(workload).get("uid"))
-    return Deed(action, namespace, name, uid, line(f"workload {name} {words}"), (step,), f"active@{version}")
+    sentence = line(f"workload {name} has left its lease and queues for the next")
+    return Deed(REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), f"active@{version}")

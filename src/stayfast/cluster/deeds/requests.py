@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from stayfast.cluster.causes.requests import FAILURES, explain_request, next_try, workload_behind
 from stayfast.cluster.client import Object
-from stayfast.cluster.deeds.deed import Deed, remove
-from stayfast.cluster.deeds.leases import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS
+from stayfast.cluster.deeds.deed import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, Deed, remove
 from stayfast.cluster.explain import pods_of
 from stayfast.cluster.explanation import line
 from stayfast.cluster.interruptions import end_of
