@@ -251,7 +251,9 @@ class TestQueue:
     def test_the_request_for_machines(self, conditions: list[Any], code: str, verdict: Verdict) -> None:
         found = why(queued_job(), workload(self.reserved), request(*conditions), local_queue())
         assert (found.code, found.verdict) == (code, verdict)
-        if verdict is Verdict.ACT and code != "provisioning-not-accepted":
+        if code == "capacity-revoked":  # Kueue learns of it from the request
+            assert "kubectl delete workload job-train-a1 -n ml" in found.fix
+        elif verdict is Verdict.ACT and code != "provisioning-not-accepted":
             assert "kubectl delete provisioningrequest job-train-a1-prov-1 -n ml" in found.fix
 
     def test_a_request_that_kueue_repeats_by_itself(self) -> None:

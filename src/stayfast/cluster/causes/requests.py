@@ -60,7 +60,7 @@ def explain_request(observed: Observed, request: Object) -> Explanation | None:
     )
     if condition(request, "CapacityRevoked") is not None:
         words = "the machines it was given have been taken back"
-        return Explanation("capacity-revoked", Verdict.ACT, words, lines, _recreate(request))
+        return Explanation("capacity-revoked", Verdict.ACT, words, lines, _queue_again(request, workload))
     if _is_used(observed, request, workload):
         return None  # GKE sets BookingExpired some 10 minutes after the machines came, on healthy requests too
     for code, kind, words in _FAILURES:
@@ -82,6 +82,16 @@ def _is_used(observed: Observed, request: Object, workload: Object | None) -> bo
         and spec_of(pod).get("nodeName")
         and end_of(pod) is None
         for pod in observed.of(PODS)
+    )
+
+
+def _queue_again(request: Object, workload: Object | None) -> str:
+    """Not by deleting the request: Kueue learns from it that the machines are gone."""
+    name = meta(workload).get("name", "") if workload is not None else "NAME"
+    return (
+        "let Kueue stop the workload; then delete it, and Kueue makes a new one: "
+        f"kubectl delete workload {name} -n {meta(request).get('namespace', '')}, or stayfast watch --act "
+        "reactivate-workload"
     )
 
 
