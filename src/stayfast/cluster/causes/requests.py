@@ -118,7 +118,7 @@ def _waiting(request: Object, lines: tuple[str, ...], now: float) -> Explanation
         late = waited > UNSEEN_SECONDS
         return Explanation(
             "provisioning-not-accepted", Verdict.ACT if late else Verdict.WAIT,
-            "nobody has taken up the request for machines", seen,
+            "the request for machines was not accepted yet", seen,
             f"check its class ({spec_of(request).get('provisioningClassName')}) and that a pool with queued "
             "provisioning exists",
             "a minute",
