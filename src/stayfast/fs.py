@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from stayfast.forks import add_descriptor, forget_descriptor, forks
+
 Buffer = bytes | bytearray | memoryview
 DIRECT_ALIGNMENT = 4096
 COLD_READ_FROM_BYTES = 1 << 20
@@ -107,14 +109,14 @@ class SystemFS:
     def _open(path: str, flags: int, direct: bool) -> int:
         if direct and hasattr(os, "O_DIRECT"):
             try:
-                return os.open(path, flags | os.O_DIRECT, 0o666)
+                return add_descriptor(os.open(path, flags | os.O_DIRECT, 0o666))
             except OSError as error:
                 if error.errno != errno.EINVAL:  # tmpfs and others do not take O_DIRECT
                     raise
                 if flags & os.O_EXCL:  # some file systems create the name before refusing the flag
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(path)
-        return os.open(path, flags, 0o666)
+        return add_descriptor(os.open(path, flags, 0o666))
 
     def write(self, fd: int, data: Buffer, offset: int) -> None:
         view = memoryview(data).cast("B")
@@ -142,13 +144,14 @@ class SystemFS:
         os.fsync(fd)
 
     def fsync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._open_directory(path)
         try:
             os.fsync(fd)
         finally:
-            os.close(fd)
+            self.close(fd)
 
     def close(self, fd: int) -> None:
+        forget_descriptor(fd)
         os.close(fd)
 
     def link(self, source: str, target: str) -> None:
@@ -186,7 +189,7 @@ class SystemFS:
 
     @contextlib.contextmanager
     def lock(self, path: str, *, timeout_seconds: float) -> Iterator[None]:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._open_directory(path)
         try:
             deadline = time.monotonic() + timeout_seconds
             pause = 0.0005
@@ -201,9 +204,21 @@ class SystemFS:
                         ) from None
                     time.sleep(pause)
                     pause = min(0.02, pause * 2)
-            yield
+            try:
+                yield
+            finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child forked in C code shares the lock
         finally:
-            os.close(fd)
+            self.close(fd)
+
+    def _open_directory(self, path: str) -> int:
+        """Registered before anything is locked with it; a fork in between would leave a child with a copy."""
+        while True:
+            seen = forks()
+            fd = add_descriptor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            if forks() == seen:
+                return fd
+            self.close(fd)
 
 
 def _read_cold(fd: int, view: memoryview, offset: int) -> int:

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import Interrupted, RunError, StayfastError, SupersededError
+from stayfast.forks import fork_safe_lock
 from stayfast.model.exits import FAILED, FINISHED, Outcome
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.board import NoticeBoard, NoticeSource
@@ -40,7 +41,7 @@ log = logging.getLogger("stayfast")
 NOTICE_FOLLOWS_SECONDS = 0.5
 
 _active: Guard | None = None
-_active_lock = threading.Lock()
+_active_lock = fork_safe_lock()
 
 
 def active() -> Guard | None:

@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 
+from stayfast.forks import close_in_children
 from stayfast.runtime.environment import Settings
 from stayfast.runtime.metrics import CONTENT_TYPE, Exposition
 
@@ -25,6 +26,7 @@ def publish(settings: Settings, read: Callable[[], Exposition]) -> Callable[[], 
     try:
         family = socket.AF_INET6 if ":" in settings.metrics_address else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
+        close_in_children(listener)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.metrics_address, settings.metrics_port))
         listener.listen(16)
@@ -59,6 +61,7 @@ def _serve(listener: socket.socket, read: Callable[[], Exposition], over: thread
             if over.wait(0.5):  # out of descriptors, say: the work goes on, and so do we
                 return
             continue
+        close_in_children(connection)
         with connection:
             try:
                 connection.settimeout(_CLIENT_SECONDS)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn
 
 from stayfast.errors import Interrupted, RunError
+from stayfast.forks import fork_safe_lock
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.books import Books
 from stayfast.runtime.budget import GraceBudget
@@ -28,7 +28,7 @@ from stayfast.runtime.telemetry import begin
 log = logging.getLogger("stayfast")
 
 _NEVER, _NOW = float("inf"), float("-inf")
-_open_lock = threading.Lock()
+_open_lock = fork_safe_lock()
 _open: Run | None = None
 
 
@@ -319,7 +319,7 @@ class Run:
     def __enter__(self) -> Run:
         global _open
         with _open_lock:
-            if _open is not None:
+            if _open is not None and _open._owner == os.getpid():
                 raise RunError(
                     f"a run is open already in this process ({_open.url or 'without a URL'})",
                     help="end it before opening another, one after another is fine",

@@ -178,6 +178,8 @@ class SignalSource:
         if threading.current_thread() is threading.main_thread():
             signal.set_wakeup_fd(-1)
             self._put_back()
+            for end in self._sockets or ():
+                end.close()
         self.installed = False
 
     def _put_back(self, leaving: bool = False) -> None:

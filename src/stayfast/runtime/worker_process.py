@@ -25,6 +25,7 @@ from stayfast.errors import (
     SinkUnavailableError,
     StayfastError,
 )
+from stayfast.forks import add_descriptor
 from stayfast.model.exits import FAILED, FINISHED
 from stayfast.model.notice import Cause
 from stayfast.queue.base import Policy
@@ -62,10 +63,10 @@ def main() -> int:
     options = json.loads(sys.argv[1])
     sys.argv = ["stayfast-worker"]
     logging.basicConfig(format="stayfast: %(message)s", level=logging.WARNING)
-    line = Line(options["tell_fd"])
+    line = Line(add_descriptor(options["tell_fd"]))
     try:
         with Guard() as guard:
-            _watch_pool(options["life_fd"], guard)
+            _watch_pool(add_descriptor(options["life_fd"]), guard)
             guard.board.on_notice(lambda: line.tell(warned=True))
             end = _spans(options["task"], guard)
             try:

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from stayfast.forks import close_in_children
+
 IDLE_SECONDS = 30.0  # servers and balancers hang up on idle connections; do not find out during a commit
 
 
@@ -40,7 +42,9 @@ class Connections:
             if time.monotonic() - since < IDLE_SECONDS and not hung_up(connection):
                 return connection
             connection.close()
-        return self._connect()
+        connection = self._connect()
+        close_in_children(connection)
+        return connection
 
     def give_back(self, connection: http.client.HTTPConnection) -> None:
         """Its answer was read to the end: keep it."""
