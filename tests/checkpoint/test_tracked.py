@@ -99,6 +99,31 @@ def test_a_stateful_loader_is_taken() -> None:
     assert set(taken.get()) == {"loader", "generator"}
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_resumes_in_the_epoch_of_its_distributed_sampler(workers: int) -> None:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    from torch.utils.data.distributed import DistributedSampler
+
+    def make() -> tuple[Any, Any]:
+        data = list(range(24))
+        sampler: Any = DistributedSampler(data, 1, 0, seed=7)
+        return sampler, module.StatefulDataLoader(data, batch_size=2, sampler=sampler, num_workers=workers)
+
+    def epoch(sampler: Any, batches: Any, number: int) -> Any:
+        sampler.set_epoch(number)
+        return iter(batches)
+
+    sampler, loader = make()
+    batches = epoch(sampler, loader, 3)
+    for _ in range(5):
+        next(batches)
+    state = track("loader", loader).get()
+    wanted = [batch.tolist() for batch in batches]
+    sampler, loader = make()
+    track("loader", loader).set(state)
+    assert [batch.tolist() for batch in epoch(sampler, loader, 3)] == wanted
+
+
 def test_all_differences_are_listed_at_once_and_nothing_is_loaded() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
     other = torch.nn.Sequential(
