@@ -5,7 +5,7 @@ PYTEST_ARGS ?= -n $$(($$(nproc) + 1)) --dist loadfile
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help venv test test-night test-release test-long test-cluster lint types contracts check format demo bench clean faults docs dist test-wheel sbom lock audit
+.PHONY: help venv test test-night test-release test-long test-matrix test-cluster lint types contracts check format demo bench clean faults docs dist test-wheel sbom lock audit
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ test-release: venv  ## the same at the count of a release: a weekend
 # The programs of the zoo sleep most of their time, so that three at a time on each core still leave some of it idle.
 test-long: venv  ## every program of the zoo with 20 seeds: half an hour on two cores
 	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 -n $$((3 * $$(nproc))) --dist load
+
+test-matrix: venv  ## loader workers and signals, 465 interrupted runs (about half an hour on two cores); STAYFAST_MATRIX_RUNS=1 for fewer
+	STAYFAST_MATRIX=full $(BIN)/python -m pytest tests/matrix -n $$(($$(nproc) + 1)) --dist loadgroup
 
 test-cluster: venv  ## the control-plane scenarios on the cluster of STAYFAST_TEST_KUBECONFIG (>= 1.30, no nodes needed)
 	@test -n "$$STAYFAST_TEST_KUBECONFIG" || { echo "set STAYFAST_TEST_KUBECONFIG to a kubeconfig; STAYFAST_TEST_LONG=1 measures ten restarts"; exit 2; }
