@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -201,14 +202,15 @@ def reports(folder: Path) -> dict[int, dict[str, Any]]:
     """The outcome of each rank; `exec` with a single program reports in its place."""
     ranked: dict[int, dict[str, Any]] = {}
     supervised: dict[int, dict[str, Any]] = {}
-    for line in (folder / "log").read_text(errors="replace").splitlines():
+    text = (folder / "log").read_text(errors="replace")
+    for place in re.finditer(re.escape('{"outcome"'), text):  # other processes may write to the same line
         try:
-            value = json.loads(line[line.index("{") :])
+            value, _end = json.JSONDecoder().raw_decode(text, place.start())
         except ValueError:
             continue
-        if isinstance(value, dict) and value.get("action") == "attempt_ended":
+        if value.get("action") == "attempt_ended":
             ranked[value["rank"]] = value
-        elif isinstance(value, dict) and value.get("action") == "program_ended":
+        elif value.get("action") == "program_ended":
             supervised[value["rank"]] = value
     return ranked or supervised
 

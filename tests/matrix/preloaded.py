@@ -171,6 +171,7 @@ def main() -> None:
         order = json.loads(line)
         if "start" in order:
             answer: Any = start(order)
+            codes.pop(answer, None)  # of an earlier process with the same number
         else:
             wanted = order["poll"]
             if wanted not in codes and (ended := os.waitpid(wanted, os.WNOHANG))[0]:
