@@ -55,7 +55,7 @@ def modules_after(code: str) -> set[str]:
 
 
 def foreign(modules: set[str]) -> set[str]:
-    tops = {name.partition(".")[0] for name in modules}
+    tops = {name.partition(".")[0] for name in modules} - {"__mp_main__"}  # multiprocessing's name for __main__
     return {top for top in tops if top not in sys.stdlib_module_names and top != "stayfast"}
 
 
