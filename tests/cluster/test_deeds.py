@@ -331,6 +331,19 @@ class TestRequeue:
         put(server, *objects)
         assert bool(hand("requeue-lease").look()) is acts
 
+    @pytest.mark.parametrize("left", [True, False])
+    def test_a_worker_that_has_not_left_is_waited_for(self, server: ApiServer, hand: Any, left: bool) -> None:
+        """Kueue ends all pods of the workload and deletes its request."""
+        objects = leased(left=left)
+        objects[-1]["metadata"]["creationTimestamp"] = at(4)  # the next life of the worker that left
+        put(server, *objects, pod("third", phase="Running", node="n1", ago=5000))
+        man = hand("requeue-lease")
+        assert man.look() == []
+        message = {"outcome": "interrupted", "cause": "run-limit", "code": 75, "step": 9}
+        gone = {"phase": "Failed", "containerStatuses": ended(75, message=json.dumps(message), ago=1)}
+        server.objects.merge(PODS, "ml", "third", {"status": gone}, {})
+        assert man.look() == [("requeue-lease", "done")]
+
     def test_without_a_queue_there_is_nothing_to_do(self, server: ApiServer, hand: Any) -> None:
         put(server, *(item for item in leased(left=True) if item["kind"] != "Workload"))
         assert hand("requeue-lease").look() == []

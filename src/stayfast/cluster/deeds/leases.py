@@ -72,24 +72,35 @@ def requeue_leases(observed: Observed) -> Iterator[Deed]:
 
 
 def _left_because_of(observed: Observed, pods: list[Object], ends: dict[str, str]) -> str:
-    """The end of the lease that the run has saved and left for, by the report of a pod that did.
+    """The end of the lease that the run has saved and left for; nothing while a pod that did not leave has a machine.
 
-    A JobSet deletes such pods when it starts over. Then the next life tells: nobody gets a pod on a machine that has
-    only minutes left, unless the one before has just left it.
+    The report of a pod tells. A JobSet deletes such pods when it starts over. Then the next life tells: nobody gets a
+    pod on a machine that has only minutes left, unless the one before has just left it.
     """
-    for pod in pods:
-        end = end_of(pod)
-        ends_at = annotation(pod, LEASE_ENDS_AT) or ends.get(str(spec_of(pod).get("nodeName") or ""), "")
-        due = seconds_at(ends_at)
-        if due is None:
-            continue
-        born = seconds_at(meta(pod).get("creationTimestamp"))
-        if end is None and born is not None and due - HOPELESS_SECONDS <= born <= observed.now <= due:
-            return ends_at
-        near = due - REQUEUE_SECONDS <= observed.now <= due + REQUEUE_SECONDS
-        if near and end is not None and _left_for_its_lease(end):
-            return ends_at
-    return ""
+    signs = [sign for pod in pods if (sign := _sign(pod, ends, observed.now)) is not None]
+    if not signs:
+        return ""
+    left_at = min(at for at, _ in signs)
+    born = (seconds_at(meta(pod).get("creationTimestamp")) for pod in pods if _has_machine(pod))
+    return "" if any(at is not None and at < left_at for at in born) else signs[0][1]
+
+
+def _sign(pod: Object, ends: dict[str, str], now: float) -> tuple[float, str] | None:
+    """When a pod left for the end of its lease at the latest, and that end."""
+    end = end_of(pod)
+    ends_at = annotation(pod, LEASE_ENDS_AT) or ends.get(str(spec_of(pod).get("nodeName") or ""), "")
+    due = seconds_at(ends_at)
+    if due is None:
+        return None
+    born, hopeless = seconds_at(meta(pod).get("creationTimestamp")), due - HOPELESS_SECONDS
+    if end is None:
+        return (hopeless, ends_at) if born is not None and hopeless <= born <= now <= due else None
+    is_near = due - REQUEUE_SECONDS <= now <= due + REQUEUE_SECONDS
+    return (now if end.at is None else end.at, ends_at) if is_near and _left_for_its_lease(end) else None
+
+
+def _has_machine(pod: Object) -> bool:
+    return end_of(pod) is None and bool(spec_of(pod).get("nodeName"))
 
 
 def _left_for_its_lease(end: PodEnd) -> bool:
