@@ -112,6 +112,16 @@ def test_a_launchers_workers_are_waited_for(tmp_path: Path) -> None:
         assert [row["handler"] for row in result["received"]] == [True, True]
 
 
+def test_a_helper_that_never_handles_it_is_not_taken_for_the_program() -> None:
+    """PID 1 handles SIGTERM, and doctor waits for the process beside it: the line says so."""
+    program = (
+        f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n{HANDLES}"
+    )
+    _, result, said = doctor(PYTHON, "-c", program, seconds=5)
+    assert result["exit_code"] == 75
+    assert "not every process of the program handles SIGTERM yet" in said
+
+
 def test_what_is_no_interpreter_is_not_given_the_whole_time() -> None:
     for words in (["sleep", "600"], ["bash", "-c", "while true; do sleep 0.05; done"]):
         _, result, _ = doctor(*words, grace=1)

@@ -189,7 +189,7 @@ class _Watch:
             if silent and now - self.began >= PATIENCE_SECONDS:
                 silent = False
                 self.progress(
-                    f"the program does not handle SIGTERM yet: waiting up to {READY_SECONDS:.0f} s; "
+                    f"not every process of the program handles SIGTERM yet: waiting up to {READY_SECONDS:.0f} s; "
                     "--after S sends the signal sooner"
                 )
         return self.started.poll()
