@@ -4,4 +4,4 @@ import json
 
 with open("items.jsonl", "w") as file:
     for number in range(300):
-        file.write(json.dumps({"key": f"text-{number:04d}", "text": "hold fast " * (number % 9 + 1)}) + "\n")
+        file.write(json.dumps({"key": f"text-{number:04d}", "text": "stay fast " * (number % 9 + 1)}) + "\n")

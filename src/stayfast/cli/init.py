@@ -163,6 +163,6 @@ def _files(kind: str, name: str) -> dict[str, str]:
         name=name, kind="batch", command=command, accelerator="l4", count=1, units="items", work=work, state=state
     )
     items = "".join(
-        json.dumps({"key": f"item-{index:04d}", "text": "hold fast " * (index % 7)}) + "\n" for index in range(100)
+        json.dumps({"key": f"item-{index:04d}", "text": "stay fast " * (index % 7)}) + "\n" for index in range(100)
     )
     return {"stayfast.yaml": spec, "tasks.py": _BATCH, "items.jsonl": items}
