@@ -192,6 +192,29 @@ def sync_overhead(report: Report) -> list[Goal]:
     ]
 
 
+def lint_speed(report: Report) -> list[Goal]:
+    ours, parsing = report["results"]["stayfast lint"], report["results"]["compose only, no rules"]
+    beyond = (ours["cpu_seconds"] - parsing["cpu_seconds"]) / parsing["cpu_seconds"]
+    return [
+        Goal(f"stayfast lint, {report['files']} files", ours["wall_seconds"], "≤", 1.5, "s"),
+        Goal("stayfast lint without parsing / parsing, CPU", beyond, "≤", 3),
+    ]
+
+
+def status_speed(report: Report) -> list[Goal]:
+    row = next(row for row in report["rows"] if row["what"].startswith("stayfast status"))
+    what = f"stayfast status, {row['pods']:,} pods"
+    return [
+        Goal(what, row["wall_seconds"], "≤", 2, "s"),
+        Goal(f"memory of {what}", row["megabytes"], "≤", 200, "MB"),
+    ]
+
+
+def watch_cpu(report: Report) -> list[Goal]:
+    most = max(row["cpu_percent"] for row in report["rows"])
+    return [Goal("CPU of stayfast watch at 50 events/s", most, "≤", 2, "%")]
+
+
 GOALS: dict[str, Callable[[Report], list[Goal]]] = {
     "checkpoint_gpu": checkpoint_gpu,
     "checkpoint_cpu": checkpoint_cpu,
@@ -206,6 +229,9 @@ GOALS: dict[str, Callable[[Report], list[Goal]]] = {
     "policy": policy,
     "replay_speed": replay_speed,
     "plan_speed": plan_speed,
+    "lint_speed": lint_speed,
+    "status_speed": status_speed,
+    "watch_cpu": watch_cpu,
     "dashboard": dashboard,
 }
 """By the name of the benchmark."""

@@ -296,7 +296,11 @@ def lint_speed() -> str:
     cpu = {name: found["results"][name]["cpu_seconds"] for name in names}
     base = cpu["compose only, no rules"]
     rows = [[title, f"{cpu[name]:.2f}", f"{cpu[name] / base:.1f}"] for name, title in names.items()]
-    head = f"`benchmarks/lint_speed.py` on that corpus ({found['files']} files, {found['bytes'] / 1e6:.1f} MB):"
+    head = wrapped(
+        f"""Whole commands with start-up, `benchmarks/lint_speed.py` on that corpus ({found["files"]} files,
+        {found["bytes"] / 1e6:.1f} MB), {date(found)}, {machine(found)} at a load average of
+        {found["load_average"][0]:g}:"""
+    )
     return f"{head}\n\n{table(['', 'CPU s', 'times parsing alone'], rows)}"
 
 
