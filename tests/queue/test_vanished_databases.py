@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,12 +20,12 @@ SLOW = "@stayfast.task(each=True)"
 STEADY = "    time.sleep(0.01)\n    return 1"
 
 
-def working(place, tmp_path, sink: str):
+def working(place, tmp_path, sink: str, **environment: str):
     """A pool in the middle of its work, and how many calls there were."""
     fill(place, 2000)
     log = tmp_path / "pids"
     task = write_task(tmp_path, "def work(item):\n" + log_pid(log) + STEADY, SLOW)
-    process = start_work(tmp_path, task, place.queue, sink, "--chunk", "10")
+    process = start_work(tmp_path, task, place.queue, sink, "--chunk", "10", **environment)
     until(lambda: log.exists() and len(log.read_text().split()) > 30)
     return process
 
@@ -108,6 +109,22 @@ def test_a_file_that_vanishes_and_a_notice_are_a_failure(make_place, tmp_path):
     os.kill(process.pid, signal.SIGTERM)
     code, told, err = finish(process)
     assert (code, told["code"], told["done"]) == (1, 1, 0), err
+
+
+@pytest.mark.parametrize("which", ["queue", "sink"])
+def test_a_file_that_vanishes_while_no_worker_lives_and_a_notice_are_a_failure(make_place, tmp_path, which):
+    place = make_place("sqlite")
+    outcome = tmp_path / "outcome"
+    process = working(place, tmp_path, place.other_sink, STAYFAST_OUTCOME_FILE=str(outcome))
+    os.kill(int((tmp_path / "pids").read_text().split()[-1]), signal.SIGKILL)
+    remove(path_of(place.queue if which == "queue" else place.other_sink), place)
+    os.kill(process.pid, signal.SIGTERM)
+    code, told, err = finish(process)
+    assert (code, told["code"], told["outcome"]) == (1, 1, "failed"), err
+    line = json.loads(outcome.read_text())
+    assert (line["outcome"], line["code"]) == ("failed", 1)
+    assert "there is no file" in line["detail"]
+    assert "Traceback" not in err
 
 
 def test_a_replaced_worker_does_not_make_a_new_database(make_place, tmp_path):

@@ -92,9 +92,10 @@ def _supervise(options: PoolOptions, output: str) -> int:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if outcome is Outcome.INTERRUPTED:
                 guard.should_stop()  # the end of the block raises Interrupted
-            elif outcome is Outcome.FAILED:
-                raise StayfastError(pool.fatal or "a worker failed")
-        code = FINISHED
+            elif outcome is Outcome.FAILED:  # not raised: that counts as interrupted after a notice
+                guard.report(Outcome.FAILED, FAILED, detail=pool.fatal or "")
+                print(f"stayfast: {pool.fatal}", file=sys.stderr)
+        code = FINISHED if outcome is Outcome.FINISHED else FAILED
     except Interrupted as interruption:
         outcome, code = Outcome.INTERRUPTED, interruption.code if isinstance(interruption.code, int) else FAILED
     except StayfastError as error:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.errors import Interrupted, RunError, StayfastError, SupersededError
+from stayfast.errors import Interrupted, QueueGoneError, RunError, SinkGoneError, StayfastError, SupersededError
 from stayfast.forks import fork_safe_lock
 from stayfast.model.exits import FAILED, FINISHED, Outcome
 from stayfast.model.notice import Cause, Notice
@@ -197,6 +197,8 @@ class Guard:
             return notice.cause if notice is not None and self._told else None
         if isinstance(error, SupersededError):
             return Cause.SUPERSEDED
+        if isinstance(error, QueueGoneError | SinkGoneError):  # the next attempt would find nothing to do
+            return None
         if isinstance(error, SystemExit):
             if notice is None and error.code == self.settings.interrupted_code != 0:
                 return Cause.REQUEST
