@@ -12,8 +12,9 @@ import time
 import pytest
 from work_command import fill, finish, log_pid, pairs, start_work, until, write_task
 
-from stayfast.errors import StayfastError
+from stayfast.errors import StayfastError, UrlError
 from stayfast.queue.open import open_queue
+from stayfast.queue.sqlite import SqliteQueue
 from stayfast.sink.open import open_sink
 
 SLOW = "@stayfast.task(each=True)"
@@ -57,6 +58,10 @@ def remove_log(path: str, place) -> None:
     os.unlink(path + "-wal")
 
 
+def remove_shared_memory(path: str, place) -> None:
+    os.unlink(path + "-shm")
+
+
 def move(path: str, place) -> None:
     os.rename(path, path + ".moved")
 
@@ -67,7 +72,7 @@ def put_empty_file(path: str, place) -> None:
     os.replace(path + ".new", path)
 
 
-VANISH = [remove, remove_file_only, remove_log, move, put_empty_file, fresh_copy]
+VANISH = [remove, remove_file_only, remove_log, remove_shared_memory, move, put_empty_file, fresh_copy]
 
 
 @pytest.mark.parametrize("vanish", VANISH, ids=lambda action: action.__name__)
@@ -125,6 +130,21 @@ def test_a_file_that_vanishes_while_no_worker_lives_and_a_notice_are_a_failure(m
     assert (line["outcome"], line["code"]) == ("failed", 1)
     assert "there is no file" in line["detail"]
     assert "Traceback" not in err
+
+
+def test_a_file_that_vanishes_while_it_is_opened_is_one_sentence(make_place, monkeypatch):
+    place = make_place("sqlite")
+    fill(place, 5)
+    find = SqliteQueue._find_queue
+
+    def find_and_lose(self, create):
+        found = find(self, create)
+        os.unlink(path_of(place.queue))
+        return found
+
+    monkeypatch.setattr(SqliteQueue, "_find_queue", find_and_lose)
+    with pytest.raises(UrlError, match="was moved or removed while it was being opened"):
+        open_queue(place.queue, create=False)
 
 
 def test_a_replaced_worker_does_not_make_a_new_database(make_place, tmp_path):

@@ -107,25 +107,28 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 def identity(path: str) -> str:
     """The same string for the same file, whatever names lead to it: decides who may share a transaction."""
-    status = os.stat(path)
-    return f"sqlite:{status.st_dev}:{status.st_ino}"
+    found = _inode(path)
+    if found is None:
+        raise UrlError(f"{path} was moved or removed while it was being opened", help="put the file back")
+    return "sqlite:{}:{}".format(*found)
 
 
 class OpenFile:
     """A database file that has a connection, as its path led to it when the connection was made.
 
-    SQLite keeps writing to a file that was moved or removed, and reports every commit as durable.
+    SQLite keeps writing to a file that was moved or removed, and reports every commit as durable. Connections that were
+    opened before and after the -shm file was removed know nothing of each other's locks and overwrite each other.
     """
 
     def __init__(self, path: str, gone: type[StayfastError]) -> None:
         self._path, self._gone = path, gone
-        self._file, self._log = _inode(path), _inode(path + "-wal")
+        self._files = {name: _inode(name) for name in (path, path + "-wal", path + "-shm")}
 
     def check(self) -> None:
-        """Raise ``gone`` when the path, or that of the write-ahead log, leads to another file or to none."""
-        if _inode(self._path) != self._file or (self._log and _inode(self._path + "-wal") != self._log):
+        """Raise ``gone`` when the path, or that of a file beside it, leads to another file or to none."""
+        if any(_inode(name) != found for name, found in self._files.items() if found or name == self._path):
             raise self._gone(
-                f"{self._path} or its -wal file was moved, removed or replaced while it was in use; "
+                f"{self._path} or its -wal or -shm file was moved, removed or replaced while it was in use; "
                 "what was written since then is lost",
                 help="put the file back, or enqueue again, and check with `stayfast audit`",
             )
@@ -134,7 +137,7 @@ class OpenFile:
 def _inode(path: str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
 
