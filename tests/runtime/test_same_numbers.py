@@ -394,6 +394,9 @@ def test_a_provider_of_the_program_that_shares_the_generator_is_named_once(place
         "    generate_span_id = lambda self: r.SystemRandom().getrandbits(64)\n"
         "    generate_trace_id = lambda self: r.SystemRandom().getrandbits(128)\n"
         "trace.set_tracer_provider(TracerProvider(GENERATOR))\n"
+        "import stayfast, sys\n"
+        "with stayfast.run(sys.argv[2] + '-before', total_steps=1) as run:\n"
+        "    list(run.steps())\n"
     )
     for generator, lines in (("", 1), ("id_generator=Apart()", 0)):
         place.program.write_text(provider.replace("GENERATOR", generator) + PROGRAM)

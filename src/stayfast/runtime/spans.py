@@ -7,6 +7,7 @@ wrong with them is a line in the log: telemetry never costs an attempt, nor more
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -187,7 +188,8 @@ def find_provider() -> Any | None:
 
         found = trace.get_tracer_provider()
         if not isinstance(found, trace.ProxyTracerProvider):
-            _warn_of_shared_ids(found)
+            if _draws_from_random(found):
+                _warn_of_shared_ids()
             return found
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace import TracerProvider
@@ -207,16 +209,21 @@ def find_provider() -> Any | None:
     return provider
 
 
-def _warn_of_shared_ids(provider: Any) -> None:
+def _draws_from_random(provider: Any) -> bool:
     """OpenTelemetry's default ids come from ``random``: each span changes what a seeded program draws next."""
     kind = type(getattr(provider, "id_generator", None))
-    if (kind.__module__, kind.__name__) == ("opentelemetry.sdk.trace.id_generator", "RandomIdGenerator"):
-        log.warning(
-            "the program's TracerProvider draws the ids of spans from the global random generator: with "
-            "STAYFAST_SPANS=on a seeded program draws other numbers; give it an id_generator= that uses "
-            "random.SystemRandom, or turn the spans off",
-            extra={"action": "spans_share_random"},
-        )
+    return (kind.__module__, kind.__name__) == ("opentelemetry.sdk.trace.id_generator", "RandomIdGenerator")
+
+
+@functools.cache
+def _warn_of_shared_ids() -> None:
+    """Once in a process, however many runs it has: it can set its provider only once."""
+    log.warning(
+        "the program's TracerProvider draws the ids of spans from the global random generator: with "
+        "STAYFAST_SPANS=on a seeded program draws other numbers; give it an id_generator= that uses "
+        "random.SystemRandom, or turn the spans off",
+        extra={"action": "spans_share_random"},
+    )
 
 
 def _quietly(action: Callable[[], object]) -> None:
