@@ -49,7 +49,7 @@ def train(step):
 
 def surroundings():
     ours = ("STAYFAST_", "OTEL_", "GCE_METADATA", "STORAGE_EMULATOR", "PYTEST_", "HOSTNAME", "TMPDIR")
-    ours += ("PWD", "OLDPWD", "SHLVL")
+    ours += ("PWD", "OLDPWD", "SHLVL", "PYTHONUNBUFFERED")  # exec sets the last one
     # Libraries that come with spans add filters for warnings of their own.
     libraries = ("opentelemetry", "urllib3", "requests")
     return {
