@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("accelerate")
+accelerate = pytest.importorskip("accelerate")
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchdata")
+
+from stayfast.checkpoint.tracked import track  # noqa: E402
+from stayfast.errors import UsageError  # noqa: E402
 
 
 def test_an_interrupted_program_equals_the_program_without_stayfast(
@@ -22,3 +27,13 @@ def test_an_interrupted_program_equals_the_program_without_stayfast(
         assert row["same"] is True, "the same weights, learning rate and random numbers"
     assert killed["codes"] == [[-9], [-9], [0]]
     assert killed["same"] is True
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_prepared_loader_itself_is_not_tracked(stateful: bool) -> None:
+    kind = accelerate.utils.DataLoaderConfiguration(use_stateful_dataloader=stateful)
+    loader = accelerate.Accelerator(cpu=True, dataloader_config=kind).prepare(
+        torch.utils.data.DataLoader(range(37), 8, shuffle=True)
+    )
+    with pytest.raises(UsageError, match="position of a loader that accelerate has prepared cannot be restored"):
+        track("loader", loader)

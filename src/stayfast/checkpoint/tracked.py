@@ -28,6 +28,13 @@ def track(name: str, thing: Any) -> Tracked:
     """Anything with ``state_dict`` and ``load_state_dict``, a random generator, or a pair of functions (get, set)."""
     if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
         return Tracked(name, *thing)
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and isinstance(thing, data.DataLoader) and hasattr(thing, "base_dataloader"):
+        raise UsageError(
+            f"{name}: the position of a loader that accelerate has prepared cannot be restored",
+            help="give the DataLoader a stayfast.integrations.torch.ResumableSampler before it is prepared, track "
+            "that, and iterate sampler.batches(loader)",
+        )
     stateful = sys.modules.get("torchdata.stateful_dataloader")
     if stateful is not None and isinstance(thing, stateful.StatefulDataLoader):
         wrapped = LoaderState(thing)
@@ -35,7 +42,6 @@ def track(name: str, thing: Any) -> Tracked:
     get, put = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
     if callable(get) and callable(put) and not isinstance(thing, type):
         return Tracked(name, get, put, thing)
-    data = sys.modules.get("torch.utils.data")
     if data is not None and isinstance(thing, data.DataLoader):
         raise UsageError(
             f"{name}: a plain DataLoader cannot say where it is",
