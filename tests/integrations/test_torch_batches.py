@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -218,6 +219,14 @@ class Filtered(DataLoader):  # type: ignore[type-arg]
         return (batch for number, batch in enumerate(super().__iter__()) if number % 3 != 2)
 
 
+def dispatched(sampler: ResumableSampler) -> Any:
+    """What accelerate makes for rank 0 of 2 with dispatch_batches and split_batches, not yet iterated."""
+    dispatcher = pytest.importorskip("accelerate.data_loader").DataLoaderDispatcher
+    loader = dispatcher(Noisy(), split_batches=True, batch_sampler=BatchSampler(sampler, BATCH, False))
+    loader.state = types.SimpleNamespace(num_processes=2, process_index=0)
+    return loader
+
+
 class Endless(IterableDataset):  # type: ignore[type-arg]
     def __iter__(self) -> Iterator[int]:
         return iter(range(100))
@@ -231,6 +240,7 @@ REFUSED: dict[str, tuple[Callable[[ResumableSampler], Any], str]] = {
     "another-sampler": (lambda s: DataLoader(Noisy(), BATCH, shuffle=True), "indices from this sampler"),
     "copied": (lambda s: DataLoader(Noisy(), BATCH, sampler=list(s)), "indices from this sampler"),  # type: ignore[arg-type]
     "iterable": (lambda s: DataLoader(Endless(), BATCH), "indices from this sampler"),
+    "dispatched": (dispatched, "dispatch_batches=True does not show its position: only rank 0 draws indices"),
     "out-of-order": (
         lambda s: DataLoader(Noisy(), BATCH, sampler=s, num_workers=2, in_order=False),
         "in_order=False does not show its position",

@@ -63,6 +63,11 @@ def find(loader: Any) -> tuple[DataLoader[Any], Indices]:
     base = getattr(loader, "base_dataloader", loader)  # accelerate's loaders iterate another one inside
     if not isinstance(base, DataLoader):
         raise UsageError(f"a {type(loader).__name__} does not show its position: it is not a DataLoader", help=_OWN)
+    if hasattr(loader, "slice_fn") and loader.state.num_processes > 1:  # accelerate's DataLoaderDispatcher
+        raise UsageError(
+            "a loader with dispatch_batches=True does not show its position: only rank 0 draws indices",
+            help="leave dispatch_batches out of the accelerator's DataLoaderConfiguration",
+        )
     if base.num_workers and not getattr(base, "in_order", True):
         raise UsageError("a DataLoader with in_order=False does not show its position", help="leave in_order out")
     name = "sampler" if base.batch_sampler is None else "batch_sampler"
