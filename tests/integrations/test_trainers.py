@@ -56,7 +56,7 @@ def test_lightning_ranks_and_manual_optimization_equal_the_program_without_stayf
     assert manual["order"] == [True]
     assert manual["same"] is True, "gradients between two optimizer steps are kept"
     assert ranks["base"] == [0, 0]
-    assert ranks["codes"] == [[75, 75]] * 6 + [[0, 0]]
+    assert ranks["codes"] == [[75, 75]] * 7 + [[0, 0]]
     assert ranks["order"] == [True, True], "each epoch in its own order on every rank, no batch twice"
     assert ranks["same"] is True
     assert "give the loader sampler=DistributedSampler(dataset)" in injected["refusal"]

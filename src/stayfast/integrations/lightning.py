@@ -134,6 +134,8 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
         """Only a fit that found nothing left to do comes here with the run open."""
         if stage == "fit":
+            if self._loaded is not None:
+                GlobalRng().load_state_dict(self._loaded["rng"])
             self._end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002

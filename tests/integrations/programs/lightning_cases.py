@@ -124,5 +124,5 @@ def compare(name: str, moments: tuple[int, ...], **options) -> None:
 
 
 compare("manual", (2, 10, 11, 14, 25), manual=True)  # 10 batches in an epoch; an optimizer step after every third
-compare("ranks", (2, 5, 6, 8, 10, 13), size=2)  # 5 batches in an epoch
+compare("ranks", (2, 5, 6, 8, 10, 13, 15), size=2)  # 5 batches in an epoch
 launch("injected", size=2, own=False)
