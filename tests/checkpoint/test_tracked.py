@@ -99,6 +99,24 @@ def test_a_stateful_loader_is_taken() -> None:
     assert set(taken.get()) == {"loader", "generator"}
 
 
+def test_a_stream_without_a_state_is_refused() -> None:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+
+    class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+        def __iter__(self) -> Any:
+            return iter(range(24))
+
+    class Stateful(Stream):
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    with pytest.raises(UsageError, match="Stream, an IterableDataset without a state, cannot be resumed exactly"):
+        track("loader", module.StatefulDataLoader(Stream()))
+    track("loader", module.StatefulDataLoader(Stateful()))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_loader_resumes_in_the_epoch_of_its_distributed_sampler(workers: int) -> None:
     module = pytest.importorskip("torchdata.stateful_dataloader")

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stayfast.errors import UsageError
+
 
 class LoaderState:
     """``state_dict``/``load_state_dict`` around a StatefulDataLoader."""
@@ -42,3 +44,15 @@ class LoaderState:
             if callable(getattr(sampler, "set_epoch", None)) and isinstance(getattr(sampler, "epoch", None), int):
                 return sampler
         return None
+
+
+def check_data(loader: Any) -> None:
+    """Refuse a stream without a state of its own: torchdata passes over too many batches at its second resume."""
+    from torch.utils.data import IterableDataset
+
+    data = loader.dataset
+    if isinstance(data, IterableDataset) and not callable(getattr(data, "state_dict", None)):
+        raise UsageError(
+            f"a loader over {type(data).__name__}, an IterableDataset without a state, cannot be resumed exactly",
+            help="give the data set state_dict and load_state_dict, or make it a Dataset with __getitem__",
+        )

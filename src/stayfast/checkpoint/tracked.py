@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stayfast.checkpoint.loaders import LoaderState
+from stayfast.checkpoint.loaders import LoaderState, check_data
 from stayfast.errors import StateMismatchError, UsageError
 
 SHOWN = 40
@@ -37,6 +37,7 @@ def track(name: str, thing: Any) -> Tracked:
         )
     stateful = sys.modules.get("torchdata.stateful_dataloader")
     if stateful is not None and isinstance(thing, stateful.StatefulDataLoader):
+        check_data(thing)
         wrapped = LoaderState(thing)
         return Tracked(name, wrapped.state_dict, wrapped.load_state_dict, thing)
     get, put = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)

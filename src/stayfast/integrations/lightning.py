@@ -19,6 +19,7 @@ from typing import Any
 from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from lightning.pytorch.callbacks import Checkpoint
 
+from stayfast.checkpoint.loaders import check_data
 from stayfast.checkpoint.rng import GlobalRng
 from stayfast.errors import UsageError
 from stayfast.runtime.environment import read_settings
@@ -227,6 +228,8 @@ def _check_data(loop: Any) -> None:
                 f"a plain {type(loader).__name__} cannot say where it is",
                 help="give the trainer a torchdata.stateful_dataloader.StatefulDataLoader; its arguments are the same",
             )
+        if hasattr(loader, "dataset"):
+            check_data(loader)
         if any(isinstance(sampler, DistributedSamplerWrapper) for sampler in _samplers(loader)):
             raise UsageError(
                 "Lightning has wrapped the sampler of the training loader for several ranks, and the position of that "
