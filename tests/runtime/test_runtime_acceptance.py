@@ -88,6 +88,20 @@ def test_sigterm_while_c_holds_the_interpreter_is_stamped_when_it_arrived() -> N
     assert seen - sent > 0.2, "the call was too short to prove anything"
 
 
+def test_the_step_in_which_a_signal_comes_is_the_last_however_short_steps_are() -> None:
+    child = python(
+        """
+        import os, signal, stayfast
+        with stayfast.run(total_steps=10_000_000) as run:
+            for step in run.steps():
+                if step == 5:
+                    os.kill(os.getpid(), signal.SIGTERM)
+        """
+    )
+    ended = child.end()
+    assert (ended.code, ended.report["step"]) == (75, 5)
+
+
 def test_a_drain_step_that_hangs_is_left_behind_before_the_deadline() -> None:
     child = python(
         """

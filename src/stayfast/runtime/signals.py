@@ -33,6 +33,7 @@ _SECOND_INTERRUPT_SECONDS = 1.0
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 _LATE = 0x80  # marks the byte that the Python-level handler wrote: late, but certain
 _HOLD_TRIES = 100  # every try replaces at least one handler unless one of them raises
+_READER_TRIES, _READER_PAUSE_SECONDS = 200, 0.001
 _living: weakref.WeakSet[SignalSource] = weakref.WeakSet()
 
 
@@ -49,6 +50,7 @@ class SignalSource:
         self._number: int = signal.SIGTERM  # the signal of the notice
         self._missed: int | None = None  # what the Python-level handler saw, in case its byte found no room
         self._owner = os.getpid()
+        self._posted = False  # a notice, and all who listen know of it
         self._held: dict[int, Any] = {}  # handlers of other code that are held off
         self._came: set[int] = set()  # signals that arrived for them meanwhile
         self._shield: WorkerShield | None = None
@@ -191,13 +193,20 @@ class SignalSource:
                 signal.signal(number, signal.SIG_IGN if leaving and handler in _DEFAULTS else handler)
 
     def _record(self, number: int, _frame: FrameType | None) -> None:
-        """The whole handler: one byte, without waiting; anything more would not be safe here."""
+        """The whole handler: one byte, and a moment for the reader; anything more would not be safe here.
+
+        Without that moment a loop with short steps would begin more of them before it sees the notice.
+        """
         if self._sockets is not None and os.getpid() == self._owner:
             self._missed = number
             try:
                 self._sockets[1].send(bytes((_LATE | number,)))
             except OSError:
                 pass  # full: then the reader has plenty to wake up for, and looks at what was missed
+            for _ in range(_READER_TRIES):  # bounded: the reader may need a lock that this thread holds
+                if self._posted:
+                    break
+                time.sleep(_READER_PAUSE_SECONDS)
 
     def _watched(self) -> list[int]:
         extra = self._board.settings.extra_signal
@@ -241,6 +250,7 @@ class SignalSource:
             self._number = number
         name = signal.Signals(number).name
         self._board.post(Notice(cause, received, float("inf"), name))
+        self._posted = True
 
     def _hand_on(self, number: int) -> None:
         """Whoever had the wake-up descriptor before us (an asyncio loop) still gets its own signals."""
