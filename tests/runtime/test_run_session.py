@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -210,6 +211,41 @@ def test_without_total_steps_the_end_of_the_block_is_the_end(url: str) -> None:
     with pytest.raises(SystemExit):
         leave_at(third, 2, "exit4", None)
     assert (head(third).finished, head(third).row.outcome) == (False, Outcome.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("code", "total", "outcome"),
+    [(0, 6, "stopped"), (0, None, "stopped"), (3, 6, "stopped"), (3, None, "failed"), (75, 6, "interrupted")],
+)
+def test_an_exit_in_a_signal_handler_cuts_the_step_short_and_is_not_saved_as_its_end(
+    url: str, code: int, total: int | None, outcome: str
+) -> None:
+    done = [0.0]
+
+    def loop(cut: int | None) -> None:
+        with stayfast.run(url, total) as run:
+            run.track(done=(lambda: list(done), lambda saved: done.__setitem__(slice(None), saved)))
+            for step in run.steps():
+                assert done == [step]
+                done[0] += 0.5  # what is tracked is now the state of no boundary
+                if step == cut:
+                    signal.raise_signal(signal.SIGUSR1)
+                done[0] += 0.5
+                if step == 2:
+                    run.save(now=True)
+                if step == 5:
+                    break
+
+    previous = signal.signal(signal.SIGUSR1, lambda *_: sys.exit(code))
+    try:
+        with pytest.raises(SystemExit) as left:
+            loop(cut=4)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert left.value.code == code
+    assert (head(url).finished, head(url).next_step, head(url).row.outcome) == (False, 3, outcome)
+    loop(cut=None)
+    assert done == [6.0]
 
 
 def test_sys_exit_75_means_interrupted(url: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -99,7 +99,9 @@ class Ending:
         if isinstance(error, Interrupted):
             return error
         notice = self._guard.notice
-        if isinstance(error, SystemExit) and (notice is None or self._guard.told or place.declared):
+        if isinstance(error, SystemExit) and (
+            notice is None or (place.at_boundary and (self._guard.told or place.declared))
+        ):
             return self._exit(error, place)
         cause = self._guard.interruption_in(error)
         if notice is None or cause is None or isinstance(error, SupersededError):
@@ -112,7 +114,10 @@ class Ending:
         """``sys.exit`` inside the block ends its step as ``break`` does; the program's own code is kept."""
         clean = error.code in (None, 0)
         if self._guard.notice is None and error.code == self._guard.settings.interrupted_code != 0:
-            self.drain(place.completed, Cause.REQUEST)
+            if place.at_boundary:
+                self.drain(place.completed, Cause.REQUEST)
+            else:
+                self._drain_after(error, place, Cause.REQUEST)
             return Interrupted(self._guard.settings.interrupted_code, cause=Cause.REQUEST, detail="the program exited")
         if clean or not place.complete:
             return self._end_of_block(place) or error
@@ -120,7 +125,7 @@ class Ending:
 
     def _end_of_block(self, place: Place) -> BaseException | None:
         notice = self._guard.notice
-        done = place.complete or (self._books.is_finished and not place.started)
+        done = (place.complete and place.at_boundary) or (self._books.is_finished and not place.started)
         try:
             if notice is not None and not place.declared and (self._guard.told or not done):
                 self.drain(place.completed, notice.cause)
@@ -172,15 +177,15 @@ class Ending:
         self._saver.wait()
         if self._saver.superseded is not None:
             raise self._saver.superseded
-        if self._books.exists and place.completed >= self._books.next_step:
+        if place.at_boundary and self._books.exists and place.completed >= self._books.next_step:
             self.commit_now(place.completed, outcome=Outcome.STOPPED)
         else:
-            self._books.close(Outcome.STOPPED, kept=True)
+            self._books.close(Outcome.STOPPED, kept=place.at_boundary)
         log.warning(
-            "the block ended after step %d, before total_steps=%d: the run is stopped, not finished, and the next "
-            "start resumes at step %d; call run.finish() when the work is complete",
+            "the block ended after step %d, %s: the run is stopped, not finished, and the next start resumes at "
+            "step %d; call run.finish() when the work is complete",
             place.completed,
-            place.total,
+            f"before total_steps={place.total}" if place.at_boundary else "a signal handler cut the next one short",
             self._books.next_step,
             extra={"action": "stopped"},
         )

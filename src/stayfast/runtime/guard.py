@@ -207,6 +207,10 @@ class Guard:
             return notice.cause if notice is not None and notice.cause is not Cause.UNKNOWN else Cause.PEER_LOST
         return None if notice is None else notice.cause
 
+    def is_exit_of_program(self, error: BaseException) -> bool:
+        """Whether this is a ``sys.exit`` of the program's own code; one in a signal handler can cut any line short."""
+        return isinstance(error, SystemExit) and not self._signals.raised_by_held(error)
+
     def log_interrupting(self, error: BaseException | None) -> None:
         """An exception that counts as an interruption is logged with its traceback, so that a real error is seen."""
         if error is None or isinstance(error, SystemExit | SupersededError):

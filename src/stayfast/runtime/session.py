@@ -368,7 +368,7 @@ class Run:
             self._guard.await_notice(error)
         at_boundary = not self._foreign_loop and self._completed >= self._step
         wished = self._guard.notice is None or self._guard.told or self._finish
-        if error is None or (wished and isinstance(error, SystemExit)):
+        if error is None or (wished and self._guard.is_exit_of_program(error)):
             self._completed, at_boundary = max(self._completed, self._step), True  # leaving the loop ends its step
         loop = (self._completed, self._reached, at_boundary, self._started)
         return Place(*loop, self._interruption, self._total, self._finish)

@@ -17,8 +17,9 @@ import socket
 import struct
 import threading
 import time
+import traceback
 import weakref
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from stayfast.model.notice import Cause, Notice
@@ -144,6 +145,11 @@ class SignalSource:
     def _note_held(self, number: int, _frame: FrameType | None) -> None:
         self._came.add(number)
 
+    def raised_by_held(self, error: BaseException) -> bool:
+        """Whether the error came out of one of the handlers that are held off."""
+        codes = [_code_of(handler) for handler in self._held.values()]
+        return any(frame.f_code in codes for frame, _line in traceback.walk_tb(error.__traceback__))
+
     def release_others(self, *, repeat: bool) -> None:
         """Put the handlers of other code back; with ``repeat`` they get the signals that came meanwhile."""
         if not self._held or threading.current_thread() is not threading.main_thread():
@@ -262,6 +268,11 @@ class SignalSource:
 def keep_signals_away() -> None:
     """Called on a thread of ours: signals go to the program's own threads, so that these can hold them back."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    function = getattr(handler, "func", handler)  # functools.partial
+    return getattr(function, "__code__", getattr(type(function).__call__, "__code__", None))
 
 
 def _unpack(ancillary: list[tuple[int, int, bytes]]) -> tuple[float | None, int | None]:
