@@ -128,6 +128,28 @@ def test_periodic_checkpoints_are_agreed_without_asking(tmp_path: Path) -> None:
     assert len(head["checkpoints"]) == 2, "the final one and one on the way"
 
 
+@pytest.mark.parametrize(("leaving", "next_step"), [("01", 5), ("1", 0), ("0", 0)])
+def test_ranks_that_leave_early_keep_their_code_and_wait_briefly_for_the_others(
+    tmp_path: Path, leaving: str, next_step: int
+) -> None:
+    program = Path(__file__).parent / "programs" / "leaving.py"
+    command = [SCRIPTS / "stayfast", "exec", "--", SCRIPTS / "torchrun", "--nproc_per_node=2", "--standalone", program]
+
+    def start(ranks: str) -> tuple[int, str]:
+        words = [str(word) for word in [*command, f"file://{tmp_path}/run", ranks]]
+        environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+        ended = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=90, check=False)
+        return ended.returncode, ended.stderr
+
+    code, errors = start(leaving)
+    assert code == 3, errors
+    head = json.loads((tmp_path / "run" / "HEAD.json").read_text())
+    assert max((row["step"] + 1 for row in head["checkpoints"]), default=0) == next_step
+    assert ("other ranks did not end there" in errors) == (next_step == 0)
+    code, errors = start("none")
+    assert code == 0, errors
+
+
 # -- periodic checkpoints of a gang with short steps
 
 CADENCE = Path(__file__).parent / "programs" / "cadence.py"

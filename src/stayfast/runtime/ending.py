@@ -177,20 +177,30 @@ class Ending:
         self._saver.wait()
         if self._saver.superseded is not None:
             raise self._saver.superseded
-        if place.at_boundary and self._books.exists and place.completed >= self._books.next_step:
+        news = self._books.exists and place.completed >= self._books.next_step
+        obstacle = self._obstacle(place, news)
+        if news and not obstacle:
             self.commit_now(place.completed, outcome=Outcome.STOPPED)
         else:
-            self._books.close(Outcome.STOPPED, kept=place.at_boundary)
+            self._books.close(Outcome.STOPPED, kept=not news)
         log.warning(
             "the block ended after step %d, %s: the run is stopped, not finished, and the next start resumes at "
             "step %d; call run.finish() when the work is complete",
             place.completed,
-            f"before total_steps={place.total}" if place.at_boundary else "a signal handler cut the next one short",
+            obstacle or f"before total_steps={place.total}",
             self._books.next_step,
             extra={"action": "stopped"},
         )
         self.outcome = Outcome.STOPPED
         self._guard.drain()
+
+    def _obstacle(self, place: Place, news: bool) -> str:
+        """Why the state of a program that left early cannot be saved; empty when it can."""
+        if not place.at_boundary:
+            return "a signal handler cut the next one short"
+        if news and self._books.gang is not None and not self._books.gang.leaves(place.completed):
+            return "and other ranks did not end there"
+        return ""
 
     def write_down(self, error: BaseException | None) -> None:
         """A failure goes on record too; nothing is saved then, since the step was cut short."""

@@ -20,6 +20,8 @@ log = logging.getLogger("stayfast")
 
 PATIENCE_SECONDS = 600.0
 """How long a rank waits for the others while there is no notice; with one, its deadline counts."""
+LEAVING_SECONDS = 30.0
+"""How long a rank that leaves its loop early waits for the others to leave at the same step."""
 KEPT_DECISIONS = 4096
 """The board holds so many decisions of rank 0; then their keys are used again, so that it does not grow."""
 
@@ -99,6 +101,13 @@ class Gang:
         if word[0] != number:
             raise RunError(f"rank {self.world.rank} is more than {KEPT_DECISIONS} decisions behind rank 0")
         return bool(word[1]), int(word[2])
+
+    def leaves(self, step: int) -> bool:
+        """Whether all ranks leave their loops early after this step; one alone has nobody to save with."""
+        self.world.say(f"left/{self.world.rank}", step)
+        until = self._board.clock.monotonic() + LEAVING_SECONDS
+        words = self.world.await_all("left", lambda: min(until, self._board.deadline))
+        return words is not None and all(word == step for word in words)
 
     def commit(self, mine: Committed, *, keep: Keep, finished: bool, **row: Any) -> Head:
         """Called by every rank when its own part is durable; returns when the world's commit exists."""

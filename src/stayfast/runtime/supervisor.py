@@ -263,10 +263,13 @@ class Supervisor:
         failed = [item for item in child.outcomes if item.get("outcome") == Outcome.FAILED]
         interrupted = [item for item in child.outcomes if item.get("outcome") == Outcome.INTERRUPTED]
         stopped = [item for item in child.outcomes if item.get("outcome") == Outcome.STOPPED]
+        own = next((item["code"] for item in stopped if item.get("code")), None)
         cause, detail = None, f"the program left with {child.code}"
         if failed:
             outcome, code = Outcome.FAILED, child.code or FAILED
             detail = f"rank {failed[0].get('rank', 0)} failed: {failed[0].get('detail', '')}"
+        elif own is not None and child.code in (own, FAILED) and child.notice_at is None:
+            outcome, code = Outcome.STOPPED, own  # torchrun turns every code into 1
         elif interrupted:
             outcome, code = Outcome.INTERRUPTED, self._settings.interrupted_code
             cause = str(interrupted[0].get("cause") or "unknown")
