@@ -156,3 +156,30 @@ def test_an_orphan_ends_by_itself_amid_its_work(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
     assert not left
     child.process.wait(10)
+
+
+STUCK = """
+import re, stayfast
+from torch.utils.data import DataLoader
+
+class Stuck:
+    def __len__(self): return 8
+    def __getitem__(self, index):
+        if index == 4:
+            print("stuck", flush=True)
+            re.match("(a+)+$", "a" * 60 + "b")  # longer than anyone waits, and no other thread runs meanwhile
+        return index
+
+with stayfast.run(None, 2) as run:
+    batches = iter(DataLoader(Stuck(), num_workers=2))
+    for step in run.steps():
+        next(batches)
+print("end", flush=True)
+"""
+
+
+def test_a_worker_whose_interpreter_is_held_does_not_keep_the_program_from_ending(tmp_path: Path) -> None:
+    ended = start(tmp_path, STUCK).end(60)
+    assert "stuck" in ended.out, ended.err
+    assert "end" in ended.out, ended.err
+    assert ended.code == 0, ended.err

@@ -24,6 +24,7 @@ _LOOPS = {
 }
 _OWN_GROUP = "stayfast.runtime.own_group"
 _LOOK_FOR_OWNER_SECONDS = 5.0  # as often as torch's worker does where it waits for work
+_ENDS_IN_SECONDS = 5.0
 
 
 class WorkerShield:
@@ -64,6 +65,19 @@ class WorkerShield:
             self._previous(process)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _end_surely(process._popen)
+
+
+def _end_surely(popen: Any) -> None:
+    """Kill a terminated worker that does not end: C code that holds its interpreter also holds up the thread in it."""
+    terminate = popen.terminate
+
+    def terminate_or_kill() -> None:
+        terminate()
+        if popen.wait(_ENDS_IN_SECONDS) is None:
+            popen.kill()
+
+    popen.terminate = terminate_or_kill
 
 
 def run_shielded(loop: Callable[..., None], owner: int, numbers: list[int], *arguments: Any) -> None:
