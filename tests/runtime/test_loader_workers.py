@@ -159,21 +159,25 @@ def test_an_orphan_ends_by_itself_amid_its_work(tmp_path: Path) -> None:
 
 
 STUCK = """
-import re, stayfast
+import os, re, time, stayfast
 from torch.utils.data import DataLoader
 
 class Stuck:
     def __len__(self): return 8
     def __getitem__(self, index):
         if index == 4:
+            while not os.path.exists("go"):
+                time.sleep(0.01)
             print("stuck", flush=True)
-            re.match("(a+)+$", "a" * 60 + "b")  # longer than anyone waits, and no other thread runs meanwhile
+            re.match("(a+)+$", "a" * 60 + "b")  # it ends after centuries, and no other thread runs meanwhile
         return index
 
 with stayfast.run(None, 2) as run:
     batches = iter(DataLoader(Stuck(), num_workers=2))
     for step in run.steps():
         next(batches)
+open("go", "w").close()
+time.sleep(1)
 print("end", flush=True)
 """
 
@@ -183,3 +187,4 @@ def test_a_worker_whose_interpreter_is_held_does_not_keep_the_program_from_endin
     assert "stuck" in ended.out, ended.err
     assert "end" in ended.out, ended.err
     assert ended.code == 0, ended.err
+    assert "Killed" not in ended.err

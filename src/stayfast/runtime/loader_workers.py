@@ -12,6 +12,7 @@ the behavior they had.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -75,7 +76,9 @@ def _end_surely(popen: Any) -> None:
     def terminate_or_kill() -> None:
         terminate()
         if popen.wait(_ENDS_IN_SECONDS) is None:
-            popen.kill()
+            with contextlib.suppress(RuntimeError):  # torch's SIGCHLD handler reports the kill, by raising
+                popen.kill()
+                popen.wait(_ENDS_IN_SECONDS)
 
     popen.terminate = terminate_or_kill
 
