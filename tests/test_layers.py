@@ -55,7 +55,7 @@ def test_the_signal_handler_only_records() -> None:
     source = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "SignalSource")
     handler = next(node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "_record")
     calls = {ast.unparse(node.func) for node in ast.walk(handler) if isinstance(node, ast.Call)}
-    assert calls == {"os.getpid", "self._sockets[1].send", "bytes"}
+    assert calls == {"os.getpid", "self._sockets[1].send", "bytes", "range", "time.sleep"}
     installed = [
         ast.unparse(node)
         for node in ast.walk(source)
