@@ -66,7 +66,7 @@ def test_postgres_workers_killed(make_place):
 
 def test_a_worker_that_fails_by_itself_ends_the_campaign_and_says_why(make_place):
     place = make_place("sqlite")
-    done = run_campaign(queue=place.queue, sink=place.sink, kills=50, seed=1, chunk="ten")
+    done = run_campaign(queue=place.queue, sink=place.sink, kills=50, seed=1, chunk="ten", life_seconds=2.0)
     assert done.returncode == 1
     assert "a worker failed with exit code 99" in done.stderr
     assert "TypeError" in done.stderr
