@@ -19,13 +19,13 @@ import numpy as np
 from fit_regimes import histories
 from reporting import parse, publish
 
-from stayfast.replay.adaptive import Adaptive
-from stayfast.replay.batch import BatchReplay, Openings
-from stayfast.replay.optimum import optima
-from stayfast.replay.regimes import fit_regimes
-from stayfast.replay.roster import BATCH_POLICIES
-from stayfast.replay.scenario import Scenario, cut, floor_ticks
-from stayfast.replay.trace import Trace, read_traces
+from stayfast.capacity.policies.adaptive import Adaptive
+from stayfast.capacity.policies.policy import BATCH_POLICIES
+from stayfast.capacity.policies.regimes import fit_regimes
+from stayfast.capacity.replay.engine import BatchReplay, Openings
+from stayfast.capacity.replay.optimum import optima
+from stayfast.capacity.replay.scenario import Scenario, cut, floor_ticks
+from stayfast.capacity.replay.traces import Trace, read_traces
 
 JOBS = {"48 h by 60 h": (48, 60), "24 h by 36 h": (24, 36)}
 SINGLE_GOAL, FREE_GOAL = 0.9, 0.6

@@ -22,13 +22,13 @@ from typing import Any
 
 from reporting import parse, publish
 
-from stayfast.replay.engine import replay
-from stayfast.replay.lookahead import look_ahead
-from stayfast.replay.optimum import optima, optimum
-from stayfast.replay.roster import POLICIES
-from stayfast.replay.scenario import Scenario, Window, cut
-from stayfast.replay.trace import Trace, from_counts, read_traces
-from stayfast.simulate.windows import run_batch
+from stayfast.capacity.policies.policy import POLICIES
+from stayfast.capacity.policies.value_tables import look_ahead
+from stayfast.capacity.replay.optimum import optima, optimum
+from stayfast.capacity.replay.plain_engine import replay
+from stayfast.capacity.replay.scenario import Scenario, Window, cut
+from stayfast.capacity.replay.summary import run_batch
+from stayfast.capacity.replay.traces import Trace, from_counts, read_traces
 
 GOAL = 5000
 WINDOWS, REPEATS = 10_000, 5

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 from reporting import parse, write
 
 from stayfast.clock import to_rfc3339
-from stayfast.stores.base import ABSENT, Store
-from stayfast.stores.open import open_store
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import ABSENT, Store
 
 SERVER = Path(__file__).resolve().parent.parent / "tests" / "servers" / "bucket_server.py"
 Upload = Callable[[int, memoryview, int], None]

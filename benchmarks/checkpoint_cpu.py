@@ -26,14 +26,14 @@ import numpy as np
 import torch
 from reporting import machine, parse, write
 
-from stayfast.checkpoint.arena import map_pages, touch
-from stayfast.checkpoint.checksum import default_algorithm
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.head import AttemptRow, Committed
-from stayfast.checkpoint.protocol import claim, commit
 from stayfast.clock import SystemClock
-from stayfast.stores.file import FileStore
+from stayfast.runtime.checkpoint.arena import map_pages, touch
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.checksum import default_algorithm
+from stayfast.runtime.run_record.commit_protocol import claim, commit
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.storage.stores.file import FileStore
 
 BLOCK = 32 << 20
 WHEN = "2026-01-01T00:00:00.000Z"

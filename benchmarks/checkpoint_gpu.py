@@ -23,15 +23,15 @@ import torch
 from checkpoint_peers import Training, clean, median, peers, seconds
 from reporting import machine, parse, write
 
-from stayfast.checkpoint.arena import map_pages, touch
-from stayfast.checkpoint.checksum import default_algorithm
-from stayfast.checkpoint.device import register_host
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.head import AttemptRow, Committed
-from stayfast.checkpoint.protocol import claim, commit
 from stayfast.clock import SystemClock
-from stayfast.stores.file import FileStore
+from stayfast.runtime.checkpoint.arena import map_pages, touch
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.checksum import default_algorithm
+from stayfast.runtime.checkpoint.cuda_copies import register_host
+from stayfast.runtime.run_record.commit_protocol import claim, commit
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.storage.stores.file import FileStore
 
 BLOCK = 32 << 20
 PEERS = (("torch.save", "safetensors", "dcp", "dcp async thread"), ("dcp async process",))

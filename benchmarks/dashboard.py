@@ -27,8 +27,8 @@ sys.path.insert(0, str(HERE.parent / "tests" / "dashboard"))
 
 from dashboard_server import Dashboard, row
 
-from stayfast.checkpoint.head import HEAD_KEY, Committed, Head, encode
 from stayfast.clock import to_rfc3339
+from stayfast.runtime.run_record.record import HEAD_KEY, Committed, Head, encode
 
 TICK = os.sysconf("SC_CLK_TCK")
 

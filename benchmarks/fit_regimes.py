@@ -1,6 +1,6 @@
 """Fit the bundled capacity regimes to a trace file.
 
-python benchmarks/fit_regimes.py TRACES > src/stayfast/replay/regimes.json
+python benchmarks/fit_regimes.py TRACES > src/stayfast/capacity/policies/regimes.json
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from stayfast.replay.regimes import fit_regimes, to_json
-from stayfast.replay.trace import Trace, read_traces
+from stayfast.capacity.policies.regimes import fit_regimes, to_json
+from stayfast.capacity.replay.traces import Trace, read_traces
 
 SOURCE = (
     "fitted by stayfast to public traces: skypilot-org/spot-traces 221da1a (AWS V100, 2023; Apache-2.0) and the raw "

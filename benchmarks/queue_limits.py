@@ -95,7 +95,7 @@ def start(folder: Path) -> list[dict[str, Any]]:
 
 
 def depth(folder: Path, deep: int) -> list[dict[str, Any]]:
-    from stayfast.queue.sqlite import SqliteQueue
+    from stayfast.batch.queue.sqlite import SqliteQueue
 
     queues = {}
     for count in (10_000, deep):
@@ -118,7 +118,7 @@ def depth(folder: Path, deep: int) -> list[dict[str, Any]]:
 def audit(folder: Path, deep: int) -> dict[str, Any]:
     """Everything enqueued, nothing recorded: the list of missing keys is cut, so memory must not grow with it."""
     url = f"sqlite://{folder}/depth{deep}.db"
-    from stayfast.sink.sqlite import SqliteSink
+    from stayfast.batch.sink.sqlite import SqliteSink
 
     SqliteSink(f"{folder}/depth{deep}.db").close()
     script = (

@@ -42,11 +42,11 @@ class Counter:
 
 def ours(queue_url: str, sink_url: str, chunk: int, prefetch: int) -> int:
     """What a worker process of ``stayfast work`` does; returns the number of commits."""
-    from stayfast.queue.open import open_queue
-    from stayfast.runtime.guard import Guard
-    from stayfast.runtime.task import Task
-    from stayfast.runtime.worker import Worker, WorkerOptions
-    from stayfast.sink.open import open_sink
+    from stayfast.batch.queue.open_queue import open_queue
+    from stayfast.batch.sink.open_sink import open_sink
+    from stayfast.batch.worker.task import Task
+    from stayfast.batch.worker.worker import Worker, WorkerOptions
+    from stayfast.runtime.interruption.guard import Guard
 
     queue, sink = open_queue(queue_url, sink=sink_url), open_sink(sink_url)
     task = Task(lambda batch: [1] * len(batch), key=None, each=False)
@@ -70,9 +70,9 @@ def warm_up(who: str) -> None:
     elif who == "ours":
         if "PUBSUB_EMULATOR_HOST" in os.environ:
             import google.cloud.pubsub_v1  # noqa: F401
-        import stayfast.queue.open
-        import stayfast.runtime.worker
-        import stayfast.sink.open  # noqa: F401
+        import stayfast.batch.queue.open_queue
+        import stayfast.batch.sink.open_sink
+        import stayfast.batch.worker.worker  # noqa: F401
 
 
 def main() -> None:

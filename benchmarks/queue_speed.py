@@ -64,7 +64,7 @@ def sqlite_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dic
 
 
 def sqlite_place(folder: Path, count: int, tag: str) -> dict[str, str]:
-    from stayfast.queue.open import open_queue
+    from stayfast.batch.queue.open_queue import open_queue
 
     place = {"queue": f"sqlite://{folder}/ours{tag}.db", "sink": f"sqlite://{folder}/ours{tag}.db?table=r"}
     queue = open_queue(place["queue"])
@@ -76,7 +76,7 @@ def sqlite_place(folder: Path, count: int, tag: str) -> dict[str, str]:
 def postgres_runs(url: str, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
     import psycopg
 
-    from stayfast.queue.open import open_queue
+    from stayfast.batch.queue.open_queue import open_queue
 
     queue_plain_loop.fill_postgres(url, count)
     ours = {"queue": f"{url}?queue=b{tag}", "sink": f"{url}?table=b{tag}"}
@@ -92,7 +92,7 @@ def postgres_runs(url: str, count: int, chunk: int, tag: str) -> dict[str, dict[
 
 
 def pubsub_runs(folder: Path, count: int, chunk: int, tag: str) -> dict[str, dict[str, float]]:
-    from stayfast.queue.open import open_queue
+    from stayfast.batch.queue.open_queue import open_queue
 
     runs = {}
     for who in ("plain loop", "stayfast", "official streaming client"):

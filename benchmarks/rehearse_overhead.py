@@ -20,8 +20,8 @@ from reporting import SOURCE, parse, publish
 
 sys.path.insert(0, str(SOURCE))
 
-from stayfast.rehearse.compare import Comparison
-from stayfast.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.differences import Comparison
+from stayfast.proof.rehearse.rehearsal import Options, rehearse
 
 PROGRAM = """
 import json, os, signal, sys, time

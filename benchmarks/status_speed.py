@@ -69,7 +69,7 @@ def pod(number: int) -> dict[str, Any]:
 def serve(pods: int, ready: Any) -> None:
     """The server's process."""
     from servers.api_server import ApiServer
-    from stayfast.cluster.resources import JOBS, PODS
+    from stayfast.cluster.kubernetes.resources import JOBS, PODS
 
     with ApiServer() as server:
         for number in range(pods // 50):

@@ -17,7 +17,7 @@ from reporting import SOURCE, parse, publish
 sys.path.insert(0, str(SOURCE))
 
 import stayfast
-from stayfast.runtime.environment import Settings
+from stayfast.settings import Settings
 
 
 def seconds(loop: Iterable[int]) -> float:

@@ -21,7 +21,7 @@ sys.path[:0] = [str(SOURCE), str(HERE.parent / "tests")]
 def serve(pods: int, rate: float, ready: Any) -> None:
     """The server's process: pods change one after the other."""
     from servers.api_server import ApiServer
-    from stayfast.cluster.resources import JOBS, PODS
+    from stayfast.cluster.kubernetes.resources import JOBS, PODS
 
     with ApiServer() as server:
         server.bookmark_seconds = 60.0  # as the real one

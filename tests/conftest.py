@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from faults.counts import counts_file
 from servers.bucket_server import BucketServer
 from servers.public_servers import gcs_emulator, moto_server
-from stayfast.stores.base import Store
-from stayfast.stores.open import open_store
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import Store
 
 
 class Unpickling(BaseException):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stayfast.cli import main as cli
-from stayfast.model.exits import CONTRACT, Outcome
+from stayfast.model.exit_codes import CONTRACT, Outcome
 from stayfast.model.notice import Cause
-from stayfast.runtime.environment import VARIABLES
+from stayfast.settings import VARIABLES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -40,7 +40,7 @@ def test_no_variable_is_documented_that_does_not_exist() -> None:
 def test_no_variable_is_read_that_is_not_in_the_table() -> None:
     known = {variable.name for variable in VARIABLES}
     used = set(re.findall(r"\bSTAYFAST_(?!DEMO_)[A-Z_]+[A-Z]\b", all_source()))  # the demo talks to its own children
-    assert used <= known, "add it to VARIABLES in runtime/environment.py"
+    assert used <= known, "add it to VARIABLES in settings.py"
 
 
 def all_source() -> str:
@@ -61,8 +61,8 @@ def test_every_cause_and_notice_source_is_documented() -> None:
     text = page("notices.md")
     for cause in Cause:
         assert f"`{cause}`" in text, cause
-    from stayfast.runtime.guard import Guard
-    from stayfast.runtime.metadata import WATCHED
+    from stayfast.runtime.interruption.guard import Guard
+    from stayfast.runtime.interruption.metadata_source import WATCHED
 
     words = {
         "SignalSource": "SIGTERM",

@@ -51,7 +51,7 @@ def test_nothing_that_executes_what_it_reads(path: Path) -> None:
 
 def test_the_signal_handler_only_records() -> None:
     """A handler that takes a lock or logs can deadlock the thread it interrupts."""
-    tree = ast.parse((ROOT / "src/stayfast/runtime/signals.py").read_text())
+    tree = ast.parse((ROOT / "src/stayfast/runtime/interruption/signals.py").read_text())
     source = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "SignalSource")
     handler = next(node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "_record")
     calls = {ast.unparse(node.func) for node in ast.walk(handler) if isinstance(node, ast.Call)}

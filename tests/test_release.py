@@ -72,7 +72,12 @@ def test_it_holds_what_it_should(dist: Path, capsys: pytest.CaptureFixture[str])
     checks = check_dist()
     assert checks.main([str(dist)]) == 0, capsys.readouterr().err
     files = checks.read_wheel(next(dist.glob("*.whl")))
-    for data in ("py.typed", "catalogue/prices.json", "lint/schemas/kubernetes.json", "replay/regimes.json"):
+    for data in (
+        "py.typed",
+        "capacity/machines/prices.json",
+        "lint/schema/data/kubernetes.json",
+        "capacity/policies/regimes.json",
+    ):
         assert f"stayfast/{data}" in files
     assert any(name.endswith("/licenses/LICENSE") for name in files)
 

@@ -99,7 +99,7 @@ class Harmless:
 def test_unpickling_in_the_product_fails_the_run() -> None:
     data = pickle.dumps(Harmless())
     assert isinstance(pickle.loads(data), Harmless), "tests may"
-    here = str(ROOT / "src" / "stayfast" / "checkpoint" / "made_up.py")
+    here = str(ROOT / "src" / "stayfast" / "runtime" / "checkpoint" / "made_up.py")
     for source in ("import pickle\nread = pickle.loads", "import pickle\nread = lambda data: pickle._loads(data)"):
         scope: dict[str, object] = {}
         exec(compile(source + "\ndef product(data):\n    return read(data)", here, "exec"), scope)

@@ -24,13 +24,13 @@ SURFACE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "stayfast",
         (
-            ("run", "runtime/session.py"),
-            ("RunOptions", "runtime/options.py"),
-            ("Run", "runtime/session.py"),
-            ("guard", "runtime/guard.py"),
-            ("Guard", "runtime/guard.py"),
-            ("task", "runtime/task.py"),
-            ("Failed", "runtime/task.py"),
+            ("run", "runtime/runs/run.py"),
+            ("RunOptions", "runtime/runs/options.py"),
+            ("Run", "runtime/runs/run.py"),
+            ("guard", "runtime/interruption/guard.py"),
+            ("Guard", "runtime/interruption/guard.py"),
+            ("task", "batch/worker/task.py"),
+            ("Failed", "batch/worker/task.py"),
             ("Notice", "model/notice.py"),
             ("Cause", "model/notice.py"),
             ("Interrupted", "errors.py"),
@@ -39,23 +39,24 @@ SURFACE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     (
-        "stayfast.checkpoint.cadence",
+        "stayfast.runtime.checkpoint.policies",
         tuple(
-            (name, "checkpoint/cadence.py")
+            (name, "runtime/checkpoint/policies.py")
             for name in ("Cadence", "YoungDaly", "HazardRule", "EverySteps", "EverySeconds", "AnyOf")
         ),
     ),
     (
-        "stayfast.checkpoint.retention",
+        "stayfast.runtime.checkpoint.retention",
         tuple(
-            (name, "checkpoint/retention.py") for name in ("Retention", "KeepLast", "KeepEvery", "KeepAny", "KeepAll")
+            (name, "runtime/checkpoint/retention.py")
+            for name in ("Retention", "KeepLast", "KeepEvery", "KeepAny", "KeepAll")
         ),
     ),
-    ("stayfast.spec", (("read_spec", "spec/read.py"),)),
-    ("stayfast.catalogue.catalogue", (("bundled_catalogue", "catalogue/catalogue.py"),)),
-    ("stayfast.plan.planner", (("make_plan", "plan/planner.py"),)),
+    ("stayfast.capacity.spec", (("read_spec", "capacity/spec/reader.py"),)),
+    ("stayfast.capacity.machines.prices", (("bundled_catalogue", "capacity/machines/prices.py"),)),
+    ("stayfast.capacity.plan.planner", (("make_plan", "capacity/plan/planner.py"),)),
     ("stayfast.render.bundle", (("render", "render/bundle.py"),)),
-    ("stayfast.render.check", (("findings", "render/check.py"),)),
+    ("stayfast.cluster.submission.prepare", (("findings", "cluster/submission/prepare.py"),)),
     ("stayfast.testing", tuple((name, "testing.py") for name in ("rehearse", "Rehearsal", "interrupt_at"))),
     ("stayfast.integrations.torch", (("ResumableSampler", "integrations/torch.py"),)),
     ("stayfast.integrations.lightning", (("StayfastCallback", "integrations/lightning.py"),)),

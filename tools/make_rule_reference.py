@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from stayfast.lint.pages import reference
+from stayfast.lint.rule_pages import reference
 
 TARGET = Path(__file__).parent.parent / "docs/reference/rules.md"
 

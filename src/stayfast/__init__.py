@@ -21,10 +21,10 @@ from stayfast.errors import Interrupted, StayfastError
 from stayfast.version import __version__
 
 if TYPE_CHECKING:
+    from stayfast.batch.worker.task import Failed, task
     from stayfast.model.notice import Cause, Notice
-    from stayfast.runtime.guard import Guard, guard
-    from stayfast.runtime.session import Run, run
-    from stayfast.runtime.task import Failed, task
+    from stayfast.runtime.interruption.guard import Guard, guard
+    from stayfast.runtime.runs.run import Run, run
 
 __all__ = [
     "Cause",
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Failed": "stayfast.runtime.task",
-    "task": "stayfast.runtime.task",
-    "Guard": "stayfast.runtime.guard",
-    "Run": "stayfast.runtime.session",
-    "guard": "stayfast.runtime.guard",
-    "run": "stayfast.runtime.session",
+    "Failed": "stayfast.batch.worker.task",
+    "task": "stayfast.batch.worker.task",
+    "Guard": "stayfast.runtime.interruption.guard",
+    "Run": "stayfast.runtime.runs.run",
+    "guard": "stayfast.runtime.interruption.guard",
+    "run": "stayfast.runtime.runs.run",
     "Cause": "stayfast.model.notice",
     "Notice": "stayfast.model.notice",
 }

@@ -18,14 +18,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stayfast.rehearse.compare import Comparison
-from stayfast.rehearse.plan import DEFAULT_KINDS, Kind
-from stayfast.rehearse.rehearsal import Options, Result
-from stayfast.rehearse.rehearsal import rehearse as _rehearse
-from stayfast.rehearse.report_text import as_text
+from stayfast.proof.rehearse.differences import Comparison
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, Kind
+from stayfast.proof.rehearse.rehearsal import Options, Result
+from stayfast.proof.rehearse.rehearsal import rehearse as _rehearse
+from stayfast.proof.rehearse.report_text import as_text
 
 if TYPE_CHECKING:
-    from stayfast.runtime.session import Run
+    from stayfast.runtime.runs.run import Run
 
 __all__ = ["Rehearsal", "interrupt_at", "rehearse"]
 
@@ -62,7 +62,7 @@ def rehearse(
     environment: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Rehearsal:
-    """``stayfast rehearse`` from Python; ``options`` are those of :class:`stayfast.rehearse.rehearsal.Options`.
+    """``stayfast rehearse`` from Python; ``options`` are those of :class:`stayfast.proof.rehearse.rehearsal.Options`.
 
     ``kinds`` may be plain words; ``check``, ``json_files`` and ``tolerance`` say what else has to be the same.
     """
@@ -88,7 +88,7 @@ def interrupt_at(*, step: int) -> Iterator[None]:
     The run saves at the end of the step and raises ``stayfast.Interrupted``, as after a real SIGTERM; a run that does
     not get that far is not interrupted.
     """
-    from stayfast.runtime.session import Run
+    from stayfast.runtime.runs.run import Run
 
     before = Run.steps
 

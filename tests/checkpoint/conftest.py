@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stayfast.checkpoint.engine import Engine
-from stayfast.stores.base import Store
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.storage.stores.protocol import Store
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.head import AttemptRow, Committed, Head
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.run_record.record import AttemptRow, Committed, Head
 
 WHEN = "2026-11-15T12:00:00.000Z"
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from stayfast.checkpoint.cadence import EverySeconds, EverySteps, HazardRule, Moment, YoungDaly
+from stayfast.runtime.checkpoint.policies import EverySeconds, EverySteps, HazardRule, Moment, YoungDaly
 
 
 def at(steps: int = 0, seconds: float = 0.0, **more: float) -> Moment:

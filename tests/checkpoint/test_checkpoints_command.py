@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from saving import head_of, save
 
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.head import HEAD_KEY, Committed, encode
 from stayfast.cli.main import main
-from stayfast.stores.file import FileStore
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.run_record.record import HEAD_KEY, Committed, encode
+from stayfast.storage.stores.file import FileStore
 
 
 @pytest.fixture

@@ -16,22 +16,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stayfast.checkpoint import codec, leaf, tree
 from stayfast.errors import CheckpointError, CorruptError, EncodingError, FormatError
+from stayfast.runtime.state import decoding, encoding, numpy_arrays
 
 
 def round_trip(value: Any) -> Any:
-    encoded = codec.encode({"x": value})
+    encoded = encoding.encode({"x": value})
     memory = [bytearray(_bytes_of(item)) for item in encoded.leaves]
 
     def fetch(number: int) -> Any:
         found = encoded.leaves[number]
-        return leaf.build(found.dtype, found.shape, memoryview(memory[number]))
+        return numpy_arrays.build(found.dtype, found.shape, memoryview(memory[number]))
 
-    return tree.decode(encoded.tree, fetch)["x"]
+    return decoding.decode(encoded.tree, fetch)["x"]
 
 
-def _bytes_of(item: leaf.Leaf) -> bytes:
+def _bytes_of(item: numpy_arrays.Leaf) -> bytes:
     import ctypes
 
     return ctypes.string_at(item.address, item.length) if item.length else b""
@@ -190,7 +190,7 @@ def test_tensor_views_conjugates_and_parameters() -> None:
 def test_tied_weights_are_stored_once_and_come_back_tied() -> None:
     shared = torch.randn(10, 10)
     value = {"a": shared, "b": shared, "c": shared.T, "d": shared[:5]}
-    assert len(codec.encode(value).leaves) == 3
+    assert len(encoding.encode(value).leaves) == 3
     back = round_trip(value)
     assert back["a"].data_ptr() == back["b"].data_ptr()
     assert torch.equal(back["c"], shared.T)
@@ -227,7 +227,7 @@ class Named(collections.namedtuple("Named", "a")):
 )
 def test_unknown_types_are_refused_with_their_path(value: Any, words: str) -> None:
     with pytest.raises(EncodingError) as caught:
-        codec.encode({"optimizer": {"state": {3: {"foo": value}}}})
+        encoding.encode({"optimizer": {"state": {3: {"foo": value}}}})
     assert str(caught.value).startswith("optimizer.state[3].foo: ")
     assert words in str(caught.value)
     assert "; " in str(caught.value)
@@ -237,7 +237,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(EncodingError, match="contains itself"):
-        codec.encode({"x": loop})
+        encoding.encode({"x": loop})
 
 
 def test_names_hold_no_separators_and_are_unique() -> None:
@@ -248,8 +248,8 @@ def test_names_hold_no_separators_and_are_unique() -> None:
         7: {"../../etc": np.ones(4)},
         "": np.ones(5),
     }
-    leaves = codec.encode({"x": value, "y" * 1000: np.ones(6)}).leaves
-    codec.name_leaves(leaves)
+    leaves = encoding.encode({"x": value, "y" * 1000: np.ones(6)}).leaves
+    encoding.name_leaves(leaves)
     names = [item.name for item in leaves]
     assert len(set(names)) == len(names) == 6
     assert all(len(name) <= 512 and not set(name) & set("/\\\0") for name in names)
@@ -275,26 +275,26 @@ BAD_TREES = [
 @pytest.mark.parametrize("data", BAD_TREES, ids=lambda data: repr(data[:40]))
 def test_bad_trees_give_only_our_errors(data: bytes) -> None:
     with pytest.raises((CorruptError, FormatError)):
-        tree.decode(data, _no_leaf)
+        decoding.decode(data, _no_leaf)
 
 
 @given(st.binary(max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_random_bytes_give_only_our_errors(data: bytes) -> None:
     with pytest.raises((CorruptError, FormatError)):
-        tree.decode(data, _no_leaf)
+        decoding.decode(data, _no_leaf)
 
 
 def test_mutated_trees_give_only_our_errors() -> None:
     value = {"a": [1, 2.5, None, (1,), {2: b"x"}], "b": {"c": {1, 2}, "d": collections.deque([1], 3), "e": 1 << 90}}
-    original = codec.encode(value).tree
+    original = encoding.encode(value).tree
     generator = random.Random(11)
     for _ in range(3000):
         data = bytearray(original)
         for _ in range(generator.randint(1, 4)):
             data[generator.randrange(len(data))] = generator.choice(b'{}[]",:0a\xff\x00tn-')
         try:
-            tree.decode(bytes(data), _no_leaf)
+            decoding.decode(bytes(data), _no_leaf)
         except CheckpointError:
             pass
 
@@ -317,9 +317,9 @@ def test_mutated_trees_give_only_our_errors() -> None:
 )
 def test_leaves_of_the_wrong_form_give_only_our_errors(dtype: str, shape: tuple[int, ...], length: int) -> None:
     with pytest.raises((CorruptError, FormatError)):
-        leaf.build(dtype, shape, memoryview(bytearray(length)))
+        numpy_arrays.build(dtype, shape, memoryview(bytearray(length)))
 
 
 def test_the_tree_is_plain_json() -> None:
-    body = json.loads(codec.encode({"a": {"lr": 0.1, 3: (1, 2)}}).tree)
+    body = json.loads(encoding.encode({"a": {"lr": 0.1, 3: (1, 2)}}).tree)
     assert body == {"map": {"a": {"dict": [["lr", 0.1], [3, {"tuple": [1, 2]}]]}}}

@@ -17,14 +17,14 @@ from saving import head_of, save
 
 from faults.counts import record
 from faults.tiers import account, goal, seed_for, tier
-from stayfast.checkpoint import head as head_format
-from stayfast.checkpoint import inventory as inventory_format
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.head import Committed
-from stayfast.checkpoint.inventory import Inventory, InventoryEntry, Part
-from stayfast.checkpoint.restore import assemble, read_inventory
 from stayfast.errors import CheckpointError, CorruptError, FormatError
-from stayfast.stores.memory import MemoryStore
+from stayfast.runtime.checkpoint import inventory as inventory_format
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.inventory import Inventory, InventoryEntry, Part
+from stayfast.runtime.checkpoint.reader import assemble, read_inventory
+from stayfast.runtime.run_record import record as head_format
+from stayfast.runtime.run_record.record import Committed
+from stayfast.storage.stores.memory import MemoryStore
 
 Make = Callable[..., Engine]
 BLOCK = 4096
@@ -120,7 +120,7 @@ def _damage(good: bytes, start: int, round_: int, generator: random.Random) -> b
 
 def _found(store: MemoryStore, engine: Engine, committed: Committed, key: str, data: bytes) -> bool:
     """Whether reading the damaged part, as a restore reads it, is refused by name."""
-    from stayfast.checkpoint.restore import read_chunk
+    from stayfast.runtime.checkpoint.reader import read_chunk
 
     store.put(key, data)
     _, found = engine_inventory(store, committed)

@@ -16,12 +16,13 @@ import pytest
 import torch
 from saving import save
 
-from stayfast.checkpoint import codec, device
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.fingerprint import ROW_BYTES, Fingerprints
-from stayfast.checkpoint.head import Committed
 from stayfast.errors import CheckpointError
-from stayfast.stores.memory import MemoryStore
+from stayfast.runtime.checkpoint import cuda_copies
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.fingerprint import ROW_BYTES, Fingerprints
+from stayfast.runtime.run_record.record import Committed
+from stayfast.runtime.state import encoding
+from stayfast.storage.stores.memory import MemoryStore
 
 Make = Callable[..., Engine]
 FROM_ELEMENTS = 1000  # smaller tensors stay on the host
@@ -48,7 +49,7 @@ class Pretend:
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
     fake = Pretend()
-    main, real = fake.stream("main"), codec.torch_leaf
+    main, real = fake.stream("main"), encoding.torch_leaf
 
     def torch_leaf(module: Any, tensor: Any) -> Any:
         tag, leaf, identity = real(module, tensor)
@@ -56,7 +57,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
             leaf.address, leaf.device = None, "cuda:0"
         return tag, leaf, identity
 
-    original = device.Arrival._issue
+    original = cuda_copies.Arrival._issue
 
     def issue(self: Any, copies: Any) -> None:
         fake.gate.wait(30)
@@ -64,8 +65,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
 
     runtime = SimpleNamespace(cudaHostRegister=lambda *_: 0, cudaHostUnregister=lambda *_: 0)
     event = lambda **_: SimpleNamespace(record=lambda stream: fake.log.append("event"), synchronize=lambda: None)  # noqa: E731
-    monkeypatch.setattr(codec, "torch_leaf", torch_leaf)
-    monkeypatch.setattr(device.Arrival, "_issue", issue)
+    monkeypatch.setattr(encoding, "torch_leaf", torch_leaf)
+    monkeypatch.setattr(cuda_copies.Arrival, "_issue", issue)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # restores go to the host, with a GPU here or not
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: main)
@@ -156,7 +157,7 @@ def test_an_error_while_copying_reaches_the_saver(
     def lost() -> Any:
         raise RuntimeError("the device is gone")
 
-    monkeypatch.setattr(device.DeviceCopier, "_later", lambda *_: lost)
+    monkeypatch.setattr(cuda_copies.DeviceCopier, "_later", lambda *_: lost)
     snapshot = engine.snapshot(1, {"model": model.state_dict()})
     with pytest.raises(RuntimeError, match="device is gone"):
         engine.persist(snapshot, 1)

@@ -17,10 +17,6 @@ import pytest
 import torch
 from saving import head_of, save
 
-from stayfast.checkpoint import inventory as inventory_format
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.head import Committed
-from stayfast.checkpoint.restore import read_inventory
 from stayfast.errors import (
     AccessDeniedError,
     CorruptError,
@@ -30,9 +26,13 @@ from stayfast.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from stayfast.fs import SystemFS
-from stayfast.stores.file import FileStore
-from stayfast.stores.memory import MemoryStore
+from stayfast.filesystem import SystemFS
+from stayfast.runtime.checkpoint import inventory as inventory_format
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.reader import read_inventory
+from stayfast.runtime.run_record.record import Committed
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.memory import MemoryStore
 
 Make = Callable[..., Engine]
 
@@ -149,7 +149,7 @@ def test_unchanged_parts_are_referenced(make_engine: Make, tmp_path: Path) -> No
 def test_a_part_of_many_chunks_is_unchanged_only_as_a_whole(
     changed: int, make_engine: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stayfast.checkpoint.engine.CHUNK_BYTES", 4096)
+    monkeypatch.setattr("stayfast.runtime.checkpoint.checkpointer.CHUNK_BYTES", 4096)
     engine = make_engine(MemoryStore())
     state = np.zeros(3 * 65_536, np.uint8)
     first = save(engine, 1, {"a": state})

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from saving import WHEN, head_of, save
 
-from stayfast.checkpoint.effects import Delete, Effect, drive, perform
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.garbage import Collected, collect
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, encode
-from stayfast.checkpoint.protocol import claim, commit
-from stayfast.checkpoint.retention import KeepAll, KeepAny, KeepEvery, KeepLast, retained
 from stayfast.clock import ManualClock
 from stayfast.errors import StoreUnavailableError
-from stayfast.model.exits import Outcome
-from stayfast.stores.memory import MemoryStore
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.cleanup import Collected, collect
+from stayfast.runtime.checkpoint.retention import KeepAll, KeepAny, KeepEvery, KeepLast, retained
+from stayfast.runtime.run_record.commit_protocol import claim, commit
+from stayfast.runtime.run_record.effects import Delete, Effect, drive, perform
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, encode
+from stayfast.storage.stores.memory import MemoryStore
 
 Make = Callable[..., Engine]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.protocol import read_head
 from stayfast.clock import SystemClock
-from stayfast.stores.file import FileStore
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.storage.stores.file import FileStore
 
 KILLS = 25
 
@@ -25,14 +25,14 @@ SERVER = r"""
 import itertools, os, sys
 from dataclasses import replace
 import numpy as np
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.garbage import collect
-from stayfast.checkpoint.head import AttemptRow, Committed
-from stayfast.checkpoint.protocol import claim, commit
-from stayfast.checkpoint.retention import KeepLast, retained
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.runtime.run_record.commit_protocol import claim, commit
+from stayfast.runtime.checkpoint.retention import KeepLast, retained
 from stayfast.clock import SystemClock
-from stayfast.stores.file import FileStore
+from stayfast.storage.stores.file import FileStore
 
 WHEN = "2026-11-15T12:00:00.000Z"
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode
-from stayfast.checkpoint.ledger import RunLedger, check_progress
 from stayfast.clock import ManualClock
 from stayfast.errors import (
     KeyMissingError,
@@ -20,8 +18,10 @@ from stayfast.errors import (
     StoreUnavailableError,
     SupersededError,
 )
-from stayfast.model.exits import Outcome
-from stayfast.stores.memory import MemoryStore
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.run_record.owner import RunLedger, check_progress
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, decode
+from stayfast.storage.stores.memory import MemoryStore
 
 ROW = AttemptRow(0, "2026-11-16T10:00:00.000Z")
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from stayfast.checkpoint.rng import GlobalRng
-from stayfast.checkpoint.tracked import collect, load, track
 from stayfast.errors import StateMismatchError, UsageError
 from stayfast.integrations.torch import ResumableSampler
+from stayfast.runtime.state.rng import GlobalRng
+from stayfast.runtime.state.tracked_state import collect, load, track
 
 
 def tracked(**things: Any) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def test_generators_go_on_where_they_were() -> None:
 
 def test_nothing_is_imported_for_the_generators_sake() -> None:
     code = (
-        "import sys; from stayfast.checkpoint.rng import GlobalRng; r = GlobalRng(); s = r.state_dict(); "
+        "import sys; from stayfast.runtime.state.rng import GlobalRng; r = GlobalRng(); s = r.state_dict(); "
         "r.load_state_dict(s); assert not {'numpy', 'torch'} & set(sys.modules), 'loaded'; print(sorted(s))"
     )
     source = str(Path(__file__).resolve().parents[2] / "src")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stayfast.cli import progress
+from stayfast.text import progress
 
 
 class Screen(io.StringIO):

@@ -29,13 +29,15 @@ SLOW_STDLIB = {
 RUNTIME_SIDE = [
     "errors.py",
     "clock.py",
-    "fs.py",
+    "filesystem.py",
     "randomness.py",
     "version.py",
     "__init__.py",
     "model",
+    "process",
+    "telemetry",
     "runtime",
-    "checkpoint",
+    "batch/worker",
 ]
 
 
@@ -75,7 +77,9 @@ def test_the_standard_library_alone(code: str) -> None:
 def test_importing_stayfast_loads_nothing_of_the_runtime() -> None:
     loaded = modules_after("import stayfast")
     assert not {
-        name for name in loaded if name.startswith(("stayfast.runtime", "stayfast.stores", "stayfast.checkpoint"))
+        name
+        for name in loaded
+        if name.startswith(("stayfast.runtime", "stayfast.storage.stores", "stayfast.runtime.checkpoint"))
     }
     assert not loaded & SLOW_STDLIB
 

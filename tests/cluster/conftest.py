@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from servers.api_server import ApiServer
-from stayfast.cluster.access import Access
-from stayfast.cluster.client import Client
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.endpoint import Access
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from cluster.scenarios import NOW, at, condition, ended, interrupted, job, node, pod, queued_job, request, workload
 from servers.api_server import ApiServer
 from stayfast.clock import SystemClock
-from stayfast.cluster.alerts import Alert, CheckpointAge, Thresholds, find_alerts, pending_pods
-from stayfast.cluster.client import Client
-from stayfast.cluster.following import Following
-from stayfast.cluster.observe import Observed
-from stayfast.cluster.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from stayfast.cluster.observed.live_snapshot import Following
+from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.watch.alerts import Alert, CheckpointAge, Thresholds, find_alerts, pending_pods
 
 KINDS = {
     "Job": JOBS,

@@ -11,10 +11,10 @@ import pytest
 
 from servers.api_server import ApiServer, Fault
 from stayfast.clock import ManualClock
-from stayfast.cluster.access import Access
-from stayfast.cluster.client import Client
-from stayfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NODES, PODS, WORKLOADS
-from stayfast.cluster.transport import parse
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.endpoint import Access
+from stayfast.cluster.kubernetes.resources import BUDGETS, CONFIG_MAPS, JOBS, NODES, PODS, WORKLOADS
+from stayfast.cluster.kubernetes.transport import parse
 from stayfast.errors import (
     ClusterAccessError,
     ClusterUnreachableError,

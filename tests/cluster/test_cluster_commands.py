@@ -24,7 +24,16 @@ from cluster.scenarios import (
 )
 from servers.api_server import ApiServer, Fault
 from stayfast.cli.main import main
-from stayfast.cluster.resources import CONFIG_MAPS, EVENTS, JOB_SETS, JOBS, LOCAL_QUEUES, NODES, PODS, WORKLOADS
+from stayfast.cluster.kubernetes.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    WORKLOADS,
+)
 
 Write = Callable[..., Path]
 
@@ -181,10 +190,10 @@ class TestStatus:
     def test_one_run_with_its_ledger(
         self, fill: Callable[..., None], capsys: pytest.CaptureFixture[str], bucket_server: Any, cloud_environment: Any
     ) -> None:
-        from stayfast.checkpoint.head import AttemptRow, Committed, Head, encode
+        from stayfast.runtime.run_record.record import AttemptRow, Committed, Head, encode
 
         cloud_environment("gs", bucket_server.url)
-        from stayfast.stores.open import open_store
+        from stayfast.storage.stores.open_store import open_store
 
         row = AttemptRow(7, at(500), ended_at=at(100), useful_seconds=300, lost_seconds=20, usd_per_hour=9.0)
         head = Head("train", 7, "token", (Committed(4100, 7, at(90)),), (row,))

@@ -14,14 +14,17 @@ import pytest
 from cluster.scenarios import job, pod
 from servers.api_server import ApiServer
 from stayfast.cli.main import main
-from stayfast.cluster.acting import ACTIONS
-from stayfast.cluster.exposition import exposition
-from stayfast.cluster.observe import Observed
-from stayfast.cluster.resources import JOBS, PODS
+from stayfast.cluster.kubernetes.resources import JOBS, PODS
+from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.watch.actions.acting import ACTIONS
+from stayfast.cluster.watch.metrics import exposition
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "cluster.md").read_text()
-SOURCES = [*(ROOT / "src/stayfast/cluster/causes").glob("*.py"), ROOT / "src/stayfast/cluster/explain.py"]
+SOURCES = [
+    *(ROOT / "src/stayfast/cluster/diagnosis/causes").glob("*.py"),
+    ROOT / "src/stayfast/cluster/diagnosis/diagnose.py",
+]
 
 
 def codes() -> set[str]:
@@ -110,7 +113,7 @@ def test_the_json_of_every_command_is_the_documented_one(
 
 def test_every_alert_metric_and_action_of_watch_is_documented() -> None:
     section = PAGE.split("## Alerts of watch", 1)[1].split("## Rights", 1)[0]
-    source = (ROOT / "src/stayfast/cluster/alerts.py").read_text()
+    source = (ROOT / "src/stayfast/cluster/watch/alerts.py").read_text()
     found = {
         str(node.args[0].value)
         for node in ast.walk(ast.parse(source))

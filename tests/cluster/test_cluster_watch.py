@@ -10,9 +10,9 @@ import pytest
 
 from servers.api_server import ApiServer, Fault
 from stayfast.clock import SystemClock
-from stayfast.cluster.client import Client
-from stayfast.cluster.resources import PODS
-from stayfast.cluster.watching import Change, ChangeKind, Watch
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import PODS
+from stayfast.cluster.kubernetes.watch_stream import Change, ChangeKind, Watch
 
 
 class QuickClock(SystemClock):

@@ -27,20 +27,28 @@ from cluster.scenarios import (
 )
 from servers.api_server import ApiServer, Fault
 from stayfast.clock import ManualClock, from_rfc3339
-from stayfast.cluster.acting import ACTIONS, USED, find_deeds
-from stayfast.cluster.alert_state import AlertState
-from stayfast.cluster.alerts import Thresholds, find_alerts
-from stayfast.cluster.classes import CLASS_NUMBER
-from stayfast.cluster.client import Client
-from stayfast.cluster.deeds.fall_back import FALLING_BACK
-from stayfast.cluster.deeds.leases import REQUEUED_LEASE
-from stayfast.cluster.deeds.reactivation import REACTIVATED_AT, REACTIVATIONS
-from stayfast.cluster.deeds.width import SPLIT_AT
-from stayfast.cluster.observe import RUN_LABEL, Observed, look
-from stayfast.cluster.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
-from stayfast.cluster.summary import summarize
-from stayfast.cluster.watch_manifests import WATCHED
-from stayfast.cluster.watchman import Duties, Watchman
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import (
+    CONFIG_MAPS,
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    PROVISIONING_REQUESTS,
+    WORKLOADS,
+)
+from stayfast.cluster.observed.runs import summarize
+from stayfast.cluster.observed.snapshot import RUN_LABEL, Observed, look
+from stayfast.cluster.watch.actions.acting import ACTIONS, USED, find_deeds
+from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
+from stayfast.cluster.watch.actions.fall_back import FALLING_BACK
+from stayfast.cluster.watch.actions.reactivate_workload import REACTIVATED_AT, REACTIVATIONS
+from stayfast.cluster.watch.actions.requeue_lease import REQUEUED_LEASE
+from stayfast.cluster.watch.actions.split_parallelism import SPLIT_AT
+from stayfast.cluster.watch.alert_store import AlertState
+from stayfast.cluster.watch.alerts import Thresholds, find_alerts
+from stayfast.cluster.watch.manifests import WATCHED
+from stayfast.cluster.watch.watcher import Duties, Watchman
 
 LIMITS = Thresholds(pending_seconds={"spot": 900.0}, pending_other_seconds=1800.0)
 WORLD = {"Job": JOBS, "JobSet": JOB_SETS, "Pod": PODS, "Workload": WORKLOADS, "ConfigMap": CONFIG_MAPS, "Node": NODES,

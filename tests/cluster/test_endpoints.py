@@ -12,10 +12,8 @@ from cluster.scenarios import NOW, at, condition, job, pod, queued_job, request,
 from servers.api_server import ApiServer
 from stayfast.cli.main import main
 from stayfast.clock import SystemClock
-from stayfast.cluster.alerts import find_alerts
-from stayfast.cluster.explain import explain, find_root
-from stayfast.cluster.observe import Observed
-from stayfast.cluster.resources import (
+from stayfast.cluster.diagnosis.diagnose import explain, find_root
+from stayfast.cluster.kubernetes.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     JOB_SETS,
@@ -25,7 +23,9 @@ from stayfast.cluster.resources import (
     WORKLOADS,
     Resource,
 )
-from stayfast.cluster.summary import summarize
+from stayfast.cluster.observed.runs import summarize
+from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.watch.alerts import find_alerts
 
 
 def endpoint(name: str = "api", *, replicas: int | None = 2, conditions: list[Any] | None = None) -> dict[str, Any]:
@@ -162,9 +162,9 @@ class TestQueues:
     def test_the_ledger_of_a_topic_is_counted_in_its_bucket(
         self, server: ApiServer, kubeconfig: Any, capsys: Any, bucket_server: Any, cloud_environment: Any
     ) -> None:
+        from stayfast.batch.queue.pubsub_ledger import open_ledger
+        from stayfast.batch.sink.open_sink import open_sink
         from stayfast.cli import status
-        from stayfast.queue.ledger import open_ledger
-        from stayfast.sink.open import open_sink
 
         cloud_environment("gs", bucket_server.url)
         kubeconfig()

@@ -25,11 +25,9 @@ from cluster.scenarios import (
     waiting,
     workload,
 )
-from stayfast.cluster.explain import explain, find_root
-from stayfast.cluster.explanation import Explanation, Verdict
-from stayfast.cluster.interruptions import end_of
-from stayfast.cluster.observe import Observed
-from stayfast.cluster.resources import (
+from stayfast.cluster.diagnosis.diagnose import explain, find_root
+from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
+from stayfast.cluster.kubernetes.resources import (
     BUDGETS,
     CLUSTER_QUEUES,
     EVENTS,
@@ -41,7 +39,9 @@ from stayfast.cluster.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from stayfast.model.exits import Outcome
+from stayfast.cluster.observed.pod_endings import end_of
+from stayfast.cluster.observed.snapshot import Observed
+from stayfast.model.exit_codes import Outcome
 from stayfast.model.notice import Cause
 
 TABLES = {

@@ -11,8 +11,8 @@ import pytest
 from render.render_cases import case, template
 from servers.api_controllers import TRACKED
 from servers.api_server import ApiServer
-from stayfast.cluster.client import Client
-from stayfast.cluster.resources import CONFIG_MAPS, JOBS, NAMESPACES, PODS
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOBS, NAMESPACES, PODS
 from stayfast.errors import ClusterAccessError, ObjectConflictError, ObjectMissingError, ObjectRefusedError
 
 Change = Callable[[dict[str, Any]], Any]
@@ -148,7 +148,7 @@ def test_a_finalizer_holds_an_object_back(server: ApiServer, client: Client) -> 
 
 
 def test_budgets_do_not_count_what_does_not_run(server: ApiServer, client: Client) -> None:
-    from stayfast.cluster.resources import BUDGETS
+    from stayfast.cluster.kubernetes.resources import BUDGETS
 
     budget = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}, "status": {}}
     server.add(BUDGETS, budget)

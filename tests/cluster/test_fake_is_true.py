@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from servers.api_server import ApiServer
-from stayfast.cluster.resources import JOBS, PODS
+from stayfast.cluster.kubernetes.resources import JOBS, PODS
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None and not os.environ.get("CI"), reason="kubectl is not installed")

@@ -18,13 +18,13 @@ from cluster.scenarios import NOW, at, condition, ended, job, node, pod, request
 from servers.api_server import ApiServer, Fault
 from stayfast.cli.main import main
 from stayfast.clock import ManualClock, SystemClock
-from stayfast.cluster import exec_plugin
-from stayfast.cluster.alert_state import AlertState, ConfigMapMemory
-from stayfast.cluster.alerts import Alert
-from stayfast.cluster.client import Client
-from stayfast.cluster.following import Following
-from stayfast.cluster.observe import look
-from stayfast.cluster.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from stayfast.cluster.kubernetes import exec_plugin
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
+from stayfast.cluster.observed.live_snapshot import Following
+from stayfast.cluster.observed.snapshot import look
+from stayfast.cluster.watch.alert_store import AlertState, ConfigMapMemory
+from stayfast.cluster.watch.alerts import Alert
 
 Write = Callable[..., Path]
 SUBMIT = """\
@@ -304,8 +304,8 @@ class TestClocks:
         assert client.skew_seconds == 0.0 or date.startswith("Thu")
 
     def test_a_lease_by_a_skewed_watcher(self, server: ApiServer, client: Client) -> None:
-        from stayfast.cluster.alerts import find_alerts
-        from stayfast.cluster.watch_manifests import WATCHED
+        from stayfast.cluster.watch.alerts import find_alerts
+        from stayfast.cluster.watch.manifests import WATCHED
 
         clock = SystemClock()
         server.ahead_seconds = -86_400.0  # our own clock is a day ahead: every lease would seem to be over

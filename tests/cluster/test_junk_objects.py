@@ -26,13 +26,8 @@ from cluster.scenarios import (
     waiting,
     workload,
 )
-from stayfast.cluster.acting import ACTIONS, find_deeds
-from stayfast.cluster.alerts import find_alerts
-from stayfast.cluster.explain import explain
-from stayfast.cluster.exposition import exposition
-from stayfast.cluster.facts import ClusterFacts, judge
-from stayfast.cluster.observe import Observed
-from stayfast.cluster.resources import (
+from stayfast.cluster.diagnosis.diagnose import explain
+from stayfast.cluster.kubernetes.resources import (
     EVENTS,
     JOB_SETS,
     JOBS,
@@ -42,7 +37,12 @@ from stayfast.cluster.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from stayfast.cluster.summary import summarize
+from stayfast.cluster.observed.capabilities import ClusterFacts, judge
+from stayfast.cluster.observed.runs import summarize
+from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.watch.actions.acting import ACTIONS, find_deeds
+from stayfast.cluster.watch.alerts import find_alerts
+from stayfast.cluster.watch.metrics import exposition
 
 ROUNDS = 400
 JUNK: list[Any] = [

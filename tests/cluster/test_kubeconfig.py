@@ -18,12 +18,12 @@ import pytest
 from cluster.certificates import make, server_context
 from servers.api_server import ApiServer
 from stayfast.clock import ManualClock
-from stayfast.cluster.access import Access, in_cluster, proxy_for
-from stayfast.cluster.client import Client
-from stayfast.cluster.credential import TokenFile
-from stayfast.cluster.exec_plugin import ExecCredential, ExecPlugin
-from stayfast.cluster.kubeconfig import find_access
-from stayfast.cluster.resources import PODS
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.credentials import TokenFile
+from stayfast.cluster.kubernetes.endpoint import Access, in_cluster, proxy_for
+from stayfast.cluster.kubernetes.exec_plugin import ExecCredential, ExecPlugin
+from stayfast.cluster.kubernetes.kubeconfig import find_access
+from stayfast.cluster.kubernetes.resources import PODS
 from stayfast.errors import ClusterAccessError, ClusterConfigError, ClusterUnreachableError
 
 SECRET = "s3cr3t-token-that-must-never-be-shown"
@@ -137,7 +137,7 @@ class TestFiles:
         ["http://" + "a" * 70 + ".example", "https://a..b", "http://127.0.0.1:1", "https://.:443", "http://x:99999"],
     )
     def test_names_that_lead_nowhere_are_sentences(self, server: str) -> None:
-        from stayfast.cluster.access import Tls
+        from stayfast.cluster.kubernetes.endpoint import Tls
 
         for name in (None, ".bad", "b" * 80):
             with pytest.raises((ClusterUnreachableError, ClusterConfigError)):
@@ -354,7 +354,7 @@ class TestTls:
         ca, issuer = make("test authority")
         cert, _ = make("server", issuer, host="127.0.0.1")
         other, _ = make("other")
-        from stayfast.cluster.access import Tls
+        from stayfast.cluster.kubernetes.endpoint import Tls
 
         with ApiServer(tls=server_context(tmp_path, cert)) as server:
             assert works(Access(server.url, tls=Tls(ca_data=ca.chain)))

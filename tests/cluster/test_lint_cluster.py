@@ -12,8 +12,8 @@ import pytest
 from servers.api_server import ApiServer, Fault
 from stayfast.cli.lint_cluster import gather_live, written
 from stayfast.cli.main import main
-from stayfast.cluster.client import Client
-from stayfast.cluster.resources import CLAIMS, JOBS, PRIORITY_CLASSES
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import CLAIMS, JOBS, PRIORITY_CLASSES
 from stayfast.lint.sources import Source
 
 Write = Callable[..., Path]

@@ -13,13 +13,13 @@ import pytest
 
 from servers.api_server import ApiServer
 from stayfast.cli.main import main
-from stayfast.cluster import gcloud
-from stayfast.cluster.access import Access
-from stayfast.cluster.bucket_region import Location, check_region, cluster_regions, locate, region_of
-from stayfast.cluster.client import Client
-from stayfast.cluster.facts import ClusterFacts, judge
-from stayfast.cluster.gcloud import gcloud_json
-from stayfast.cluster.resources import NODES
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.endpoint import Access
+from stayfast.cluster.kubernetes.resources import NODES
+from stayfast.cluster.observed import google_cloud
+from stayfast.cluster.observed.bucket_location import Location, check_region, cluster_regions, locate, region_of
+from stayfast.cluster.observed.capabilities import ClusterFacts, judge
+from stayfast.cluster.observed.google_cloud import gcloud_json
 from stayfast.errors import ClusterError
 
 QUOTAS = [
@@ -135,7 +135,7 @@ class TestGcloud:
     def test_trouble_is_one_sentence(
         self, fake_gcloud: Any, monkeypatch: pytest.MonkeyPatch, code: str, words: str
     ) -> None:
-        monkeypatch.setattr(gcloud, "GCLOUD_SECONDS", 2.0)
+        monkeypatch.setattr(google_cloud, "GCLOUD_SECONDS", 2.0)
         fake_gcloud(code)
         with pytest.raises(ClusterError, match=words):
             gcloud_json("a", "b")

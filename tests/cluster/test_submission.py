@@ -10,9 +10,11 @@ import pytest
 from cluster.scenarios import condition
 from servers.api_server import ApiServer
 from stayfast.clock import ManualClock
-from stayfast.cluster.bucket_region import check_region
-from stayfast.cluster.client import Client
-from stayfast.cluster.preflight import (
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import CLAIMS, CONFIG_MAPS, JOBS, NAMESPACES, NODES, PODS, QUOTAS
+from stayfast.cluster.observed.bucket_location import check_region
+from stayfast.cluster.submission.apply import Action, apply_all, check_update, decide
+from stayfast.cluster.submission.preflight import (
     Placed,
     Weight,
     check_needs,
@@ -21,8 +23,6 @@ from stayfast.cluster.preflight import (
     pod_spec,
     try_objects,
 )
-from stayfast.cluster.resources import CLAIMS, CONFIG_MAPS, JOBS, NAMESPACES, NODES, PODS, QUOTAS
-from stayfast.cluster.submission import Action, apply_all, check_update, decide
 from stayfast.errors import ClusterUnreachableError, ObjectRefusedError
 
 POD: dict[str, Any] = {
@@ -155,7 +155,7 @@ class TestPreflight:
         assert ("ml", "train") not in server.objects.table(JOBS)
 
     def test_a_kind_that_is_not_installed(self) -> None:
-        from stayfast.cluster.access import Access
+        from stayfast.cluster.kubernetes.endpoint import Access
 
         queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"}}
         with ApiServer(crds=False) as server, Client(Access(server.url)) as client:

@@ -12,16 +12,16 @@ import pytest
 from cluster.scenarios import condition
 from render.render_cases import BATCH, CASES, GANG, SERVE, SWEEP, TRAIN, case
 from servers.api_server import ApiServer, Fault
+from stayfast.capacity.plan.assumptions import Assumptions
+from stayfast.capacity.plan.planner import make_plan
 from stayfast.cli import submit as command
 from stayfast.cli.main import main
-from stayfast.cluster import bucket_region
-from stayfast.cluster.access import Access
-from stayfast.cluster.classes import read_classes
-from stayfast.cluster.client import Client
-from stayfast.cluster.preflight import place, try_objects
-from stayfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
-from stayfast.plan.assumptions import Assumptions
-from stayfast.plan.planner import make_plan
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.endpoint import Access
+from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
+from stayfast.cluster.observed import bucket_location
+from stayfast.cluster.submission.preflight import place, try_objects
+from stayfast.cluster.watch.actions.classes import read_classes
 
 Write = Callable[..., Path]
 
@@ -36,7 +36,7 @@ def _quick_plans(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _buckets_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     """``test_places`` asks servers where buckets are."""
-    monkeypatch.setattr(bucket_region, "locate", lambda bucket: (bucket_region.Location("us-central1"), ""))
+    monkeypatch.setattr(bucket_location, "locate", lambda bucket: (bucket_location.Location("us-central1"), ""))
 
 
 @pytest.fixture

@@ -39,15 +39,8 @@ from faults.tiers import GOALS, conclude
 from servers.api_server import ApiServer
 from stayfast.cli.main import main
 from stayfast.clock import ManualClock, SystemClock
-from stayfast.cluster.acting import ACTIONS
-from stayfast.cluster.alert_state import QUIET_SECONDS, AlertState, ConfigMapMemory, FileMemory
-from stayfast.cluster.alerts import Alert
-from stayfast.cluster.classes import CLASS_NUMBER
-from stayfast.cluster.client import Client
-from stayfast.cluster.deeds.leases import REQUEUED_LEASE
-from stayfast.cluster.following import Following
-from stayfast.cluster.observe import RUN_LABEL, look
-from stayfast.cluster.resources import (
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import (
     CONFIG_MAPS,
     EVENTS,
     JOB_SETS,
@@ -57,9 +50,16 @@ from stayfast.cluster.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from stayfast.cluster.watch_manifests import WATCHED, manifests, rights
-from stayfast.cluster.watchman import Duties, Watchman
-from stayfast.cluster.webhook import Webhook
+from stayfast.cluster.observed.live_snapshot import Following
+from stayfast.cluster.observed.snapshot import RUN_LABEL, look
+from stayfast.cluster.watch.actions.acting import ACTIONS
+from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
+from stayfast.cluster.watch.actions.requeue_lease import REQUEUED_LEASE
+from stayfast.cluster.watch.alert_store import QUIET_SECONDS, AlertState, ConfigMapMemory, FileMemory
+from stayfast.cluster.watch.alerts import Alert
+from stayfast.cluster.watch.manifests import WATCHED, manifests, rights
+from stayfast.cluster.watch.watcher import Duties, Watchman
+from stayfast.cluster.watch.webhook import Webhook
 from stayfast.errors import SettingError, UsageError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -393,7 +393,7 @@ class TestRights:
         assert all(verbs == {"list", "watch"} for verbs in rights(set(), events=False).values())
 
     def test_the_manifests_pass_strict_validation_and_are_restricted(self, server: ApiServer, client: Client) -> None:
-        from stayfast.cluster.preflight import place, try_objects
+        from stayfast.cluster.submission.preflight import place, try_objects
 
         server.add(CONFIG_MAPS, {"metadata": {"name": "x"}}, "ops")
         objects = manifests("ops", "image:v1", ALL, events=True, webhook_secret="hook")

@@ -18,10 +18,10 @@ import pytest
 from servers.api_controllers import Controllers
 from servers.api_server import ApiServer
 from stayfast.clock import SystemClock, to_rfc3339
-from stayfast.cluster.access import Access
-from stayfast.cluster.client import Client
-from stayfast.cluster.kubeconfig import find_access
-from stayfast.cluster.resources import ACCOUNTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.endpoint import Access
+from stayfast.cluster.kubernetes.kubeconfig import find_access
+from stayfast.cluster.kubernetes.resources import ACCOUNTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
 from stayfast.errors import ClusterError
 
 VARIABLE = "STAYFAST_TEST_KUBECONFIG"
@@ -163,7 +163,7 @@ class Plane:
         path = PODS.path(self.namespace, pod)
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         asked = self.client._asked("delete", PODS, self.namespace, pod)
-        from stayfast.cluster.client import Payload
+        from stayfast.cluster.kubernetes.client import Payload
 
         with contextlib.suppress(ClusterError):
             self.client._object("DELETE", path, asked, {}, Payload(options))

@@ -12,22 +12,22 @@ import pytest
 from control_plane.conftest import CLOCK, Plane
 from render.render_cases import CASES, case, job_spec, template
 from stayfast.cli.explain import observe
-from stayfast.cluster.alert_state import AlertState
-from stayfast.cluster.alerts import Thresholds
-from stayfast.cluster.classes import CLASS_NUMBER
-from stayfast.cluster.discovery import Discovery
-from stayfast.cluster.explain import explain, find_root
-from stayfast.cluster.explanation import Explanation
-from stayfast.cluster.facts import parse_version
-from stayfast.cluster.interruptions import end_of
-from stayfast.cluster.observe import RUN_LABEL, look
-from stayfast.cluster.preflight import place, try_objects
-from stayfast.cluster.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
-from stayfast.cluster.watch_manifests import WATCHED
-from stayfast.cluster.watching import ChangeKind, Watch
-from stayfast.cluster.watchman import Duties, Watchman
+from stayfast.cluster.diagnosis.diagnose import explain, find_root
+from stayfast.cluster.diagnosis.diagnosis import Explanation
+from stayfast.cluster.kubernetes.discovery import Discovery
+from stayfast.cluster.kubernetes.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
+from stayfast.cluster.kubernetes.watch_stream import ChangeKind, Watch
+from stayfast.cluster.observed.capabilities import parse_version
+from stayfast.cluster.observed.pod_endings import end_of
+from stayfast.cluster.observed.snapshot import RUN_LABEL, look
+from stayfast.cluster.submission.preflight import place, try_objects
+from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
+from stayfast.cluster.watch.alert_store import AlertState
+from stayfast.cluster.watch.alerts import Thresholds
+from stayfast.cluster.watch.manifests import WATCHED
+from stayfast.cluster.watch.watcher import Duties, Watchman
 from stayfast.errors import ObjectConflictError, ObjectRefusedError
-from stayfast.model.exits import Outcome
+from stayfast.model.exit_codes import Outcome
 
 SPOT_TAINT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
 TOLERATION = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, encode
-from stayfast.model.exits import Outcome
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, encode
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 

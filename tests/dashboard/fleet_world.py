@@ -22,8 +22,7 @@ from cluster.scenarios import (
     workload,
 )
 from servers.api_server import ApiServer
-from stayfast.cluster.observe import Observed
-from stayfast.cluster.resources import (
+from stayfast.cluster.kubernetes.resources import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,
@@ -34,6 +33,7 @@ from stayfast.cluster.resources import (
     WORKLOADS,
     Resource,
 )
+from stayfast.cluster.observed.snapshot import Observed
 
 _KINDS = (JOBS, PODS, NODES, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, EVENTS, LOCAL_QUEUES)
 KINDS = {kind.kind: kind for kind in _KINDS}

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from dashboard_server import Dashboard, row, write_run
 
-from stayfast.checkpoint.head import HEAD_KEY
-from stayfast.dashboard import impatience
-from stayfast.dashboard.pool import DaemonPool
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.dashboard import http_timeouts
 from stayfast.dashboard.sources import find_queues, find_runs
-from stayfast.queue.open import open_queue
+from stayfast.dashboard.thread_pool import DaemonPool
+from stayfast.runtime.run_record.record import HEAD_KEY
 
 
 def eventually(look: Any, seconds: float = 40.0) -> Any:
@@ -73,7 +73,7 @@ def test_viewers_that_never_read_keep_nobody_waiting(tmp_path: Path) -> None:
 def test_an_answer_that_nobody_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     import uvicorn
 
-    monkeypatch.setattr(impatience, "UNREAD_SECONDS", 0.5)
+    monkeypatch.setattr(http_timeouts, "UNREAD_SECONDS", 0.5)
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -82,7 +82,7 @@ def test_an_answer_that_nobody_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch)
         await send({"type": "http.response.body", "body": b""})
 
     config = uvicorn.Config(
-        endless, http=impatience.make_protocol(), lifespan="off", log_level="critical", ws="none", access_log=False
+        endless, http=http_timeouts.make_protocol(), lifespan="off", log_level="critical", ws="none", access_log=False
     )
     server = uvicorn.Server(config)
     listener = socket.create_server(("127.0.0.1", 0))

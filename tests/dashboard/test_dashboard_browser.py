@@ -18,10 +18,10 @@ from real_browser import complaints, emulate, eventually, open_browser, text
 
 from cluster.scenarios import job
 from servers.api_server import ApiServer
-from stayfast.checkpoint.head import HEAD_KEY, Committed, Head, encode
-from stayfast.dashboard.runs import identify
-from stayfast.queue.base import Failure, Policy
-from stayfast.queue.open import open_queue
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.dashboard.run_view import identify
+from stayfast.runtime.run_record.record import HEAD_KEY, Committed, Head, encode
 
 EVIL = "<img src=x onerror=hacked=1>"
 
@@ -44,7 +44,14 @@ def browser(one_browser: Any) -> Any:
 
 
 def train(folder: Path, steps: int = 100000) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "stayfast.demo.train", f"file://{folder}", str(steps), str(folder) + ".log"]
+    command = [
+        sys.executable,
+        "-m",
+        "stayfast.proof.demo.training",
+        f"file://{folder}",
+        str(steps),
+        str(folder) + ".log",
+    ]
     more = environment(STAYFAST_USD_PER_HOUR="2", STAYFAST_CAPACITY="spot", STAYFAST_DEMO_PAUSE="0.005")
     return subprocess.Popen(command, env=more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -19,11 +19,11 @@ from cluster.scenarios import job, pod
 from servers.api_server import ApiServer, Fault
 from stayfast.cli.main import main
 from stayfast.clock import ManualClock
-from stayfast.cluster.summary import Phase
-from stayfast.dashboard.fleet import MOST_EXPLAINED, MOST_RUNS, WORDS, describe
-from stayfast.dashboard.lookout import Lookout
-from stayfast.dashboard.runs import identify
-from stayfast.dashboard.watch import to_json
+from stayfast.cluster.observed.runs import Phase
+from stayfast.dashboard.fleet_cache import Lookout
+from stayfast.dashboard.fleet_view import MOST_EXPLAINED, MOST_RUNS, WORDS, describe
+from stayfast.dashboard.run_cache import to_json
+from stayfast.dashboard.run_view import identify
 from stayfast.errors import ClusterUnreachableError
 
 # -- what the page is told

@@ -11,15 +11,15 @@ import pytest
 from dashboard_server import Dashboard, row, write_run
 
 import stayfast
-from stayfast.catalogue.catalogue import bundled_catalogue
-from stayfast.checkpoint.head import HEAD_KEY, decode
-from stayfast.cli.dashboard_spec import from_spec
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.capacity.machines.prices import bundled_catalogue
+from stayfast.capacity.spec import read_spec
 from stayfast.cli.main import main
-from stayfast.dashboard.runs import Prices
-from stayfast.dashboard.watch import Sources, Watch, to_json
-from stayfast.queue.open import open_queue
-from stayfast.runtime.environment import Settings, read_settings
-from stayfast.spec import read_spec
+from stayfast.dashboard.dashboard_spec import from_spec
+from stayfast.dashboard.run_cache import Sources, Watch, to_json
+from stayfast.dashboard.run_view import Prices
+from stayfast.runtime.run_record.record import HEAD_KEY, decode
+from stayfast.settings import Settings, read_settings
 
 SPEC = """\
 name: llm-7

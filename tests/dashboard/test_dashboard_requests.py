@@ -13,9 +13,9 @@ from dashboard_server import SOURCE, Dashboard, row, write_run
 from fleet_world import write_kubeconfig
 
 from faults.tiers import account
-from stayfast.dashboard.gate import RULES
-from stayfast.dashboard.runs import identify
-from stayfast.queue.open import open_queue
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.dashboard.access_policy import RULES
+from stayfast.dashboard.run_view import identify
 
 PAGES = SOURCE / "stayfast" / "dashboard" / "pages"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND")

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from dashboard_server import Dashboard, environment, row, write_run
 
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, encode
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Failure, Policy
 from stayfast.cli.main import main
 from stayfast.clock import ManualClock
-from stayfast.dashboard.queues import QueueView
-from stayfast.dashboard.runs import Prices, Sample, checkpoint_page, clean, identify, pace, summary
-from stayfast.dashboard.serve import hosts_for, is_loopback
+from stayfast.dashboard.queue_view import QueueView
+from stayfast.dashboard.run_cache import Sources, Watch, to_json
+from stayfast.dashboard.run_view import Prices, Sample, checkpoint_page, clean, identify, pace, summary
+from stayfast.dashboard.server import hosts_for, is_loopback
 from stayfast.dashboard.sources import find_runs
 from stayfast.dashboard.verification import Verifier
-from stayfast.dashboard.watch import Sources, Watch, to_json
-from stayfast.model.exits import Outcome
-from stayfast.queue.base import Failure, Policy
-from stayfast.queue.open import open_queue
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, encode
 
 
 def look(*urls: str, **more: Any) -> dict[str, Any]:

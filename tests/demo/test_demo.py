@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.checkpoint.head import HEAD_KEY, decode
+from stayfast.batch.queue.open_queue import open_queue
 from stayfast.dashboard.sources import find_queues, find_runs
-from stayfast.demo import features, train
-from stayfast.queue.open import open_queue
+from stayfast.proof.demo import image_features, training
+from stayfast.runtime.run_record.record import HEAD_KEY, decode
 
 
 def demo(*arguments: str, folder: Path) -> subprocess.Popen[str]:
@@ -96,14 +96,14 @@ def test_a_place_that_cannot_be_kept_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_features_depend_on_the_image_alone() -> None:
-    first = features.features([{"image": "a", "seed": 1}, {"image": "b", "seed": 2}])
-    assert first[0] == features.describe(1)
+    first = image_features.features([{"image": "a", "seed": 1}, {"image": "b", "seed": 2}])
+    assert first[0] == image_features.describe(1)
     assert first[0] != first[1]
-    assert sum(first[0]["grey"]) == (features.SIDE - 2) ** 2
+    assert sum(first[0]["grey"]) == (image_features.SIDE - 2) ** 2
 
 
 def test_the_demo_training_really_learns(capsys: pytest.CaptureFixture[str]) -> None:
-    network, shuffle, data = train.Network(), train.Shuffle(), train._samples()
+    network, shuffle, data = training.Network(), training.Shuffle(), training._samples()
 
     def error() -> float:
         gradient = [0.0] * len(network.weights)
@@ -119,5 +119,5 @@ def test_the_demo_training_really_learns(capsys: pytest.CaptureFixture[str]) -> 
         network.learn([data[number] for number in shuffle.batch()])
     assert error() < 0.8 * start
     with tempfile.TemporaryDirectory() as folder:
-        train.main(f"file://{folder}/run", 5, f"{folder}/log")
+        training.main(f"file://{folder}/run", 5, f"{folder}/log")
     assert len(capsys.readouterr().out.strip()) == 64

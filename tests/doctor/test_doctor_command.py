@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stayfast.doctor.verdict import CODES, CURES
+from stayfast.proof.doctor.verdict import CODES, CURES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
@@ -410,7 +410,7 @@ def _runs_for_nobody(python: str) -> bool:
 def test_where_tracing_is_refused_it_says_so_and_still_judges() -> None:
     program = """
 import sys
-import stayfast.doctor.trace as trace
+import stayfast.process.ptrace as trace
 trace.Tracer.attach = lambda self, first: "not here"
 from stayfast.cli.main import main
 sys.exit(main(sys.argv[1:]))

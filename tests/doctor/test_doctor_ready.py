@@ -18,7 +18,7 @@ PYTHON = sys.executable
 HANDLES = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\ntime.sleep(600)\n"
 SHORT_WAIT = """
 import sys
-import stayfast.doctor.observe as observe
+import stayfast.proof.doctor.observer as observe
 observe.READY_SECONDS = {seconds}
 from stayfast.cli.main import main
 sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stayfast.doctor.entrypoint import judge
+from stayfast.proof.doctor.static_check import judge
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}

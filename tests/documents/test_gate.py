@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfast.documents import Limits, load_documents, parse_documents
-from stayfast.documents.tree import pointer
+from stayfast.documents.positions import pointer
 from stayfast.errors import DocumentError, UsageError
 
 

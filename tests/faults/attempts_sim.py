@@ -17,9 +17,6 @@ from unittest import mock
 
 from faults.tiers import Lost
 from faults.two_writers import TokenCodec
-from stayfast.checkpoint import garbage, ledger, persist, protocol
-from stayfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
 from stayfast.clock import ManualClock, to_rfc3339
 from stayfast.errors import (
     ConflictError,
@@ -29,7 +26,12 @@ from stayfast.errors import (
     StoreUnavailableError,
     SupersededError,
 )
-from stayfast.stores.base import ABSENT, Blob, Entry
+from stayfast.runtime.checkpoint import cleanup
+from stayfast.runtime.checkpoint import writer as persist
+from stayfast.runtime.run_record import commit_protocol, owner
+from stayfast.runtime.run_record.effects import Delete, Effect, Get, Keys, Put, Sleep
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
 KEEP = 2
 SKEW_SECONDS = 600.0
@@ -121,7 +123,7 @@ class Bucket:
         self.counter += 1
         self.objects[put.key] = (put.data, str(self.counter))
         if put.key == HEAD_KEY:
-            before, self.head = self.head, protocol.decode(put.data)
+            before, self.head = self.head, commit_protocol.decode(put.data)
             if before is not None and self.head.attempt < before.attempt:
                 raise Lost(f"attempt {self.head.attempt} wrote HEAD after attempt {before.attempt} had")
             if before is not None and before.newest and before.newest not in self.head.checkpoints[: KEEP + 1]:
@@ -163,7 +165,7 @@ class Writer:
     def life(self) -> Any:
         at = to_rfc3339(NOW + self.skew_seconds)
         try:
-            held = yield from protocol.claim("run", AttemptRow(0, at), ledger._token)
+            held = yield from commit_protocol.claim("run", AttemptRow(0, at), owner._token)
             for number in range(self.saves):
                 step = held.head.next_step + (number % 2)
                 mine = Committed(
@@ -172,7 +174,7 @@ class Writer:
                 held = yield from self._save(held, mine)
                 self.committed.append(mine)
                 if self.rng.random() < 0.5:
-                    yield from garbage.collect(held.head.attempt, ())
+                    yield from cleanup.collect(held.head.attempt, ())
         except SupersededError:
             self.outcome = "superseded"
         except OutcomeUnknownError:
@@ -182,7 +184,7 @@ class Writer:
         else:
             self.outcome = "done"
 
-    def _save(self, held: protocol.Held, mine: Committed) -> Any:
+    def _save(self, held: commit_protocol.Held, mine: Committed) -> Any:
         assert mine.inventory_sha256
         for key in keys_of(mine):
             try:
@@ -194,7 +196,7 @@ class Writer:
                     pass  # ours: nobody else writes under this name
         kept = (mine, *(row for row in held.head.checkpoints if row.step != mine.step))[:KEEP]
         try:
-            return (yield from protocol.commit(held, replace(held.head, checkpoints=kept), ledger._token))
+            return (yield from commit_protocol.commit(held, replace(held.head, checkpoints=kept), owner._token))
         except OutcomeUnknownError:
             raise  # delete nothing
         except SupersededError as error:
@@ -296,9 +298,9 @@ def fast() -> Iterator[TokenCodec]:
 
     with (
         mock.patch("secrets.token_hex", TOKENS),
-        mock.patch.object(protocol, "encode", codec.encode),
-        mock.patch.object(protocol, "decode", codec.decode),
-        mock.patch.object(garbage, "matches", lambda data, row: data == (row.inventory_sha256 or "").encode()),
-        mock.patch.object(garbage.inventory_format, "decode", inventory),
+        mock.patch.object(commit_protocol, "encode", codec.encode),
+        mock.patch.object(commit_protocol, "decode", codec.decode),
+        mock.patch.object(cleanup, "matches", lambda data, row: data == (row.inventory_sha256 or "").encode()),
+        mock.patch.object(cleanup.inventory_format, "decode", inventory),
     ):
         yield codec

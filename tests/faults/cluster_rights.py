@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from faults.tiers import Lost
-from stayfast.cluster.acting import ACTIONS
-from stayfast.cluster.watch_manifests import manifests
+from stayfast.cluster.watch.actions.acting import ACTIONS
+from stayfast.cluster.watch.manifests import manifests
 
 READ = {"list", "watch"}
 USED: dict[tuple[str, str], set[str]] = {

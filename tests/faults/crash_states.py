@@ -16,9 +16,9 @@ from faults.subject import State
 from faults.tiers import Lost
 from stayfast.clock import ManualClock
 from stayfast.errors import StayfastError
-from stayfast.fs import FS
-from stayfast.stores.base import Store
-from stayfast.stores.file import FileStore
+from stayfast.filesystem import FS
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.protocol import Store
 
 ROOT = "/data/runs/one"
 KEEP = 2
@@ -48,7 +48,9 @@ def deterministic(seed: int) -> Iterator[None]:
     names = random.Random(seed)
     with (
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
-        mock.patch("stayfast.checkpoint.arena.HUGE_PAGE", 4096),  # 2 MiB of zeros per state would be most of the time
+        mock.patch(
+            "stayfast.runtime.checkpoint.arena.HUGE_PAGE", 4096
+        ),  # 2 MiB of zeros per state would be most of the time
     ):
         yield
 

@@ -8,13 +8,13 @@ from unittest import mock
 
 from faults import subject
 from faults.tiers import Lost
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.head import HEAD_KEY, Head
-from stayfast.checkpoint.protocol import read_head
 from stayfast.clock import ManualClock
 from stayfast.errors import StayfastError
-from stayfast.stores.base import Blob
-from stayfast.stores.memory import MemoryStore
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.record import HEAD_KEY, Head
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.protocol import Blob
 
 KINDS = ("flip", "cut short", "empty", "gone", "of another checkpoint")
 
@@ -42,7 +42,7 @@ def run(seed: int, count: int, deadline_seconds: float | None = None) -> int:
             return number
         rng = random.Random(f"{seed}/{number}")
         try:
-            with mock.patch("stayfast.checkpoint.arena.HUGE_PAGE", 4096):  # else 2 MiB of zeros per restore
+            with mock.patch("stayfast.runtime.checkpoint.arena.HUGE_PAGE", 4096):  # else 2 MiB of zeros per restore
                 _damage_one(rng)
                 _prune_under_a_reader(rng)
         except Lost as error:

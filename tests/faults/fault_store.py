@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 
 from stayfast.errors import ConflictError, OutcomeUnknownError, StoreUnavailableError
-from stayfast.fs import Buffer
-from stayfast.stores.base import Blob, Entry, Store
+from stayfast.filesystem import Buffer
+from stayfast.storage.stores.protocol import Blob, Entry, Store
 
 PUT_FAULTS = ("request lost", "answer lost", "answer lost, then conflict", "409", "429", "503 after apply", "late")
 GET_FAULTS = ("reset", "stall", "torn read", "429")

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from stayfast.fs import Buffer, SystemFS
+from stayfast.filesystem import Buffer, SystemFS
 
 Hook = Callable[[str, str], None]
 """Called with ``before:<operation>`` or ``after:<operation>`` and the path or descriptor."""

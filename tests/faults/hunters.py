@@ -152,11 +152,11 @@ def wrong_clocks(seed: int, seconds: float) -> int:
 
 def long_items(seed: int, seconds: float) -> int:
     """A worker computes for three leases; somebody else asks for work all the time and must get none."""
-    from stayfast.queue.sqlite import SqliteQueue
-    from stayfast.runtime.guard import Guard
-    from stayfast.runtime.task import Task
-    from stayfast.runtime.worker import Worker, WorkerOptions
-    from stayfast.sink.sqlite import SqliteSink
+    from stayfast.batch.queue.sqlite import SqliteQueue
+    from stayfast.batch.sink.sqlite import SqliteSink
+    from stayfast.batch.worker.task import Task
+    from stayfast.batch.worker.worker import Worker, WorkerOptions
+    from stayfast.runtime.interruption.guard import Guard
 
     lease, items, until = 1.0, 0, time.monotonic() + seconds
     os.environ["STAYFAST_OUTCOME_FILE"] = os.devnull
@@ -212,8 +212,8 @@ def damage(seed: int, seconds: float) -> int:
 
 def hostile_parts(seed: int, seconds: float) -> int:
     """Leaves of kinds that a checkpoint never has, with a pickle in them: nothing may look at the pickle."""
-    from stayfast.checkpoint import leaf
     from stayfast.errors import CheckpointError
+    from stayfast.runtime.state import numpy_arrays
 
     opened: list[str] = []
     sys.addaudithook(lambda event, _: opened.append(event) if event == "pickle.find_class" else None)
@@ -234,7 +234,7 @@ def hostile_parts(seed: int, seconds: float) -> int:
         for word in [*words, "".join(rng.choices("abcdeiklmnopqrstuvwxyz:", k=rng.randint(0, 8)))]:
             tried += 1
             try:
-                leaf.build(word, (len(poison),), memoryview(poison))
+                numpy_arrays.build(word, (len(poison),), memoryview(poison))
             except CheckpointError:
                 pass
             if opened:

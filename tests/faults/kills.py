@@ -25,7 +25,7 @@ from faults import subject, trainer
 from faults.hooked_fs import HookedFS, SignalAt
 from faults.tiers import Lost
 from stayfast.errors import StayfastError
-from stayfast.stores.file import FileStore
+from stayfast.storage.stores.file import FileStore
 
 EXEC_SHARE = 0.05
 KEPT = 2  # what stayfast.run keeps by itself
@@ -165,7 +165,7 @@ def _child(root: str, seed: int, total: int, point: int, reader: int, sender: in
         os.chdir(os.path.dirname(root))
         os.dup2(os.open(f"{root}.stderr", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
         fs = HookedFS(SignalAt(point, signal.SIGKILL))
-        with mock.patch("stayfast.stores.file.SystemFS", return_value=fs):
+        with mock.patch("stayfast.storage.stores.file.SystemFS", return_value=fs):
             trainer.attempt(f"file://{root}", seed, total, trainer.talk(sender))
         code = 0
     except BaseException:

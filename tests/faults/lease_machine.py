@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from faults.tiers import Lost
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head, decode
-from stayfast.checkpoint.ledger import RunLedger
+from stayfast.batch.queue.protocol import Lease, Policy
+from stayfast.batch.queue.sqlite import LEASE_SECONDS, SqliteQueue
 from stayfast.clock import ManualClock
 from stayfast.errors import (
     ConflictError,
@@ -22,11 +22,11 @@ from stayfast.errors import (
     StoreUnavailableError,
     SupersededError,
 )
-from stayfast.fs import Buffer
-from stayfast.queue.base import Lease, Policy
-from stayfast.queue.sqlite import LEASE_SECONDS, SqliteQueue
-from stayfast.stores.base import Blob
-from stayfast.stores.memory import MemoryStore
+from stayfast.filesystem import Buffer
+from stayfast.runtime.run_record.owner import RunLedger
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, decode
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.protocol import Blob
 
 OWNERS = st.integers(0, 2)
 FAULTS = (

@@ -19,15 +19,15 @@ from faults.sim.runs import Oracle, Owner, make_state
 from faults.sim.world import deterministic
 from faults.subject import make_engine
 from faults.tiers import Lost, tier
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.garbage import collect
-from stayfast.checkpoint.head import Head
-from stayfast.checkpoint.protocol import read_head
 from stayfast.clock import ManualClock
 from stayfast.errors import CorruptError, StayfastError, SupersededError
-from stayfast.model.exits import Outcome
-from stayfast.stores.base import Store
-from stayfast.stores.file import FileStore
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.record import Head
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.protocol import Store
 
 ROOTS = ("/data/runs/1", "/data/runs/10")  # the name of one is the start of the other's
 SLOTS = st.integers(0, 1)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stayfast.fs import Buffer, FileStat
+from stayfast.filesystem import Buffer, FileStat
 
 
 class Node:

@@ -16,8 +16,8 @@ from faults.hooked_fs import HookedFS, SignalAt
 from faults.tiers import Lost
 from stayfast.clock import SystemClock
 from stayfast.errors import StayfastError, SupersededError
-from stayfast.fs import SystemFS
-from stayfast.stores.file import FileStore
+from stayfast.filesystem import SystemFS
+from stayfast.storage.stores.file import FileStore
 
 KEEP = 2
 PATIENCE_SECONDS = 0.75

@@ -15,7 +15,7 @@ from faults.subject import State
 from faults.tiers import Lost
 from stayfast.clock import SystemClock
 from stayfast.errors import StayfastError
-from stayfast.stores.file import FileStore
+from stayfast.storage.stores.file import FileStore
 
 KEEP = 2
 CUTS_PER_RUN = 12

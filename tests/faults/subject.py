@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from stayfast.checkpoint.arena import Pool
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.garbage import Collected, collect
-from stayfast.checkpoint.head import AttemptRow, Committed
-from stayfast.checkpoint.ledger import RunLedger
-from stayfast.checkpoint.protocol import read_head
-from stayfast.checkpoint.retention import KeepLast, retained
 from stayfast.clock import Clock, ManualClock
-from stayfast.stores.base import Store
+from stayfast.runtime.checkpoint.arena import Pool
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.cleanup import Collected, collect
+from stayfast.runtime.checkpoint.retention import KeepLast, retained
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.owner import RunLedger
+from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.storage.stores.protocol import Store
 
 State = dict[str, Any]
 PART_BYTES = 4096

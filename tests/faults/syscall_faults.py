@@ -24,8 +24,8 @@ from faults import subject
 from faults.subject import State
 from faults.tiers import Lost
 from stayfast.errors import StayfastError
-from stayfast.fs import SystemFS
-from stayfast.stores.file import FileStore
+from stayfast.filesystem import SystemFS
+from stayfast.storage.stores.file import FileStore
 
 CALLS = (
     "openat,pwrite64,preadv,preadv2,fsync,fdatasync,close,link,linkat,rename,renameat,renameat2,unlink,unlinkat,"

@@ -13,16 +13,16 @@ import pytest
 from faults import subject
 from faults.fragile_disk import FragileDisk
 from faults.memory_fs import Crash
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.garbage import collect
-from stayfast.checkpoint.head import HEAD_KEY
+from stayfast.batch.queue.sqlite import SqliteQueue
 from stayfast.clock import ManualClock
 from stayfast.errors import OutcomeUnknownError, QueueUnavailableError, StoreUnavailableError
-from stayfast.fs import Buffer
-from stayfast.queue.sqlite import SqliteQueue
-from stayfast.stores.base import Blob, Entry
-from stayfast.stores.file import FileStore
-from stayfast.stores.memory import MemoryStore
+from stayfast.filesystem import Buffer
+from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.protocol import Blob, Entry
 
 EVEN, ODD = b"even" * 1024, b"odd " * 1024
 

@@ -8,11 +8,11 @@ import pytest
 
 from faults import fresh, subject
 from faults.tiers import account, goal, seed_for
-from stayfast.checkpoint.head import HEAD_KEY
 from stayfast.errors import OutcomeUnknownError, StoreFullError, StoreUnavailableError, SupersededError
-from stayfast.fs import Buffer
-from stayfast.stores.base import Blob
-from stayfast.stores.memory import MemoryStore
+from stayfast.filesystem import Buffer
+from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.protocol import Blob
 
 pytestmark = pytest.mark.faults
 

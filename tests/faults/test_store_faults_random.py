@@ -14,14 +14,14 @@ from faults.fault_store import FaultStore
 from faults.noisy_server import NoisyServer
 from faults.tiers import account, goal, seed_for, shard, tier
 from faults.two_writers import Bucket, World, Writer, part_of
-from stayfast.checkpoint.effects import Delete, Effect, Get, Keys, Put, Sleep, drive, perform
-from stayfast.checkpoint.head import HEAD_KEY, Head, decode
-from stayfast.checkpoint.protocol import read_head
 from stayfast.clock import ManualClock
 from stayfast.errors import ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
-from stayfast.stores.base import ABSENT, Store
-from stayfast.stores.bucket import BucketStore
-from stayfast.stores.memory import MemoryStore
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import Delete, Effect, Get, Keys, Put, Sleep, drive, perform
+from stayfast.runtime.run_record.record import HEAD_KEY, Head, decode
+from stayfast.storage.stores.bucket import BucketStore
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.protocol import ABSENT, Store
 
 pytestmark = pytest.mark.faults
 SEED = int(os.environ.get("STAYFAST_SEED", "20261115"))

@@ -14,7 +14,7 @@ import pytest
 import stayfast
 from faults.counts import record
 from faults.noisy_server import NoisyServer
-from stayfast.checkpoint.head import decode
+from stayfast.runtime.run_record.record import decode
 
 pytestmark = pytest.mark.faults
 SEED = int(os.environ.get("STAYFAST_SEED", "20261115"))

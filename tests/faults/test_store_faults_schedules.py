@@ -10,11 +10,11 @@ import pytest
 from faults.choices import Choices
 from faults.counts import record
 from faults.two_writers import ALL, LOST, Commit, TokenCodec, World, Writer
-from stayfast.checkpoint import protocol
-from stayfast.checkpoint.effects import Put
-from stayfast.checkpoint.head import HEAD_KEY
-from stayfast.checkpoint.protocol import Held, commit
 from stayfast.errors import ConflictError, OutcomeUnknownError, SupersededError
+from stayfast.runtime.run_record import commit_protocol
+from stayfast.runtime.run_record.commit_protocol import Held, commit
+from stayfast.runtime.run_record.effects import Put
+from stayfast.runtime.run_record.record import HEAD_KEY
 
 pytestmark = pytest.mark.faults
 LEAST_SCHEDULES = 20_000
@@ -42,8 +42,8 @@ def explore(make: Callable[[Choices], World], *, stop_at: int | None = None) -> 
 @pytest.fixture(autouse=True)
 def fast_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     codec = TokenCodec()
-    monkeypatch.setattr(protocol, "encode", codec.encode)
-    monkeypatch.setattr(protocol, "decode", codec.decode)
+    monkeypatch.setattr(commit_protocol, "encode", codec.encode)
+    monkeypatch.setattr(commit_protocol, "decode", codec.decode)
 
 
 def two(choices: Choices, *, faults: int, how: Commit = commit, kinds: tuple[str, ...] = LOST, **more: Any) -> World:
@@ -83,7 +83,9 @@ def test_all_schedules_of_one_writer_with_three_faults() -> None:
 def conflict_is_conflict(held: Held, new: Any, token: Callable[[], str]) -> Any:
     """What every client library suggests: 412 means that somebody else won."""
     try:
-        written = yield Put(HEAD_KEY, protocol.encode(protocol.replace(new, token=token())), held.generation)
+        written = yield Put(
+            HEAD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
+        )
     except ConflictError:
         raise SupersededError("somebody else won") from None
     return Held(new, written)
@@ -92,7 +94,9 @@ def conflict_is_conflict(held: Held, new: Any, token: Callable[[], str]) -> Any:
 def lost_is_failed(held: Held, new: Any, token: Callable[[], str]) -> Any:
     """A time-out taken for a failure."""
     try:
-        written = yield Put(HEAD_KEY, protocol.encode(protocol.replace(new, token=token())), held.generation)
+        written = yield Put(
+            HEAD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
+        )
     except (ConflictError, OutcomeUnknownError):
         raise SupersededError("it did not work") from None
     return Held(new, written)
@@ -101,7 +105,9 @@ def lost_is_failed(held: Held, new: Any, token: Callable[[], str]) -> Any:
 def lost_is_done(held: Held, new: Any, token: Callable[[], str]) -> Any:
     """A time-out taken for success."""
     try:
-        written = yield Put(HEAD_KEY, protocol.encode(protocol.replace(new, token=token())), held.generation)
+        written = yield Put(
+            HEAD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
+        )
     except OutcomeUnknownError:
         return Held(new, held.generation)
     except ConflictError:
@@ -111,7 +117,7 @@ def lost_is_done(held: Held, new: Any, token: Callable[[], str]) -> Any:
 
 def no_precondition(held: Held, new: Any, token: Callable[[], str]) -> Any:
     """A generation that is not in the precondition."""
-    written = yield Put(HEAD_KEY, protocol.encode(protocol.replace(new, token=token())), None)
+    written = yield Put(HEAD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), None)
     return Held(new, written)
 
 

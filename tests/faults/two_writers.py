@@ -11,10 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stayfast.checkpoint import protocol
-from stayfast.checkpoint.effects import Delete, Effect, Get, Put, Sleep
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
-from stayfast.checkpoint.protocol import Held, claim, commit
 from stayfast.errors import (
     ConflictError,
     KeyMissingError,
@@ -23,7 +19,11 @@ from stayfast.errors import (
     StoreUnavailableError,
     SupersededError,
 )
-from stayfast.stores.base import ABSENT, Blob
+from stayfast.runtime.run_record import commit_protocol
+from stayfast.runtime.run_record.commit_protocol import Held, claim, commit
+from stayfast.runtime.run_record.effects import Delete, Effect, Get, Put, Sleep
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.storage.stores.protocol import ABSENT, Blob
 
 LOST = ("fine", "answer lost", "answer lost, then conflict", "request lost")
 """``answer lost, then conflict`` is a client that retried behind our back."""
@@ -69,7 +69,7 @@ class Bucket:
         generation = str(next(self.counter))
         self.objects[put.key] = (put.data, generation)
         if put.key == HEAD_KEY:
-            self.heads.append(protocol.decode(put.data))
+            self.heads.append(commit_protocol.decode(put.data))
         return generation
 
     def get(self, key: str) -> Blob:

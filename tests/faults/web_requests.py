@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from faults.tiers import Lost
-from stayfast.dashboard.gate import Door, Gate
+from stayfast.dashboard.access_policy import Door, Gate
 
 TOKEN = "t" * 32
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND")

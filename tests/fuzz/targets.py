@@ -35,24 +35,24 @@ def _text(data: bytes) -> str:
 
 def manifest(data: bytes) -> object:
     """The linter answers everything with findings, and prints them."""
-    from stayfast.lint.bundle import Settings
     from stayfast.lint.engine import lint_bundle
-    from stayfast.lint.formats import table
+    from stayfast.lint.formats import machine
     from stayfast.lint.formats.text import to_text
+    from stayfast.lint.objects.bundle import Settings
     from stayfast.lint.sources import Source
 
     name = "a.tf" if data.startswith(b"resource") else "a.yaml"
     text = _text(data)
     report = lint_bundle([Source(name, text)], Settings())
     to_text(report, lambda _: text.split("\n"), colour=False)
-    table.to_json(report)
+    machine.to_json(report)
     return len(report.findings)
 
 
 def workload(data: bytes) -> object:
     """stayfast.yaml, and the settings of the linter."""
-    from stayfast.lint.settings import read_configuration
-    from stayfast.spec import read_spec
+    from stayfast.capacity.spec import read_spec
+    from stayfast.lint.configuration import read_configuration
 
     if data[:1] == b"#":
         return read_configuration(_text(data), "c.yaml")
@@ -61,7 +61,8 @@ def workload(data: bytes) -> object:
 
 def _resealed(data: bytes) -> bytes:
     """With a checksum that fits, so that what lies behind it is reached too."""
-    from stayfast.checkpoint import head, inventory
+    from stayfast.runtime.checkpoint import inventory
+    from stayfast.runtime.run_record import record as head
 
     try:
         body = json.loads(data)
@@ -74,7 +75,9 @@ def _resealed(data: bytes) -> bytes:
 
 def stored(data: bytes) -> object:
     """Records, inventories and trees from a bucket that anybody may have written to."""
-    from stayfast.checkpoint import head, inventory, tree
+    from stayfast.runtime.checkpoint import inventory
+    from stayfast.runtime.run_record import record as head
+    from stayfast.runtime.state import decoding as tree
 
     for bytes_ in (data, _resealed(data)):
         for read in (lambda given: head.decode(given), lambda given: inventory.decode(given, where="inventory.json")):
@@ -87,11 +90,12 @@ def stored(data: bytes) -> object:
 
 def address(data: bytes) -> object:
     """URLs of stores, queues, sinks and servers."""
-    from stayfast.cluster.access import split_server
-    from stayfast.runtime.environment import read_settings
-    from stayfast.stores import postgres, sqlite, urls
-    from stayfast.stores.file import FileStore
-    from stayfast.stores.open import open_store
+    from stayfast.cluster.kubernetes.endpoint import split_server
+    from stayfast.settings import read_settings
+    from stayfast.storage.database import postgres, sqlite
+    from stayfast.storage.network import urls
+    from stayfast.storage.stores.file import FileStore
+    from stayfast.storage.stores.open_store import open_store
 
     url = _text(data)
     answers = []
@@ -111,7 +115,7 @@ def address(data: bytes) -> object:
 
 def items(data: bytes) -> object:
     """JSON lines and CSV on their way into a queue; payloads on their way out."""
-    from stayfast.queue.sources import from_csv, from_json_lines, key_by_field
+    from stayfast.batch.queue.item_sources import from_csv, from_json_lines, key_by_field
 
     read = from_csv if data.startswith(b"key,") else from_json_lines
     lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="" if read is from_csv else None)
@@ -120,8 +124,8 @@ def items(data: bytes) -> object:
 
 def figures(data: bytes) -> object:
     """Capacity traces, price catalogues, and the plans that bills are held against."""
-    from stayfast.catalogue.catalogue import read_catalogue, to_json
-    from stayfast.replay.trace import read_traces
+    from stayfast.capacity.machines.prices import read_catalogue, to_json
+    from stayfast.capacity.replay.traces import read_traces
 
     text = _text(data)
     if '"machines"' in text:
@@ -133,7 +137,7 @@ def cluster(data: bytes) -> object:
     """Kubeconfigs, and objects of a cluster that may hold anything anywhere."""
     if data.startswith((b"[", b"{")):
         return _observed(data)
-    from stayfast.cluster.kubeconfig import find_access
+    from stayfast.cluster.kubernetes.kubeconfig import find_access
 
     with open(_scratch() / "kubeconfig", "wb") as file:
         file.write(data)
@@ -143,13 +147,13 @@ def cluster(data: bytes) -> object:
 
 def _observed(data: bytes) -> object:
     from cluster.scenarios import NOW
-    from stayfast.cluster.acting import ACTIONS, find_deeds
-    from stayfast.cluster.alerts import find_alerts
-    from stayfast.cluster.explain import explain
-    from stayfast.cluster.exposition import exposition
-    from stayfast.cluster.observe import Observed
-    from stayfast.cluster.resources import JOB_SETS, JOBS, PODS
-    from stayfast.cluster.summary import summarize
+    from stayfast.cluster.diagnosis.diagnose import explain
+    from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS
+    from stayfast.cluster.observed.runs import summarize
+    from stayfast.cluster.observed.snapshot import Observed
+    from stayfast.cluster.watch.actions.acting import ACTIONS, find_deeds
+    from stayfast.cluster.watch.alerts import find_alerts
+    from stayfast.cluster.watch.metrics import exposition
 
     try:
         rows = json.loads(data)
@@ -183,10 +187,10 @@ def _scratch() -> Path:
 def answers(data: bytes) -> object:
     """What programs leave behind for rehearse to compare, lease and notice files, baselines, descriptions of clusters."""
     from stayfast.clock import from_rfc3339
-    from stayfast.cluster.facts import ClusterFacts, judge
+    from stayfast.cluster.observed.capabilities import ClusterFacts, judge
     from stayfast.lint.baseline import remaining
-    from stayfast.rehearse.compare import Comparison
-    from stayfast.rehearse.records import compare_records
+    from stayfast.proof.rehearse.differences import Comparison
+    from stayfast.proof.rehearse.records import compare_records
 
     for folder in ("want", "got"):
         (_scratch() / folder).mkdir(exist_ok=True)
@@ -221,9 +225,9 @@ def _manifests() -> list[bytes]:
 
 
 def _stored() -> list[bytes]:
-    from stayfast.checkpoint.head import AttemptRow, Committed, Head, encode
-    from stayfast.checkpoint.inventory import TREE, Inventory, InventoryEntry, Part
-    from stayfast.checkpoint.inventory import encode as encode_inventory
+    from stayfast.runtime.checkpoint.inventory import TREE, Inventory, InventoryEntry, Part
+    from stayfast.runtime.checkpoint.inventory import encode as encode_inventory
+    from stayfast.runtime.run_record.record import AttemptRow, Committed, Head, encode
 
     row = AttemptRow(attempt=1, started_at="2026-01-01T00:00:00Z")
     done = Committed(3, 1, "2026-01-01T00:00:00Z", 4096, "0" * 64)

@@ -12,8 +12,8 @@ accelerate = pytest.importorskip("accelerate")
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
-from stayfast.checkpoint.tracked import track  # noqa: E402
 from stayfast.errors import UsageError  # noqa: E402
+from stayfast.runtime.state.tracked_state import track  # noqa: E402
 
 
 def test_an_interrupted_program_equals_the_program_without_stayfast(

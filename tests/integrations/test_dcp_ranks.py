@@ -96,9 +96,9 @@ def test_copies_that_differ_are_named(tmp_path: Path, program: Callable[..., lis
 def test_shards_that_leave_gaps_or_lie_over_each_other_are_refused(
     shards: list[tuple[tuple[int, int], tuple[int, int]]], problem: str | None
 ) -> None:
-    from stayfast.checkpoint.partial import LeafRef
     from stayfast.errors import CorruptError
     from stayfast.integrations.dcp_sharded import FORMAT, _merge
+    from stayfast.runtime.checkpoint.sharded_reader import LeafRef
 
     outlines = [
         {"format": FORMAT, "shards": [["w", [4, 4], list(offsets), LeafRef(0, "float32", sizes)]], "values": {}}

@@ -20,12 +20,12 @@ torch = pytest.importorskip("torch")
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from stayfast.checkpoint.head import Committed
-from stayfast.checkpoint.partial import LeafRef, RankState
 from stayfast.cli.main import main
 from stayfast.errors import CorruptError, FormatError, StateMismatchError, SupersededError, UsageError
 from stayfast.integrations.dcp import StayfastReader, StayfastWriter, sharded
-from stayfast.stores.memory import MemoryStore
+from stayfast.runtime.checkpoint.sharded_reader import LeafRef, RankState
+from stayfast.runtime.run_record.record import Committed
+from stayfast.storage.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
@@ -268,7 +268,7 @@ def test_opaque_values_need_their_sha256_as_well(url: str, tmp_path: Path, monke
     StayfastWriter(url).save({"count": 5}, step=1)
     (path,) = parts(tmp_path, "*/rank-00001/part-*.bin")
     flip(path, 12)
-    monkeypatch.setattr("stayfast.checkpoint.restore.digest_named", lambda _name: _Anything())
+    monkeypatch.setattr("stayfast.runtime.checkpoint.reader.digest_named", lambda _name: _Anything())
     monkeypatch.setattr("stayfast.integrations.dcp.SHA256", "sha256")
     with pytest.raises(CorruptError, match="does not match its sha256"):
         StayfastReader(url).load({"count": 0})
@@ -419,7 +419,7 @@ class CountingStore(MemoryStore):
 
 
 def test_only_the_chunks_asked_for_are_read() -> None:
-    from stayfast.checkpoint.engine import Engine
+    from stayfast.runtime.checkpoint.checkpointer import Engine
 
     store = CountingStore()
     engine = Engine(store, buffers=1)
@@ -449,7 +449,7 @@ def test_only_the_chunks_asked_for_are_read() -> None:
 
 
 def test_a_leaf_that_does_not_exist_is_corruption() -> None:
-    from stayfast.checkpoint.engine import Engine
+    from stayfast.runtime.checkpoint.checkpointer import Engine
 
     store = MemoryStore()
     engine = Engine(store, buffers=1)

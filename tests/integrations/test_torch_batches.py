@@ -14,9 +14,9 @@ np = pytest.importorskip("numpy")
 
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset  # noqa: E402
 
-from stayfast.checkpoint.rng import GlobalRng  # noqa: E402
 from stayfast.errors import StateMismatchError, UsageError  # noqa: E402
 from stayfast.integrations.torch import ResumableSampler  # noqa: E402
+from stayfast.runtime.state.rng import GlobalRng  # noqa: E402
 
 SIZE, BATCH = 37, 8
 

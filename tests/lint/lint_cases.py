@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stayfast.lint.bundle import Settings
 from stayfast.lint.engine import Report, lint_bundle
+from stayfast.lint.objects.bundle import Settings
 from stayfast.lint.sources import Source
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "lint"

@@ -8,7 +8,7 @@ import time
 import pytest
 from lint_cases import MAIN, POD, cut, dump, fired, good_job, lint, lint_objects, put
 
-from stayfast.lint.bundle import Settings
+from stayfast.lint.objects.bundle import Settings
 
 
 def pdb(**spec):

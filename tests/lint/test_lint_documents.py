@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from lint_cases import SHARED
 
-from stayfast.lint.bundle import Settings
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.repair import repair
+from stayfast.lint.fixes import repair
+from stayfast.lint.objects.bundle import Settings
 from stayfast.lint.sources import Source
 
 DOCUMENTS = SHARED / "documents"

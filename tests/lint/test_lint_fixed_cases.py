@@ -8,9 +8,9 @@ import pytest
 from test_lint_strangers import CASES, Case
 
 from stayfast.documents import parse_documents
-from stayfast.lint.bundle import Settings
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.repair import repair
+from stayfast.lint.fixes import repair
+from stayfast.lint.objects.bundle import Settings
 from stayfast.lint.sources import Source
 
 BLOCK_STYLE = [case for case in CASES if not case.files[0][1].lstrip().startswith("{")]

@@ -12,13 +12,13 @@ from lint_cases import IGNORE, MAIN, POD, SHARED, cut, good_job, put
 from test_lint_mutations import MUTATIONS
 
 from stayfast.documents import parse_documents
-from stayfast.lint import pages
-from stayfast.lint.bundle import Settings
-from stayfast.lint.crds import KINDS
-from stayfast.lint.editing import apply_edits
+from stayfast.documents.editor import apply_edits
+from stayfast.lint import rule_pages
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.finding import Edit
-from stayfast.lint.repair import repair
+from stayfast.lint.fixes import repair
+from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.schema.crds import KINDS
 from stayfast.lint.sources import Source
 
 
@@ -166,9 +166,9 @@ def test_literal_scripts_are_edited_in_place():
     assert fixed == text.replace("python train.py", "exec python train.py")
 
 
-@pytest.mark.parametrize("code", [code for code in pages.codes() if code not in ("SF901", "SF902")])
+@pytest.mark.parametrize("code", [code for code in rule_pages.codes() if code not in ("SF901", "SF902")])
 def test_fixing_the_examples_of_all_pages_never_makes_them_worse(code):
-    (_, text), *_ = pages.page(code).code_blocks("Example")
+    (_, text), *_ = rule_pages.page(code).code_blocks("Example")
     before = find([Source("f.yaml", text)])
     fixed = fix(text, unsafe=True)
     after = find([Source("f.yaml", fixed)])

@@ -7,9 +7,9 @@ import copy
 import yaml
 from lint_cases import good_job
 
-from stayfast.lint.bundle import Settings
-from stayfast.lint.declared import pools_in_text
 from stayfast.lint.engine import lint_bundle
+from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.readers.gcloud import pools_in_text
 from stayfast.lint.sources import Source
 
 POOL = """gcloud container node-pools create spot-l4 --machine-type=g2-standard-8 --spot \\

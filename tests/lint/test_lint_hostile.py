@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.lint.declared import pools_in_text
+from stayfast.lint.readers.gcloud import pools_in_text
 
 POD = """\
 apiVersion: v1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lint_cases import MAIN, POD, SPOT_TOLERATION, cut, dump, fired, good_job, lint, lint_objects, put
 
-from stayfast.lint.bundle import Settings
+from stayfast.lint.objects.bundle import Settings
 
 SPOT = "cloud.google.com/gke-spot"
 FLEX = {

@@ -12,10 +12,10 @@ from lint_cases import SHARED, dump, good_job
 from test_lint_strangers import CASES
 
 from stayfast.documents import load_documents
-from stayfast.lint.bundle import Settings
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.finding import Finding
-from stayfast.lint.schema import knows
+from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.schema.validator import knows
 from stayfast.lint.sources import Source
 
 # Mappings whose keys are the user's own.

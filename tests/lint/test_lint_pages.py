@@ -12,10 +12,10 @@ from lint_cases import SHARED
 
 from stayfast.cli.main import main
 from stayfast.errors import UsageError
-from stayfast.lint import pages
-from stayfast.lint.bundle import Settings
+from stayfast.lint import rule_pages
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.finding import Severity
+from stayfast.lint.objects.bundle import Settings
 from stayfast.lint.rule import names
 from stayfast.lint.sources import Source
 
@@ -23,28 +23,28 @@ ROOT = Path(__file__).parents[2]
 
 
 def findings(code: str, section: str):
-    blocks = pages.page(code).code_blocks(section)
+    blocks = rule_pages.page(code).code_blocks(section)
     assert blocks, f"{code} has no code under {section}"
     return lint_bundle([Source(f"{n}.{kind}", text) for n, (kind, text) in enumerate(blocks)], Settings()).findings
 
 
-@pytest.mark.parametrize("code", pages.codes())
+@pytest.mark.parametrize("code", rule_pages.codes())
 def test_the_example_fires_and_the_alternative_is_clean(code):
     assert code in {finding.rule for finding in findings(code, "Example")}
     left = [f for f in findings(code, "Use instead") if f.rule == code or f.severity is not Severity.ADVICE]
     assert left == []
 
 
-@pytest.mark.parametrize("code", pages.codes())
+@pytest.mark.parametrize("code", rule_pages.codes())
 def test_every_page_is_complete(code):
-    page = pages.page(code)
+    page = rule_pages.page(code)
     for title in ("What it does", "Why is this bad?", "Example", "Use instead", "Fix", "Source"):
         assert page.section(title), f"{code}: {title} is missing"
     assert page.name == names().get(code, page.name)
 
 
 def test_every_rule_has_a_page_and_every_page_a_rule():
-    assert set(pages.codes()) == set(names()) | {"SF901", "SF902"}
+    assert set(rule_pages.codes()) == set(names()) | {"SF901", "SF902"}
 
 
 def test_codes_and_names_are_those_that_were_agreed():
@@ -60,7 +60,7 @@ def test_the_reference_is_up_to_date():
     assert done.returncode == 0, "run: python tools/make_rule_reference.py"
 
 
-@pytest.mark.parametrize("code", pages.codes())
+@pytest.mark.parametrize("code", rule_pages.codes())
 def test_explain_prints_the_page_of_the_reference(code, capsys):
     assert main(["lint", "--explain", code]) == 0
     printed = capsys.readouterr().out
@@ -72,4 +72,4 @@ def test_explain_prints_the_page_of_the_reference(code, capsys):
 @pytest.mark.parametrize("code", ["SF999", "104", "../SF104", ""])
 def test_an_unknown_rule_is_one_sentence(code):
     with pytest.raises(UsageError, match="there is no rule"):
-        pages.page(code)
+        rule_pages.page(code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lint_cases import lint
 
-from stayfast.lint.pysource import zero_exits
+from stayfast.lint.readers.python_source import zero_exits
 
 BAD = {
     "through another function": "import signal, sys\ndef leave():\n    sys.exit(0)\ndef h(s, f):\n"

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lint_cases import SHARED, dump, good_job, lint
 
-from stayfast.lint import pages
-from stayfast.lint.bundle import Settings
+from stayfast.lint import rule_pages
 from stayfast.lint.engine import lint_bundle
+from stayfast.lint.objects.bundle import Settings
 from stayfast.lint.sources import Source
 
 GARBAGE = [
@@ -60,8 +60,8 @@ def plant(value, path, garbage):
 def objects_of_all_pages():
     import yaml
 
-    for code in pages.codes():
-        for kind, text in pages.page(code).code_blocks("Example"):
+    for code in rule_pages.codes():
+        for kind, text in rule_pages.page(code).code_blocks("Example"):
             if kind == "yaml":
                 yield from (value for value in yaml.safe_load_all(text) if value)
 

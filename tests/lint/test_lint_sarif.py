@@ -18,10 +18,10 @@ import pytest
 from lint_cases import good_job, lint, put
 from test_lint_strangers import CASES
 
-from stayfast.lint.bundle import Settings
 from stayfast.lint.engine import Report, lint_bundle
-from stayfast.lint.formats.table import to_sarif
-from stayfast.lint.pages import codes, page
+from stayfast.lint.formats.machine import to_sarif
+from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.rule_pages import codes, page
 from stayfast.lint.sources import Source
 
 _TITLE = b'"title": "Static Analysis Results Format (SARIF) Version 2.1.0 JSON Schema"'

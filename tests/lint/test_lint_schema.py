@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from lint_cases import MAIN, fired, good_job, lint, put
 
-from stayfast.lint.quantity import quantity
-from stayfast.lint.schema import validate, versions
-from stayfast.lint.spelling import closest, distance, field_like
+from stayfast.lint.schema.validator import validate, versions
+from stayfast.text.suggest import closest, distance, field_like
+from stayfast.text.units import quantity
 
 
 def faults(value, version="1.36"):

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from stayfast.lint.shell import exits_zero_on_term, inline_script, split, swallowed_program
+from stayfast.lint.readers.shell import exits_zero_on_term, inline_script, split, swallowed_program
 
 PROGRAM = "python train.py --epochs 3"
 SWALLOWED = [

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from stayfast.lint.bundle import Settings
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.pages import codes
+from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.rule_pages import codes
 from stayfast.lint.sources import Source
 
 FOLDER = Path(__file__).parent / "cases"

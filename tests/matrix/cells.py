@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from stayfast.runtime.process_tree import below
+from stayfast.process.tree import below
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.checkpoint.account import unaccounted_seconds
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Head, decode
-from stayfast.model.exits import Outcome
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.run_record.billing import unaccounted_seconds
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Head, decode
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """

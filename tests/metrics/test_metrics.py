@@ -20,10 +20,10 @@ import pytest
 
 from stayfast.cli.main import main
 from stayfast.cli.metrics import FILES, read_file
-from stayfast.model.backlog import Backlog
-from stayfast.runtime.environment import Settings, read_settings
-from stayfast.runtime.metrics import METRICS, Exposition
-from stayfast.runtime.metrics_server import publish
+from stayfast.model.queue_age import Backlog
+from stayfast.settings import Settings, read_settings
+from stayfast.telemetry.metric_table import METRICS, Exposition
+from stayfast.telemetry.metrics_server import publish
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
@@ -247,7 +247,7 @@ def test_settings() -> None:
 def test_nothing_is_imported_or_opened_unless_asked() -> None:
     program = (
         "import sys, stayfast\nwith stayfast.run(None, total_steps=2) as run:\n    for step in run.steps(): pass\n"
-        "assert 'stayfast.runtime.metrics' not in sys.modules and 'http.server' not in sys.modules"
+        "assert 'stayfast.telemetry.metric_table' not in sys.modules and 'http.server' not in sys.modules"
     )
     assert start(program).wait(60) == 0
 

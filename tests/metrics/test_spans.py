@@ -20,8 +20,8 @@ import pytest
 
 import stayfast
 from stayfast.errors import Interrupted
-from stayfast.runtime import spans
-from stayfast.runtime.environment import Settings
+from stayfast.settings import Settings
+from stayfast.telemetry import spans
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = """

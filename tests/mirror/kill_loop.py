@@ -22,9 +22,9 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 
 from mirrored import opened  # noqa: E402
 
-import stayfast.mirror.cut as rules  # noqa: E402
-import stayfast.mirror.mirror as tuning  # noqa: E402
-from stayfast.stores.open import open_store  # noqa: E402
+import stayfast.runtime.directory_sync.change_tracker as rules  # noqa: E402
+import stayfast.runtime.directory_sync.sync as tuning  # noqa: E402
+from stayfast.storage.stores.open_store import open_store  # noqa: E402
 
 tuning.SOON_SECONDS, tuning.CALM_SECONDS, tuning.BETWEEN_COPIES_SECONDS = 0.005, 0.0, 0.0
 rules.TORN_NS = 100_000_000  # this writer never takes longer over a file

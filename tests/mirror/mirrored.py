@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from stayfast.checkpoint.head import AttemptRow
 from stayfast.clock import SystemClock
-from stayfast.mirror.mirror import Mirror, Options
-from stayfast.stores.base import Store
-from stayfast.stores.memory import MemoryStore
+from stayfast.runtime.directory_sync.sync import Mirror, Options
+from stayfast.runtime.run_record.record import AttemptRow
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.protocol import Store
 
 
 def mirror_of(directory: Path, store: Store, **options: object) -> Mirror:

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mirrored import contents, keep, memory, mirror_of, opened
 
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.inventory import Inventory, InventoryEntry, Part
-from stayfast.checkpoint.protocol import read_head
 from stayfast.clock import SystemClock
 from stayfast.errors import CheckpointError, CorruptError, FormatError
-from stayfast.mirror.bring_back import read_copy
-from stayfast.mirror.copy_format import PART_BYTES, build_inventory, is_directory, read_rows, tree_bytes
-from stayfast.mirror.scan import FILE, FOLDER, LINK, Seen, stays_inside
+from stayfast.runtime.checkpoint.inventory import Inventory, InventoryEntry, Part
+from stayfast.runtime.directory_sync.copy_format import PART_BYTES, build_inventory, is_directory, read_rows, tree_bytes
+from stayfast.runtime.directory_sync.copy_restorer import read_copy
+from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, Seen, stays_inside
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
 
 PART = Part("checkpoints/000000000000-000001/part-00000.bin", 4096, ("0" * 64,))
 
@@ -134,7 +134,7 @@ def test_a_hostile_copy_is_passed_over_for_the_one_before_it(tmp_path: Path, cap
     (source / "evil").write_text("bad")
     original = tree_bytes
 
-    import stayfast.mirror.upload as upload
+    import stayfast.runtime.directory_sync.copy_uploader as upload
 
     def evil(listing: Any) -> tuple[bytes, list[str]]:
         data, files = original(listing)
@@ -169,7 +169,7 @@ def test_the_run_of_a_program_is_never_claimed(tmp_path: Path) -> None:
         run.track(weights=Weights())
         for _ in run.steps():
             run.save()
-    from stayfast.stores.open import open_store
+    from stayfast.storage.stores.open_store import open_store
 
     store = open_store(url)
     before = store.get("HEAD.json").data
@@ -180,8 +180,8 @@ def test_the_run_of_a_program_is_never_claimed(tmp_path: Path) -> None:
 
 def test_a_copy_is_an_ordinary_checkpoint(tmp_path: Path) -> None:
     """``stayfast checkpoints`` reads it: kinds and digests included."""
-    from stayfast.checkpoint.engine import Engine
-    from stayfast.checkpoint.restore import Damage
+    from stayfast.runtime.checkpoint.checkpointer import Engine
+    from stayfast.runtime.checkpoint.reader import Damage
 
     store = memory()
     source = tmp_path / "d"

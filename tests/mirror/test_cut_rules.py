@@ -1,16 +1,16 @@
-"""Which state of a directory may be copied: the rules of ``mirror/cut.py``, look by look."""
+"""Which state of a directory may be copied: the rules of ``runtime/directory_sync/change_tracker.py``, look by look."""
 
 from __future__ import annotations
 
-from stayfast.mirror.cut import (
+from stayfast.runtime.directory_sync.change_tracker import (
     PATIENCE_GROWING_SECONDS,
     PATIENCE_SECONDS,
     QUIET_OPEN_SECONDS,
     QUIET_SECONDS,
     Journal,
 )
-from stayfast.mirror.scan import FILE, FOLDER, Seen
-from stayfast.mirror.watch import CLOSED, CREATED, GONE, PLACED, Event
+from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, Seen
+from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, GONE, PLACED, Event
 
 
 def file(size: int, inode: int = 1, mtime: int = 0) -> Seen:

@@ -190,7 +190,7 @@ def test_a_finished_program_is_not_finished_before_its_files_are_safe(tmp_path: 
     program = """
 import sys
 from stayfast.cli.main import main
-from stayfast.runtime import sync
+from stayfast.runtime.exec import synced_directories as sync
 sync.Sync.patience_seconds = 1.0
 sys.exit(main(sys.argv[1:]))
 """
@@ -265,7 +265,8 @@ def test_a_bucket_that_does_not_exist_is_a_failure_and_one_that_is_away_is_not(
     assert "the program was not started" in ended.report["detail"]
     assert "ran" not in ended.out
     program = (
-        "import sys; from stayfast.runtime import sync; sync.BEGIN_SECONDS = 0; from stayfast.cli.main import main"
+        "import sys; from stayfast.runtime.exec import synced_directories as sync; sync.BEGIN_SECONDS = 0; "
+        "from stayfast.cli.main import main"
     )
     words = [sys.executable, "-c", f"{program}; sys.exit(main(sys.argv[1:]))", "exec"]
     words += ["--sync", "ckpt=gs://bucket/run", "--", "echo", "ran"]

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from mirrored import contents, copied, keep, memory, mirror_of, opened, until
 
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.protocol import read_head
 from stayfast.clock import SystemClock
 from stayfast.errors import CorruptError, RunError
-from stayfast.mirror import mirror as mirror_module
-from stayfast.mirror.copy_format import PART_BYTES
-from stayfast.mirror.local import read_mark
-from stayfast.stores.base import Store
-from stayfast.stores.file import FileStore
-from stayfast.stores.memory import MemoryStore
+from stayfast.runtime.directory_sync import sync as mirror_module
+from stayfast.runtime.directory_sync.copy_format import PART_BYTES
+from stayfast.runtime.directory_sync.local_state import read_mark
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.protocol import Store
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_directory_without_a_mark_that_holds_the_copy_is_completed(tmp_path: P
 
 def test_a_restore_that_was_cut_short_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed half-way through putting files in their place: the mark says so, and nothing half is trusted."""
-    import stayfast.mirror.bring_back as module
+    import stayfast.runtime.directory_sync.copy_restorer as module
 
     store = memory()
     first, other = tmp_path / "first", tmp_path / "other"
@@ -259,7 +259,7 @@ def test_when_no_copy_is_whole_nothing_is_started(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_sentence_and_no_half_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
-    import stayfast.mirror.bring_back as module
+    import stayfast.runtime.directory_sync.copy_restorer as module
 
     root, store = tmp_path / "d", memory()
     root.mkdir()
@@ -312,7 +312,7 @@ def test_records_and_the_state_that_counts_them_are_never_torn_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records through a file that stays open, a state file by rename: no copy holds a state ahead of its records."""
-    import stayfast.mirror.cut as cut
+    import stayfast.runtime.directory_sync.change_tracker as cut
 
     monkeypatch.setattr(cut, "PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(cut, "PATIENCE_GROWING_SECONDS", 0.3)
@@ -363,7 +363,7 @@ def test_records_and_the_state_that_counts_them_are_never_torn_apart(
 
 
 def test_without_inotify_it_looks_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import stayfast.mirror.watch as watch
+    import stayfast.runtime.directory_sync.inotify as watch
 
     class NoKernel:
         def __init__(self, *_: object, **__: object) -> None:
@@ -389,7 +389,7 @@ import sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from mirrored import opened, copied
-from stayfast.stores.file import FileStore
+from stayfast.storage.stores.file import FileStore
 root = Path({str(tmp_path)!r}) / "d"
 root.mkdir()
 with open(root / "large", "wb") as file:
@@ -418,7 +418,7 @@ def test_the_store_is_not_looked_for_in_vain(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read_is_named_and_holds_nothing_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import stayfast.mirror.upload as upload
+    import stayfast.runtime.directory_sync.copy_uploader as upload
 
     original = os.open
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from mirrored import contents, memory, opened
 
-from stayfast.mirror.cut import Journal
-from stayfast.mirror.scan import FILE, FOLDER, Seen, look_again, nobody_writes
-from stayfast.mirror.watch import CLOSED, CREATED, PLACED, Event
+from stayfast.runtime.directory_sync.change_tracker import Journal
+from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, Seen, look_again, nobody_writes
+from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, PLACED, Event
 
 
 def file(size: int) -> Seen:

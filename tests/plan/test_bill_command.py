@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from stayfast.checkpoint.head import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, encode
 from stayfast.cli.main import main
-from stayfast.model.exits import Outcome
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.run_record.record import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, encode
 
 
 def row(attempt, **more):

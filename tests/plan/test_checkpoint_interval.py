@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stayfast.capacity.plan import interval
+from stayfast.capacity.replay.lifetimes import Bathtub, Empirical, Exponential, Schedules, Timing, Weibull
 from stayfast.errors import UsageError
-from stayfast.replay import interval
-from stayfast.replay.lifetimes import Bathtub, Empirical, Exponential, Schedules, Timing, Weibull
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 HOUR = 3600.0

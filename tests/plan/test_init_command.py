@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.catalogue.catalogue import bundled_catalogue
+from stayfast.capacity.machines.prices import bundled_catalogue
+from stayfast.capacity.spec import read_spec
+from stayfast.capacity.spec.workload import Kind
 from stayfast.cli.main import main
-from stayfast.model.workload import Kind
-from stayfast.spec import read_spec
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 

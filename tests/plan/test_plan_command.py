@@ -12,17 +12,17 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from stayfast.catalogue.catalogue import Prices, bundled_catalogue
-from stayfast.catalogue.catalogue import to_json as catalogue_json
+from stayfast.capacity.machines.prices import Prices, bundled_catalogue
+from stayfast.capacity.machines.prices import to_json as catalogue_json
+from stayfast.capacity.plan.assumptions import Assumptions
+from stayfast.capacity.plan.grace_fit import allows_long_grace, judge_grace
+from stayfast.capacity.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
+from stayfast.capacity.policies.regimes import Regime
+from stayfast.capacity.replay.synthetic import MODELS, draw_bursty, draw_model, lognormal_waits
+from stayfast.capacity.spec import read_spec
+from stayfast.capacity.spec.workload import CapacityClass
 from stayfast.cli.main import main
 from stayfast.errors import UsageError
-from stayfast.model.workload import CapacityClass
-from stayfast.plan.assumptions import Assumptions
-from stayfast.plan.grace import allows_long_grace, judge_grace
-from stayfast.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
-from stayfast.replay.regimes import Regime
-from stayfast.replay.synthetic import MODELS, draw_bursty, draw_model, lognormal_waits
-from stayfast.spec import read_spec
 
 SWEEP = """\
 name: sweep

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue, read_catalogue, to_json
-from stayfast.catalogue.skus import FAMILIES, build, unit_price
+from stayfast.capacity.machines.billing_skus import FAMILIES, build, unit_price
+from stayfast.capacity.machines.prices import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue, read_catalogue, to_json
 from stayfast.cli.main import main
 from stayfast.errors import UsageError
 

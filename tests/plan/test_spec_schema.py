@@ -12,10 +12,10 @@ import yaml
 from test_plan_command import MIX, SERVE, SWEEP, TRAIN
 from test_workload_spec import FULL
 
-from stayfast.catalogue.catalogue import bundled_catalogue
+from stayfast.capacity.machines.prices import bundled_catalogue
+from stayfast.capacity.spec import json_schema, read_spec
 from stayfast.cli.main import main
 from stayfast.errors import UsageError
-from stayfast.spec import json_schema, read_spec
 
 KNOWN = bundled_catalogue().accelerators
 SCHEMA = json_schema(KNOWN)

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from stayfast.capacity.spec import json_schema, read_spec
+from stayfast.capacity.spec.workload import CapacityClass, Kind
 from stayfast.errors import DocumentError, UsageError
-from stayfast.model.workload import CapacityClass, Kind
-from stayfast.spec import json_schema, read_spec
 
 FULL = """\
 name: llm-7

@@ -27,14 +27,14 @@ sys.path.insert(0, str(HERE))
 
 from kill_judge import JudgeProcess  # noqa: E402
 
-from stayfast.queue.base import Policy  # noqa: E402
-from stayfast.queue.open import open_queue  # noqa: E402
-from stayfast.runtime.audit import compare  # noqa: E402
-from stayfast.runtime.guard import Guard  # noqa: E402
-from stayfast.runtime.task import Failed, Task  # noqa: E402
-from stayfast.runtime.worker import Worker, WorkerOptions  # noqa: E402
-from stayfast.runtime.worker_process import _patiently  # noqa: E402
-from stayfast.sink.open import open_sink  # noqa: E402
+from stayfast.batch.queue.open_queue import open_queue  # noqa: E402
+from stayfast.batch.queue.protocol import Policy  # noqa: E402
+from stayfast.batch.sink.open_sink import open_sink  # noqa: E402
+from stayfast.batch.worker.audit import compare  # noqa: E402
+from stayfast.batch.worker.task import Failed, Task  # noqa: E402
+from stayfast.batch.worker.worker import Worker, WorkerOptions  # noqa: E402
+from stayfast.batch.worker.worker_process import _patiently  # noqa: E402
+from stayfast.runtime.interruption.guard import Guard  # noqa: E402
 
 POINTS = ("complete", "claim", "record_all", "missing", "release")
 POLICY = Policy(max_failures=3, max_deliveries=1_000_000, backoff_seconds=0.01)

@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from stayfast.queue.open import open_queue
-from stayfast.sink.open import open_sink
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.sink.open_sink import open_sink
 
 READY, DEAD = 0, -2
 

@@ -23,8 +23,8 @@ sys.path.insert(0, str(HERE))
 
 from work_command import finish, shorten_leases, start_work, until, write_task  # noqa: E402
 
-from stayfast.queue.open import open_queue  # noqa: E402
-from stayfast.sink.open import open_sink  # noqa: E402
+from stayfast.batch.queue.open_queue import open_queue  # noqa: E402
+from stayfast.batch.sink.open_sink import open_sink  # noqa: E402
 
 LEASE_SECONDS = 2.0
 

@@ -8,8 +8,8 @@ import random
 import sqlite3
 
 from faults import powercut
-from stayfast.queue.sqlite import SqliteQueue
-from stayfast.sink.sqlite import SqliteSink
+from stayfast.batch.queue.sqlite import SqliteQueue
+from stayfast.batch.sink.sqlite import SqliteSink
 
 CUTS_PER_DISK = 20
 

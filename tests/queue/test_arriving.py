@@ -10,11 +10,11 @@ import threading
 import pytest
 from work_command import QUIET, command, until
 
+from stayfast.batch.queue import arriving
+from stayfast.batch.queue.arriving import portions
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.validation import same_json
 from stayfast.errors import UsageError
-from stayfast.queue import arriving
-from stayfast.queue.arriving import portions
-from stayfast.queue.intake import same_json
-from stayfast.queue.open import open_queue
 
 
 def test_what_has_arrived_does_not_wait_for_what_has_not(tmp_path):

@@ -18,8 +18,8 @@ from work_command import QUIET, command, stayfast, write_task
 
 from faults.counts import record
 from faults.tiers import account, goal, seed_for, tier
-from stayfast.queue.open import open_queue
-from stayfast.sink.open import open_sink
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.sink.open_sink import open_sink
 
 ITEMS = 2000
 TASK = """def work(batch):
@@ -32,7 +32,7 @@ skew = float(os.environ.get("SKEW", "0"))
 original = clock.SystemClock.wall
 clock.SystemClock.wall = lambda self: original(self) + skew
 if os.environ.get("LEASE"):
-    import stayfast.queue.postgres as postgres
+    import stayfast.batch.queue.postgres as postgres
     postgres.PostgresQueue.__init__.__kwdefaults__["lease_seconds"] = float(os.environ["LEASE"])
 """
 

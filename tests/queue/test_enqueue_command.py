@@ -11,15 +11,15 @@ import tracemalloc
 import pytest
 from work_command import pairs, stayfast
 
+from stayfast.batch.queue.item_sources import from_csv, from_directory, from_json_lines, from_listing, key_by_field
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Failure
+from stayfast.batch.queue.sqlite import SqliteQueue
+from stayfast.batch.queue.validation import MAX_PAYLOAD_BYTES
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.worker.audit import compare
+from stayfast.batch.worker.task import Task, load_task
 from stayfast.errors import UsageError
-from stayfast.queue.base import Failure
-from stayfast.queue.intake import MAX_PAYLOAD_BYTES
-from stayfast.queue.open import open_queue
-from stayfast.queue.sources import from_csv, from_directory, from_json_lines, from_listing, key_by_field
-from stayfast.queue.sqlite import SqliteQueue
-from stayfast.runtime.audit import compare
-from stayfast.runtime.task import Task, load_task
-from stayfast.sink.open import open_sink
 
 
 def lines(*text: str, key: str | None = None) -> list[tuple[str, str]]:
@@ -208,7 +208,7 @@ def test_a_queue_that_is_not_there_names_those_that_are(tmp_path):
 
 
 def test_network_file_systems_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("stayfast.stores.sqlite.unsafe_filesystem", lambda path: "NFS")
+    monkeypatch.setattr("stayfast.storage.database.sqlite.unsafe_filesystem", lambda path: "NFS")
     with pytest.raises(UsageError, match=r"NFS.*postgresql://"):
         SqliteQueue(str(tmp_path / "w.db"))
 

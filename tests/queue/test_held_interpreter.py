@@ -10,14 +10,14 @@ import pytest
 from work_command import finish, pairs, shorten_leases, start_work, until, write_task
 
 from faults.counts import record
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.postgres import PostgresQueue
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.worker.task import Task
+from stayfast.batch.worker.worker import Worker, WorkerOptions
 from stayfast.clock import ManualClock
 from stayfast.errors import LeaseLostError, QueueUnavailableError
-from stayfast.queue.open import open_queue
-from stayfast.queue.postgres import PostgresQueue
-from stayfast.runtime.guard import Guard
-from stayfast.runtime.task import Task
-from stayfast.runtime.worker import Worker, WorkerOptions
-from stayfast.sink.open import open_sink
+from stayfast.runtime.interruption.guard import Guard
 
 
 def hold_for_three_leases(place, folder):

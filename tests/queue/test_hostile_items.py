@@ -15,16 +15,16 @@ import time
 import pytest
 from work_command import QUIET, command, finish, pairs, shorten_leases, start_work, stayfast, until, write_task
 
+from stayfast.batch.queue.item_sources import from_directory
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Failure
+from stayfast.batch.queue.validation import MAX_KEY_BYTES, ItemError
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.worker.task import Task
+from stayfast.batch.worker.worker import Worker, WorkerOptions
 from stayfast.errors import QueueError, QueueUnavailableError, UsageError
-from stayfast.queue.base import Failure
-from stayfast.queue.intake import MAX_KEY_BYTES, ItemError
-from stayfast.queue.open import open_queue
-from stayfast.queue.sources import from_directory
-from stayfast.runtime.guard import Guard
-from stayfast.runtime.task import Task
-from stayfast.runtime.worker import Worker, WorkerOptions
-from stayfast.sink.open import open_sink
-from stayfast.stores import sqlite
+from stayfast.runtime.interruption.guard import Guard
+from stayfast.storage.database import sqlite
 
 KEYS = [
     "../../etc/passwd",

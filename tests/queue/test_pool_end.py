@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from work_command import fill, finish, log_pid, start_work, stayfast, until, write_task
 
-from stayfast.queue.open import open_queue
-from stayfast.sink.open import open_sink
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.sink.open_sink import open_sink
 
 SLOW = "@stayfast.task(each=True)"
 

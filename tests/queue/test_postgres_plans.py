@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from work_command import pairs
 
-from stayfast.queue import postgres_schema as sql
-from stayfast.queue.open import open_queue
-from stayfast.sink.base import Result
-from stayfast.sink.open import open_sink
+from stayfast.batch.queue import postgres_schema as sql
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.sink.protocol import Result
 
 
 @pytest.fixture

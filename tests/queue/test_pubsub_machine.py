@@ -21,10 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from test_queue_machine import drive, drive_until
 
 from faults.tiers import account, goal
-from stayfast.queue.base import Failure, Lease, Policy
-from stayfast.queue.open import open_queue
-from stayfast.queue.pubsub import PubsubQueue
-from stayfast.sink.open import open_sink
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Failure, Lease, Policy
+from stayfast.batch.queue.pubsub import PubsubQueue
+from stayfast.batch.sink.open_sink import open_sink
 
 MOST_FAILURES = 3
 OWNERS = st.integers(0, 2)

@@ -8,11 +8,11 @@ import time
 import pytest
 from work_command import finish, pairs, start_work, stayfast, until, write_task
 
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.batch.queue.pubsub_ledger import open_ledger
+from stayfast.batch.sink.open_sink import open_sink
 from stayfast.errors import QueueError, UsageError
-from stayfast.queue.base import Failure, Policy
-from stayfast.queue.ledger import open_ledger
-from stayfast.queue.open import open_queue
-from stayfast.sink.open import open_sink
 
 
 @pytest.fixture

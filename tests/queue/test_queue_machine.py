@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from faults.tiers import account, goal, seed_for, tier
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.batch.queue.sqlite import SqliteQueue
+from stayfast.batch.sink.open_sink import open_sink
 from stayfast.clock import ManualClock
 from stayfast.errors import LeaseLostError
-from stayfast.queue.base import Failure, Policy
-from stayfast.queue.open import open_queue
-from stayfast.queue.sqlite import SqliteQueue
-from stayfast.sink.open import open_sink
 
 POLICY = Policy(max_failures=3, max_deliveries=10_000, backoff_seconds=0.0)
 OWNERS = st.integers(0, 2)

@@ -9,14 +9,14 @@ import threading
 import pytest
 from work_command import finish, pairs, start_work, until, write_task
 
-from stayfast.queue.base import Lease
-from stayfast.queue.open import open_queue
-from stayfast.runtime.compute import Work
-from stayfast.runtime.guard import Guard
-from stayfast.runtime.shelf import Outbox, PumpOptions, Shelf
-from stayfast.runtime.task import Task
-from stayfast.runtime.worker import Worker, WorkerOptions
-from stayfast.sink.open import open_sink
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Lease
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.worker.compute import Work
+from stayfast.batch.worker.prefetch import Outbox, PumpOptions, Shelf
+from stayfast.batch.worker.task import Task
+from stayfast.batch.worker.worker import Worker, WorkerOptions
+from stayfast.runtime.interruption.guard import Guard
 
 
 @pytest.fixture(autouse=True)

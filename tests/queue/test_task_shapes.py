@@ -7,12 +7,12 @@ import os
 import pytest
 from work_command import finish, pairs, start_work, until, write_task
 
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Lease
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.worker.compute import Work, compute
+from stayfast.batch.worker.task import Task, WrongResultsError, load_task
 from stayfast.errors import Interrupted, UsageError
-from stayfast.queue.base import Lease
-from stayfast.queue.open import open_queue
-from stayfast.runtime.compute import Work, compute
-from stayfast.runtime.task import Task, WrongResultsError, load_task
-from stayfast.sink.open import open_sink
 
 LEAVES = """def work(item):
     print("a word on stdout")

@@ -16,13 +16,13 @@ import pytest
 from work_command import finish, pairs, shorten_leases, start_work, until, write_task
 
 from faults.counts import record
+from stayfast.batch.queue import sqlite_schema
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.batch.queue.sqlite import SqliteQueue
+from stayfast.batch.sink.open_sink import open_sink
 from stayfast.clock import ManualClock, SystemClock
 from stayfast.errors import LeaseLostError
-from stayfast.queue import sqlite_schema
-from stayfast.queue.base import Failure, Policy
-from stayfast.queue.open import open_queue
-from stayfast.queue.sqlite import SqliteQueue
-from stayfast.sink.open import open_sink
 
 FROZEN = """
 import json, os, signal, sys
@@ -31,8 +31,8 @@ from faults.planted import Edit, plant
 options = json.loads(sys.argv[1])
 plant([Edit(*edit) for edit in options["bug"]])
 from stayfast.errors import LeaseLostError
-from stayfast.queue.open import open_queue
-from stayfast.sink.open import open_sink
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.sink.open_sink import open_sink
 queue = open_queue(options["queue"]); queue.lease_seconds = options["lease"]
 sink = open_sink(options["sink"])
 for _ in range(options["rounds"]):
@@ -55,9 +55,9 @@ for _ in range(options["rounds"]):
 
 
 NO_FENCE = (
-    ("queue/sqlite_schema.py", 'AND generation=? AND holder=?"\nCOMPLETE', 'AND ? AND ? IS NOT 0"\nCOMPLETE'),
+    ("batch/queue/sqlite_schema.py", 'AND generation=? AND holder=?"\nCOMPLETE', 'AND ? AND ? IS NOT 0"\nCOMPLETE'),
     (
-        "queue/postgres_schema.py",
+        "batch/queue/postgres_schema.py",
         "AND item.generation=mine.generation AND item.holder=%s RETURNING item.id, item.generation",
         "AND %s IS NOT NULL RETURNING mine.id, mine.generation",
     ),
@@ -204,7 +204,7 @@ def test_wrong_wall_clocks_steal_nothing(tmp_path):
 @pytest.mark.faults
 def test_postgres_never_asks_a_worker_for_the_time():
     """All instants in its statements come from the server; a worker's clock has no way in."""
-    from stayfast.queue import postgres, postgres_schema
+    from stayfast.batch.queue import postgres, postgres_schema
 
     source = Path(postgres.__file__).read_text() + Path(postgres_schema.__file__).read_text()
     assert "wall(" not in source

@@ -12,10 +12,10 @@ import time
 import pytest
 from work_command import fill, finish, log_pid, pairs, start_work, until, write_task
 
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.sqlite import SqliteQueue
+from stayfast.batch.sink.open_sink import open_sink
 from stayfast.errors import StayfastError, UrlError
-from stayfast.queue.open import open_queue
-from stayfast.queue.sqlite import SqliteQueue
-from stayfast.sink.open import open_sink
 
 SLOW = "@stayfast.task(each=True)"
 STEADY = "    time.sleep(0.01)\n    return 1"

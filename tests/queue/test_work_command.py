@@ -12,8 +12,8 @@ import time
 import pytest
 from work_command import finish, pairs, start_work, stayfast, until, write_task
 
-from stayfast.queue.open import open_queue
-from stayfast.sink.open import open_sink
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.sink.open_sink import open_sink
 
 
 @pytest.fixture

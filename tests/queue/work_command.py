@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stayfast.queue.open import open_queue
+from stayfast.batch.queue.open_queue import open_queue
 
 ENTRY = "from stayfast.cli.main import entry; entry()"
 QUIET = {"STAYFAST_OUTCOME_FILE": os.devnull}
@@ -53,7 +53,7 @@ def start_work(folder: Path, task: str, queue: str, sink: str, *more: str, **env
 def shorten_leases(folder: Path, seconds: float) -> str:
     """The PYTHONPATH under which every process of the command has leases this short."""
     (folder / "sitecustomize.py").write_text(
-        "import stayfast.queue.postgres as p, stayfast.queue.sqlite as s\n"
+        "import stayfast.batch.queue.postgres as p, stayfast.batch.queue.sqlite as s\n"
         "for queue in (p.PostgresQueue, s.SqliteQueue):\n"
         f"    queue.__init__.__kwdefaults__['lease_seconds'] = {seconds}\n"
     )

@@ -13,15 +13,16 @@ import pytest
 from zoo import PROGRAMS, RESULT
 
 from stayfast.errors import UsageError
-from stayfast.rehearse import rehearsal, wall_clock
-from stayfast.rehearse.attempt import Attempt, Surroundings
-from stayfast.rehearse.baseline import Baseline, run_baselines
-from stayfast.rehearse.copies import LINK_FROM_BYTES
-from stayfast.rehearse.disk import Disk, used_bytes
-from stayfast.rehearse.facts import AttemptFact
-from stayfast.rehearse.plan import Kind
-from stayfast.rehearse.rehearsal import Options, rehearse
-from stayfast.rehearse.wall_clock import WallClock, date_files, hide_vdso
+from stayfast.proof.rehearse import rehearsal
+from stayfast.proof.rehearse.attempt import Attempt, Surroundings
+from stayfast.proof.rehearse.baseline import Baseline, run_baselines
+from stayfast.proof.rehearse.facts import AttemptFact
+from stayfast.proof.rehearse.plan import Kind
+from stayfast.proof.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.workspace import LINK_FROM_BYTES
+from stayfast.proof.syscalls import wall_clock
+from stayfast.proof.syscalls.disk_limit import Disk, used_bytes
+from stayfast.proof.syscalls.wall_clock import WallClock, date_files, hide_vdso
 
 PYTHON = sys.executable
 NEVER = 1e6

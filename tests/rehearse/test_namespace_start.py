@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.runtime.namespace import Keepers, Options, Started, start
-from stayfast.runtime.process_tree import below, disposition, send_signal
+from stayfast.process.container import Keepers, Options, Started, start
+from stayfast.process.tree import below, disposition, send_signal
 
 WITH_OR_WITHOUT = pytest.mark.parametrize("namespace", [True, False], ids=["namespace", "session"])
 
@@ -131,7 +131,7 @@ def test_frozen_processes_stand_still_until_thawed(begin, tmp_path: Path, namesp
 def test_everything_ends_when_the_starter_is_killed(tmp_path: Path, namespace: bool, keepers: str) -> None:
     program = f"""
 import os, time
-from stayfast.runtime.namespace import Keepers, Options, start
+from stayfast.process.container import Keepers, Options, start
 wish = Options(namespace={namespace})
 one = start(["bash", "-c", "sleep 63 & sleep 64"], cwd=".", env=os.environ, options=wish, keepers={keepers})
 while len(one.tree()) < 3: time.sleep(0.01)
@@ -216,7 +216,7 @@ def test_without_a_namespace_the_host_name_stays_the_machines(begin, tmp_path: P
 def test_the_host_name_of_an_ordinary_user_has_an_address(as_nobody) -> None:
     program = f"""
 import os, sys
-from stayfast.runtime.namespace import Options, start
+from stayfast.process.container import Options, start
 wish = Options(hostname="trainer-2")
 os.environ["TMPDIR"] = sys.argv[1]
 one = start([sys.executable, "-c", {HOST_ADDRESSES!r}], cwd=".", env=os.environ, options=wish)
@@ -233,7 +233,7 @@ print(one.wait(60), one.namespace, one.why_not)
 def test_an_ordinary_user_gets_a_namespace_or_a_reason(as_nobody) -> None:
     program = """
 import os, sys
-from stayfast.runtime.namespace import start
+from stayfast.process.container import start
 one = start(["sh", "-c", "echo $$ > mine; id -u > who"], cwd=".", env=os.environ)
 print(one.wait(20), one.namespace, one.why_not)
 """
@@ -250,7 +250,7 @@ def test_a_program_without_a_number_costs_its_starter_nothing(deed: str, why_not
     """A keeper that was refused its namespace never names a process, and 0 is the starter's own group."""
     program = f"""
 import socket
-from stayfast.runtime.namespace import Started
+from stayfast.process.container import Started
 ours, theirs = socket.socketpair()
 Started(None, ours, why_not={why_not}).{deed}()
 print("alive")

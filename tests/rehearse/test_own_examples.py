@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from zoo import PROGRAMS
 
-from stayfast.rehearse.plan import TWO_WRITERS, Kind
+from stayfast.proof.rehearse.plan import TWO_WRITERS, Kind
 from stayfast.testing import Rehearsal, rehearse
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

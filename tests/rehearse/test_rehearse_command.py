@@ -17,8 +17,8 @@ import pytest
 from zoo import PROGRAMS, RESULT
 
 from stayfast.errors import UsageError
-from stayfast.rehearse.plan import Kind
-from stayfast.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.plan import Kind
+from stayfast.proof.rehearse.rehearsal import Options, rehearse
 
 LONGER = ("env", "STEPS=40", sys.executable)
 SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")
@@ -317,7 +317,7 @@ open("result.txt", "w").write("x")
 """
 SOON = """
 import sys
-import stayfast.rehearse.slowness as slowness
+import stayfast.proof.rehearse.slow_baseline as slowness
 slowness.FIRST_SECONDS = 2.0
 from stayfast.cli.main import main
 sys.exit(main(sys.argv[1:]))

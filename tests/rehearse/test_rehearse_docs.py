@@ -11,8 +11,8 @@ from zoo import PROGRAMS
 
 import stayfast
 from stayfast.cli import rehearse as command
-from stayfast.rehearse.plan import Kind
-from stayfast.rehearse.verdict import CODES
+from stayfast.proof.rehearse.plan import Kind
+from stayfast.proof.rehearse.verdict import CODES
 from stayfast.testing import Rehearsal, interrupt_at, rehearse
 
 pytest_plugins = ["pytester"]

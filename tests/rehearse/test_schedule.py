@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stayfast.rehearse.plan import DEFAULT_KINDS, AtEvent, AtResume, AtTime, Kind, Point, Profile, TrialPlan
-from stayfast.rehearse.schedule import schedule
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, AtEvent, AtResume, AtTime, Kind, Point, Profile, TrialPlan
+from stayfast.proof.rehearse.schedule import schedule
 
 EVENTS = {
     ("state.tmp", Point.OPEN): 10,

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from stayfast.rehearse.compare import Difference
-from stayfast.rehearse.facts import AttemptFact, BaselineFact, TrialFact, Wrote
-from stayfast.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
-from stayfast.rehearse.shrink import settle, shrink
-from stayfast.rehearse.trial import Setting, Trial, _OldOne, surroundings
-from stayfast.rehearse.verdict import (
+from stayfast.proof.rehearse.confirmation import settle, shrink
+from stayfast.proof.rehearse.differences import Difference
+from stayfast.proof.rehearse.facts import AttemptFact, BaselineFact, TrialFact, Wrote
+from stayfast.proof.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
+from stayfast.proof.rehearse.trial import Setting, Trial, _OldOne, surroundings
+from stayfast.proof.rehearse.verdict import (
     Reason,
     at_least,
     counted_failures,

@@ -15,14 +15,14 @@ import pytest
 from zoo import PROGRAMS, PYTHON, RESULT
 
 from stayfast.errors import UsageError
-from stayfast.rehearse import confine, copies
-from stayfast.rehearse.attempt import Attempt, Surroundings, last_words
-from stayfast.rehearse.baseline import is_steady
-from stayfast.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Point, Profile
-from stayfast.rehearse.polling import Listener, watch_files
-from stayfast.rehearse.rehearsal import Options, rehearse
-from stayfast.rehearse.watching import GO_ON, Watcher, family
-from stayfast.runtime.process_tree import disposition
+from stayfast.process.tree import disposition
+from stayfast.proof.rehearse import confine, workspace
+from stayfast.proof.rehearse.attempt import Attempt, Surroundings, last_words
+from stayfast.proof.rehearse.baseline import is_steady
+from stayfast.proof.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Point, Profile
+from stayfast.proof.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.syscalls.polling import Listener, watch_files
+from stayfast.proof.syscalls.watcher import GO_ON, Watcher, family
 
 PROFILE = Profile(seconds=1.0, first_write_seconds=0.1, handler_seconds=None, events={})
 
@@ -234,7 +234,7 @@ def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program
         found = disposition(pid, number)
         return "blocked" if found == "default" and next(turns) % 2 else found
 
-    module = "stayfast.rehearse.attempt"
+    module = "stayfast.proof.rehearse.attempt"
     monkeypatch.setattr(f"{module}.disposition", blocked_by_turns)
     monkeypatch.setattr(f"{module}.notices", lambda *of: blocked_by_turns(*of, other_looks) in ("handler", "blocked"))
     monkeypatch.setattr(f"{__name__}.PROFILE", PROFILE._replace(handler_seconds=0.7))
@@ -331,7 +331,7 @@ def test_notifications_are_enough_for_a_verdict(name: str) -> None:
 
 
 def test_polling_is_enough_where_nothing_else_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stayfast.mirror.watch.Watch.is_told", property(lambda _: False))
+    monkeypatch.setattr("stayfast.runtime.directory_sync.inotify.Watch.is_told", property(lambda _: False))
     options = Options([PYTHON, "forgets_rng.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
     result = rehearse(options)
     assert {reason.code for reason in result.reasons} == {"result-differs"}
@@ -378,28 +378,28 @@ def test_a_copy_is_whole_and_its_own(tmp_path: Path) -> None:
     (source / "deep" / "er").mkdir(parents=True)
     (source / "deep" / "er" / "file").write_text("x")
     (source / "empty").mkdir()
-    (source / "big").write_bytes(bytes(copies.LINK_FROM_BYTES))
+    (source / "big").write_bytes(bytes(workspace.LINK_FROM_BYTES))
     (source / "run.sh").write_text("")
     (source / "run.sh").chmod(0o755)
     (source / "link").symlink_to("deep/er/file")
     (source / ".venv").mkdir()
     os.mkfifo(source / "pipe")
     target = tmp_path / "target"
-    copies.Copier(str(source), may_link=True).copy_to(str(target))
+    workspace.Copier(str(source), may_link=True).copy_to(str(target))
     assert (target / "deep" / "er" / "file").read_text() == "x"
     assert (target / "link").readlink() == Path("deep/er/file")
     assert os.access(target / "run.sh", os.X_OK)
     assert (target / ".venv").is_symlink()
     assert not (target / "pipe").exists()
-    copies.break_link(str(target / "big"))
+    workspace.break_link(str(target / "big"))
     assert (target / "big").stat().st_nlink == 1
     assert (target / "big").read_bytes() == (source / "big").read_bytes()
     (target / "deep").chmod(0o500)
-    copies.remove(str(target))
+    workspace.remove(str(target))
     assert not target.exists()
     assert (source / "big").exists()
     plain = tmp_path / "plain"
-    copies.Copier(str(source), may_link=False).copy_to(str(plain))
+    workspace.Copier(str(source), may_link=False).copy_to(str(plain))
     assert (plain / "big").stat().st_nlink == 1
 
 
@@ -413,7 +413,7 @@ def test_the_copy_of_a_link_leads_to_the_copy_or_out_of_it_as_the_original_does(
         (source / "deep" / name).symlink_to(aim)
     target = tmp_path / "copies" / "of" / "it"
     target.parent.mkdir(parents=True)
-    copies.Copier(str(source), may_link=True).copy_to(str(target))
+    workspace.Copier(str(source), may_link=True).copy_to(str(target))
     for name in ("own", "whole"):
         assert (target / "deep" / name).resolve() == target / "file"
     for name in ("out", "far"):
@@ -422,7 +422,7 @@ def test_the_copy_of_a_link_leads_to_the_copy_or_out_of_it_as_the_original_does(
 
 OTHERS_MODES = """
 import os
-from stayfast.rehearse import copies
+from stayfast.proof.rehearse import workspace as copies
 os.makedirs("source/shut")
 with open("source/shut/big", "wb") as file:
     file.write(bytes(copies.LINK_FROM_BYTES))
@@ -444,7 +444,7 @@ def test_what_a_program_has_locked_is_removed_without_a_change_of_the_original(a
 def test_copies_below_what_is_copied_do_not_copy_themselves(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "copies").mkdir()
-    copies.Copier(str(tmp_path), may_link=True).copy_to(str(tmp_path / "copies" / "one"))
+    workspace.Copier(str(tmp_path), may_link=True).copy_to(str(tmp_path / "copies" / "one"))
     assert sorted(path.name for path in (tmp_path / "copies" / "one").iterdir()) == ["file"]
 
 

@@ -10,7 +10,7 @@ WRONG = [animal for animal in ZOO if animal.codes]
 
 
 def test_every_code_has_its_animal() -> None:
-    from stayfast.rehearse.verdict import CODES
+    from stayfast.proof.rehearse.verdict import CODES
 
     assert {code for animal in WRONG for code in animal.codes} == CODES.keys()
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from stayfast.rehearse.compare import Comparison
-from stayfast.rehearse.plan import DEFAULT_KINDS, Kind
+from stayfast.proof.rehearse.differences import Comparison
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, Kind
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PYTHON = sys.executable

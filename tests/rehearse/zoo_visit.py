@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 from zoo import PROGRAMS, Animal
 
-from stayfast.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.rehearsal import Options, rehearse
 
 FEW_SEEDS = 2
 SEEDS = [int(os.environ.get("STAYFAST_SEED", "0")) + number for number in range(int(os.environ.get("ZOO_SEEDS", "2")))]

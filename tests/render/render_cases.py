@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stayfast.catalogue.catalogue import bundled_catalogue
-from stayfast.model.workload import WorkloadSpec
-from stayfast.plan.assumptions import Assumptions
-from stayfast.plan.planner import Plan, make_plan
+from stayfast.capacity.machines.prices import bundled_catalogue
+from stayfast.capacity.plan.assumptions import Assumptions
+from stayfast.capacity.plan.planner import Plan, make_plan
+from stayfast.capacity.spec import read_spec
+from stayfast.capacity.spec.workload import WorkloadSpec
 from stayfast.render.bundle import Bundle, render
-from stayfast.render.outline import Form
-from stayfast.spec import read_spec
+from stayfast.render.context import Form
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 QUICK = Assumptions(windows=40, most_ticks=60)

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from render_cases import CASES, QUICK, SERVE, TRAIN, case, on
 
+from stayfast.capacity.plan.planner import make_plan
 from stayfast.cli import render as command
 from stayfast.cli.main import main
-from stayfast.plan.planner import make_plan
 from stayfast.render.bundle import MARKER
 
 

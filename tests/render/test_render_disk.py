@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from render_cases import case
 
-from stayfast.cli import render_files
-from stayfast.cli.render_files import compare, write
 from stayfast.errors import UsageError
+from stayfast.render import directory as render_files
 from stayfast.render.bundle import MARKER
+from stayfast.render.directory import compare, write
 
 HERE = Path(__file__).resolve().parent
 OLD, NEW = "train-spot", "train-queued-gang"
@@ -26,7 +26,7 @@ WRITER = """
 import sys
 sys.path[:0] = [{here!r}, {source!r}]
 from render_cases import case
-from stayfast.cli.render_files import compare, write
+from stayfast.render.directory import compare, write
 old, new = case("train-spot").files, case("train-queued-gang").files
 print("ready", flush=True)
 while True:

@@ -13,8 +13,8 @@ from render_cases import CASES, GANG, TRAIN, case, on, planned, rendered
 
 from stayfast.cli import render as command
 from stayfast.cli.commands import COMMANDS
-from stayfast.render.alerts import pending_seconds
-from stayfast.render.outline import Capacity
+from stayfast.render.context import Capacity
+from stayfast.render.objects.alerts import pending_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "render.md").read_text(encoding="utf-8")

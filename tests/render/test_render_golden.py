@@ -10,13 +10,13 @@ import pytest
 import yaml
 from render_cases import CASES, GOLDEN, as_golden, case
 
+from stayfast.cluster.submission.prepare import findings, settings_for
 from stayfast.documents import load_documents
-from stayfast.lint.bundle import Settings
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.schema import knows, validate, versions
+from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.schema.validator import knows, validate, versions
 from stayfast.lint.sources import Source
 from stayfast.render.bundle import MARKER
-from stayfast.render.check import findings, settings_for
 
 ALL = sorted(CASES)
 

@@ -7,20 +7,20 @@ import math
 import pytest
 from render_cases import GANG, SERVE, TRAIN, container, on, planned, rendered, template, the
 
-from stayfast.catalogue.catalogue import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue
+from stayfast.capacity.machines.machine import TPU_TOPOLOGIES as LINT_TOPOLOGIES
+from stayfast.capacity.machines.machine import accelerator_machines
+from stayfast.capacity.machines.prices import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue
+from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
-from stayfast.lint.facts import TPU_TOPOLOGIES as LINT_TOPOLOGIES
-from stayfast.lint.facts import accelerator_machines
-from stayfast.render.check import findings
-from stayfast.render.outline import Capacity
-from stayfast.render.pools import node_pools
-from stayfast.render.resources import (
+from stayfast.render.context import Capacity
+from stayfast.render.objects.resources import (
     EPHEMERAL_GIB,
     cpu_request,
     memory_request_gib,
     shared_memory_gib,
     snapshot_gib,
 )
+from stayfast.render.pools.pool import node_pools
 
 CATALOGUE = bundled_catalogue()
 SHAPES = sorted({(item.accelerator, item.count) for item in CATALOGUE.machines.values()})

@@ -9,14 +9,14 @@ import pytest
 from render_cases import CASES, GANG, SERVE, TRAIN, case, container, environment, on, rendered, template
 
 from stayfast.cli.metrics import read_file
+from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
-from stayfast.lint.bundle import Settings
 from stayfast.lint.engine import lint_bundle
+from stayfast.lint.objects.bundle import Settings
 from stayfast.lint.sources import Source
 from stayfast.render.bundle import Bundle
-from stayfast.render.check import findings
-from stayfast.render.monitoring import METRICS_PORT, MONITORING_FILE
-from stayfast.runtime.environment import read_settings
+from stayfast.render.objects.monitoring import METRICS_PORT, MONITORING_FILE
+from stayfast.settings import read_settings
 
 
 def monitoring(bundle: Bundle) -> list[dict[str, Any]]:

@@ -27,12 +27,12 @@ from render_cases import (
 )
 
 from stayfast.errors import UsageError
-from stayfast.model.exits import INTERRUPTED
+from stayfast.model.exit_codes import INTERRUPTED
 from stayfast.render.bundle import render
-from stayfast.render.command import container_command, is_torchrun
-from stayfast.render.names import has_secret, pool_name, scoped
-from stayfast.render.outline import Capacity, Form
-from stayfast.render.resources import cpu_request, memory_request_gib
+from stayfast.render.context import Capacity, Form
+from stayfast.render.naming import has_secret, pool_name, scoped
+from stayfast.render.objects.command import container_command, is_torchrun
+from stayfast.render.objects.resources import cpu_request, memory_request_gib
 
 ALL = sorted(CASES)
 JOBS = [name for name in ALL if not name.startswith("serve")]
@@ -140,7 +140,7 @@ def test_rank_zero_has_a_name_that_resolves(name, pod):
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_runtime_reads_the_window_that_the_pod_has(name):
-    from stayfast.runtime.environment import read_settings
+    from stayfast.settings import read_settings
 
     bundle = case(name)
     settings = read_settings({**environment(bundle), "STAYFAST_MACHINE": "node"})
@@ -238,7 +238,7 @@ def test_requests_fit_the_machine_with_room_for_the_system(name):
 
 
 def test_requests_of_every_machine_in_the_catalogue():
-    from stayfast.catalogue.catalogue import bundled_catalogue
+    from stayfast.capacity.machines.prices import bundled_catalogue
 
     for machine in bundled_catalogue().machines.values():
         assert 0.4 * machine.vcpus <= cpu_request(machine) <= 0.97 * machine.vcpus, machine

@@ -11,9 +11,9 @@ import subprocess
 import pytest
 from render_cases import CASES, LONG, TRAIN, case, on, rendered
 
-from stayfast.lint.declared import pools_in_text
-from stayfast.render.outline import Capacity
-from stayfast.render.pools import node_pools
+from stayfast.lint.readers.gcloud import pools_in_text
+from stayfast.render.context import Capacity
+from stayfast.render.pools.pool import node_pools
 
 WITH_POOLS = sorted(name for name in CASES if node_pools(case(name).outline))
 HOSTILE = TRAIN.replace("region: us-central1", "region: us-central1, zones: [us-central1-a, us-central1-b]")
@@ -232,7 +232,7 @@ def test_terraform_blocks_close(name):
 
 
 def test_texts_cannot_become_terraform_expressions():
-    from stayfast.render.pools_terraform import Reference, _value
+    from stayfast.render.pools.terraform import Reference, _value
 
     assert _value("${var.x}") == '"$${var.x}"'
     assert _value("%{if true}") == '"%%{if true}"'

@@ -11,17 +11,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from render_cases import QUICK
 
-from stayfast.catalogue.catalogue import bundled_catalogue
+from stayfast.capacity.machines.prices import bundled_catalogue
+from stayfast.capacity.plan.assumptions import Assumptions
+from stayfast.capacity.plan.planner import make_plan
+from stayfast.capacity.spec import read_spec
+from stayfast.capacity.spec.workload import CapacityClass
+from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
-from stayfast.lint.schema import validate, versions
-from stayfast.model.workload import CapacityClass
-from stayfast.plan.assumptions import Assumptions
-from stayfast.plan.planner import make_plan
+from stayfast.lint.schema.validator import validate, versions
 from stayfast.render.bundle import render
-from stayfast.render.check import findings
-from stayfast.render.outline import Form
-from stayfast.runtime.environment import read_settings
-from stayfast.spec import read_spec
+from stayfast.render.context import Form
+from stayfast.settings import read_settings
 
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 CATALOGUE = bundled_catalogue()

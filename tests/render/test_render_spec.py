@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from render_cases import TRAIN
 
+from stayfast.capacity.spec import json_schema, read_spec
 from stayfast.errors import DocumentError
-from stayfast.spec import json_schema, read_spec
 
 FULL = """\
 volume:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfast.documents import load_documents
-from stayfast.render.names import one_line
-from stayfast.render.yaml_text import document, documents, scalar
+from stayfast.documents.writer import document, documents, scalar
+from stayfast.render.naming import one_line
 
 TRICKY = [
     "", " ", "yes", "No", "on", "~", "null", "Null", "true", "1", "1.5", "-1", "+1", "0x1f", "0o17", "017", "1e3", ".5",

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import stayfast
-import stayfast.runtime.session  # imported before the forks, so that each of them starts at once
-from stayfast.runtime.environment import read_settings
+import stayfast.runtime.runs.run  # imported before the forks, so that each of them starts at once
+from stayfast.settings import read_settings
 
 AT_ONCE = 10
 GRACE, MARGIN = 8.0, 1.0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stayfast.queue.base import Lease
-from stayfast.runtime.compute import decode
-from stayfast.runtime.task import Task
+from stayfast.batch.queue.protocol import Lease
+from stayfast.batch.worker.compute import decode
+from stayfast.batch.worker.task import Task
 
 TASK = Task(lambda items: items, key=None, each=False)
 JSON = st.recursive(

@@ -6,7 +6,7 @@ import pytest
 from runtime_children import held, python
 
 from stayfast.errors import SettingError
-from stayfast.runtime.environment import VARIABLES, Settings, read_settings
+from stayfast.settings import VARIABLES, Settings, read_settings
 
 BAD: dict[str, list[str]] = {
     **{

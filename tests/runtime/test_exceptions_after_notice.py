@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from runtime_children import Ended, python
 
-from stayfast.checkpoint.head import Head, decode
+from stayfast.runtime.run_record.record import Head, decode
 
 PROGRAM = """
     import os, signal, sys, threading, time
     import stayfast
-    from stayfast.checkpoint.cadence import EverySteps
+    from stayfast.runtime.checkpoint.policies import EverySteps
 
     total = [0.0]
 

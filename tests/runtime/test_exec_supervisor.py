@@ -331,8 +331,8 @@ def test_a_stuck_kernel_call_does_not_keep_it_beyond_the_window(monkeypatch: pyt
     """Stands in for a process in uninterruptible sleep: SIGKILL is 'sent' and nothing dies."""
     program = """
 import sys
-from stayfast.runtime import supervisor
-from stayfast.runtime.environment import read_settings
+from stayfast.runtime.exec import supervisor
+from stayfast.settings import read_settings
 supervisor.signal_tree = lambda number: None
 supervisor.descendants = lambda: []
 command = ["sh", "-c", "trap '' TERM; echo ready $$; while :; do sleep 0.05; done"]

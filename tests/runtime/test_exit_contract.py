@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from runtime_children import python
 
-from stayfast.checkpoint.head import decode
-from stayfast.model.exits import CONTRACT, FAILED, FINISHED, INTERRUPTED, Outcome
-from stayfast.runtime.environment import Settings
-from stayfast.runtime.outcome import TERMINATION_MESSAGE_BYTES, Report, publish
+from stayfast.model.exit_codes import CONTRACT, FAILED, FINISHED, INTERRUPTED, Outcome
+from stayfast.runtime.interruption.exit_report import TERMINATION_MESSAGE_BYTES, Report, publish
+from stayfast.runtime.run_record.record import decode
+from stayfast.settings import Settings
 
 PROGRAM = """
     import sys, time, stayfast
@@ -114,7 +114,7 @@ def test_a_storm_of_quick_kills_does_not_count_as_no_progress(tmp_path: Path) ->
     url = f"file://{tmp_path}/run"
     storm = """
         import os, signal, sys, stayfast
-        import stayfast.runtime.session, stayfast.stores.file  # once, before the forks
+        import stayfast.runtime.runs.run, stayfast.storage.stores.file  # once, before the forks
         for _ in range(20):
             if os.fork() == 0:
                 with stayfast.run(sys.argv[1], total_steps=3) as run:
@@ -234,7 +234,7 @@ def test_the_program_can_leave_by_the_interruption_without_any_output_stream() -
 
 
 def test_lost_peers_are_told_from_bugs() -> None:
-    from stayfast.runtime.peers import is_peer_loss
+    from stayfast.runtime.interruption.exit_cause import is_peer_loss
 
     lost = [
         RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stayfast
-from stayfast.runtime.fingerprints import digest
+from stayfast.runtime.state.step_digests import digest
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from runtime_children import python
 
-from stayfast.fs import SystemFS
+from stayfast.filesystem import SystemFS
 
 
 @contextmanager
@@ -45,7 +45,7 @@ except BlockingIOError:
 
 LOCK_AND_FORK = """
     import os, sys, time
-    from stayfast.fs import SystemFS
+    from stayfast.filesystem import SystemFS
     with SystemFS().lock(sys.argv[1], timeout_seconds=1.0):
         pid = os.fork()
         if pid == 0:
@@ -89,7 +89,7 @@ def test_a_child_lets_the_lock_go(tmp_path: Path, inside: bool) -> None:
 DESCRIPTORS = """
     import os, sys, time
     import stayfast
-    from stayfast.checkpoint.cadence import EverySteps
+    from stayfast.runtime.checkpoint.policies import EverySteps
 
     def descriptors():
         paths = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
@@ -144,7 +144,7 @@ LOADERS = """
     import sys, torch
     from torch.utils.data import DataLoader, TensorDataset
     import stayfast
-    from stayfast.checkpoint.cadence import EverySteps
+    from stayfast.runtime.checkpoint.policies import EverySteps
 
     torch.set_num_threads(1)
     model, data, kept = torch.nn.Linear(64, 64), TensorDataset(torch.randn(32, 64)), []

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from stayfast.clock import ManualClock
 from stayfast.model.notice import Cause, Notice
-from stayfast.runtime.board import NoticeBoard, effective_deadline
-from stayfast.runtime.budget import Durations, GraceBudget
-from stayfast.runtime.drain import DrainStep, Saving, choose_saving, run_drain
-from stayfast.runtime.environment import Settings, read_settings
+from stayfast.runtime.interruption.budget import Durations, GraceBudget
+from stayfast.runtime.interruption.drain import DrainStep, Saving, choose_saving, run_drain
+from stayfast.runtime.interruption.notice_board import NoticeBoard, effective_deadline
+from stayfast.settings import Settings, read_settings
 
 seconds = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 graces = st.one_of(seconds, st.just(math.inf), st.floats(min_value=-100, max_value=0))

@@ -10,11 +10,11 @@ import pytest
 from stayfast.clock import ManualClock, to_rfc3339
 from stayfast.errors import SettingError
 from stayfast.model.notice import Cause
-from stayfast.runtime.board import NoticeBoard
-from stayfast.runtime.budget import GraceBudget
-from stayfast.runtime.environment import Settings
-from stayfast.runtime.lease import LeaseSource
-from stayfast.runtime.notice_file import NoticeFileSource
+from stayfast.runtime.interruption.budget import GraceBudget
+from stayfast.runtime.interruption.machine_lease import LeaseSource
+from stayfast.runtime.interruption.notice_board import NoticeBoard
+from stayfast.runtime.interruption.notice_file import NoticeFileSource
+from stayfast.settings import Settings
 
 WALL = 1_700_000_000.0
 

@@ -12,10 +12,10 @@ from runtime_children import python
 
 from stayfast.clock import ManualClock
 from stayfast.model.notice import Cause
-from stayfast.runtime import metadata
-from stayfast.runtime.board import NoticeBoard
-from stayfast.runtime.environment import Settings
-from stayfast.runtime.metadata import MetadataSource
+from stayfast.runtime.interruption import metadata_source
+from stayfast.runtime.interruption.metadata_source import MetadataSource
+from stayfast.runtime.interruption.notice_board import NoticeBoard
+from stayfast.settings import Settings
 
 PREEMPTED, MAINTENANCE = "instance/preempted", "instance/maintenance-event"
 
@@ -127,12 +127,12 @@ def test_a_server_that_never_waits_is_not_asked_in_a_hot_loop(server: MetadataSe
 
 
 def test_it_is_silent_and_free_when_not_on_gce(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "on_gce", lambda: False)
+    monkeypatch.setattr(metadata_source, "on_gce", lambda: False)
     before = threading.active_count()
     MetadataSource(NoticeBoard(Settings(), ManualClock())).start()
     MetadataSource(NoticeBoard(Settings(metadata="off", metadata_host="127.0.0.1:1"), ManualClock())).start()
     assert threading.active_count() == before
-    monkeypatch.setattr(metadata, "on_gce", lambda: True)
+    monkeypatch.setattr(metadata_source, "on_gce", lambda: True)
     asked: list[str] = []
     monkeypatch.setattr(MetadataSource, "_watch", lambda self, path, cause, judge: asked.append(path))
     MetadataSource(NoticeBoard(Settings(), ManualClock())).start()

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stayfast.checkpoint.head import AttemptRow, Head, decode
-from stayfast.checkpoint.ledger import check_progress
 from stayfast.clock import ManualClock
 from stayfast.errors import NoProgressError
-from stayfast.model.exits import Outcome
-from stayfast.runtime.books import Books
-from stayfast.runtime.environment import Settings
-from stayfast.runtime.guard import Guard
-from stayfast.runtime.options import RunOptions
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.interruption.guard import Guard
+from stayfast.runtime.run_record.owner import check_progress
+from stayfast.runtime.run_record.record import AttemptRow, Head, decode
+from stayfast.runtime.runs.books import Books
+from stayfast.runtime.runs.options import RunOptions
+from stayfast.settings import Settings
 
 QUIET = Settings(metadata="off", checkpoint_seconds=60.0)
 

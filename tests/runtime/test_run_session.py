@@ -15,9 +15,6 @@ from typing import Any, cast
 import pytest
 
 import stayfast
-from stayfast.checkpoint.cadence import EverySteps
-from stayfast.checkpoint.head import AttemptRow, Head, decode
-from stayfast.checkpoint.ledger import RunLedger
 from stayfast.clock import SystemClock
 from stayfast.errors import (
     AccessDeniedError,
@@ -28,10 +25,13 @@ from stayfast.errors import (
     UrlError,
     UsageError,
 )
-from stayfast.model.exits import Outcome
-from stayfast.runtime.environment import Settings
-from stayfast.stores.file import FileStore
-from stayfast.stores.memory import MemoryStore
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.checkpoint.policies import EverySteps
+from stayfast.runtime.run_record.owner import RunLedger
+from stayfast.runtime.run_record.record import AttemptRow, Head, decode
+from stayfast.settings import Settings
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.memory import MemoryStore
 
 WATCHED = (signal.SIGTERM, signal.SIGINT)
 
@@ -50,7 +50,7 @@ def _everything_is_put_back() -> Any:
     after = [signal.getsignal(number) for number in WATCHED], signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(after[1])
     assert after == before
-    from stayfast.runtime.guard import active
+    from stayfast.runtime.interruption.guard import active
 
     assert active() is None
 
@@ -388,7 +388,7 @@ def test_the_cadence_counts_from_the_last_save(url: str) -> None:
 
 def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit of unknown outcome may list parts that the head we know does not."""
-    from stayfast.runtime import books
+    from stayfast.runtime.runs import books
 
     spared: list[frozenset[str]] = []
 
@@ -398,7 +398,7 @@ def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.Mon
 
     collect = books.collect
     monkeypatch.setattr(books, "collect", spy)
-    monkeypatch.setattr("stayfast.checkpoint.engine.Engine.in_flight", frozenset({"checkpoints/unsure"}))
+    monkeypatch.setattr("stayfast.runtime.checkpoint.checkpointer.Engine.in_flight", frozenset({"checkpoints/unsure"}))
     with pytest.raises(stayfast.Interrupted), stayfast.run(url, 9) as run:
         run.track(state=(dict, lambda saved: None))
         for step in run.steps():
@@ -437,7 +437,7 @@ def test_a_save_that_fails_because_the_run_was_taken_over_is_no_failure(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newer attempt may have pruned what this one was writing: that must not look like a broken disk."""
-    monkeypatch.setattr("stayfast.checkpoint.persist.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("stayfast.runtime.checkpoint.writer.FIRST_PAUSE_SECONDS", 0.001)
     place, put = FileStore(url.removeprefix("file://")), FileStore.put
 
     def vanishing(self: FileStore, key: str, *rest: Any, **options: Any) -> str:
@@ -684,7 +684,7 @@ def test_all_three_savings_end_to_end_in_numbers(
 ) -> None:
     """A commit takes 0.3 s on this store; what the window still allows decides, and the log says it in numbers."""
     store = Slow(f"memory://three-{grace}")
-    monkeypatch.setattr("stayfast.runtime.books.open_store", lambda _url: store)
+    monkeypatch.setattr("stayfast.runtime.runs.books.open_store", lambda _url: store)
     settings = Settings(grace_seconds=grace, margin_seconds=1.0, metadata="off", checkpoint_seconds=1000.0)
     with (
         caplog.at_level(logging.WARNING, "stayfast"),
@@ -712,9 +712,9 @@ def test_a_store_that_breaks_during_the_drain_leaves_the_last_checkpoint_and_75(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = Slow("memory://breaks")
-    monkeypatch.setattr("stayfast.runtime.books.open_store", lambda _url: store)
-    monkeypatch.setattr("stayfast.checkpoint.protocol.FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("stayfast.checkpoint.protocol.LONGEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("stayfast.runtime.runs.books.open_store", lambda _url: store)
+    monkeypatch.setattr("stayfast.runtime.run_record.commit_protocol.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("stayfast.runtime.run_record.commit_protocol.LONGEST_PAUSE_SECONDS", 0.001)
     with pytest.raises(stayfast.Interrupted), stayfast.run("memory://breaks") as run:
         for step in run.steps():
             if step == 1:

@@ -468,7 +468,7 @@ def test_sigterm_at_awkward_moments(tmp_path: Path, moment: str) -> None:
         """
         import os, signal, sys, threading, time
         import stayfast
-        from stayfast.stores.file import FileStore
+        from stayfast.storage.stores.file import FileStore
         moment, real, count = sys.argv[2], FileStore.put, [0]
         def put(self, key, data, **options):
             count[0] += 1

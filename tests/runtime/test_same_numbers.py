@@ -448,7 +448,7 @@ def test_a_pubsub_queue_that_is_away_draws_nothing() -> None:
     code = (
         "import os, random, threading, time\n"
         "from google.api_core.retry import retry_base\n"
-        "from stayfast.queue.open import open_queue\n"
+        "from stayfast.batch.queue.open_queue import open_queue\n"
         "pauses = []\n"
         "real = retry_base.exponential_sleep_generator\n"
         "def counted(*given, **more):\n"

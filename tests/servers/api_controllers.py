@@ -14,7 +14,7 @@ from typing import Any
 
 from servers.api_objects import Object, Refusal, now
 from servers.api_server import ApiServer
-from stayfast.cluster.resources import ACCOUNTS, BUDGETS, EVENTS, JOBS, NAMESPACES, NODES, PODS
+from stayfast.cluster.kubernetes.resources import ACCOUNTS, BUDGETS, EVENTS, JOBS, NAMESPACES, NODES, PODS
 
 TICK_SECONDS = 0.02
 TRACKED = "batch.kubernetes.io/job-tracking"

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from servers import api_admission as admission
-from stayfast.cluster import resources as known
-from stayfast.cluster.resources import Resource
-from stayfast.lint.schema import knows, validate
+from stayfast.cluster.kubernetes import resources as known
+from stayfast.cluster.kubernetes.resources import Resource
+from stayfast.lint.schema.validator import knows, validate
 
 Object = dict[str, Any]
 BUILT_IN = [

@@ -23,8 +23,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from servers.api_admission import NO_STATUS
 from servers.api_objects import BUILT_IN, CUSTOM, Object, Objects, Refusal
 from stayfast.clock import SystemClock
-from stayfast.cluster import resources as known
-from stayfast.cluster.resources import Resource
+from stayfast.cluster.kubernetes import resources as known
+from stayfast.cluster.kubernetes.resources import Resource
 
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 

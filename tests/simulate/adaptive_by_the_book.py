@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from stayfast.replay.adaptive import FIRST_AGE_HOURS, FLOOR, MARGIN_STEPS
-from stayfast.replay.batch import IDLE, ON_DEMAND, SPOT, BatchView
-from stayfast.replay.lookahead import Question, look_ahead
-from stayfast.replay.regimes import Regime, bundled_regimes
-from stayfast.replay.scenario import EPSILON_SECONDS
-from stayfast.replay.survival import BANDS_HOURS
+from stayfast.capacity.policies.adaptive import FIRST_AGE_HOURS, FLOOR, MARGIN_STEPS
+from stayfast.capacity.policies.regimes import Regime, bundled_regimes
+from stayfast.capacity.policies.survival import BANDS_HOURS
+from stayfast.capacity.policies.value_tables import Question, look_ahead
+from stayfast.capacity.replay.engine import IDLE, ON_DEMAND, SPOT, BatchView
+from stayfast.capacity.replay.scenario import EPSILON_SECONDS
 
 
 class ByTheBook:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.replay.trace import Trace, read_traces
+from stayfast.capacity.replay.traces import Trace, read_traces
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

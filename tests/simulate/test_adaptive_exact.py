@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from adaptive_by_the_book import ByTheBook
 
-from stayfast.replay.adaptive import Adaptive
-from stayfast.replay.batch import BatchReplay, Openings
-from stayfast.replay.engine import replay
-from stayfast.replay.regimes import bundled_regimes
-from stayfast.replay.roster import POLICIES
-from stayfast.replay.scenario import Saving, Scenario, Window
+from stayfast.capacity.policies.adaptive import Adaptive
+from stayfast.capacity.policies.policy import POLICIES
+from stayfast.capacity.policies.regimes import bundled_regimes
+from stayfast.capacity.replay.engine import BatchReplay, Openings
+from stayfast.capacity.replay.plain_engine import replay
+from stayfast.capacity.replay.scenario import Saving, Scenario, Window
 
 RESULTS = ("cost", "finish", "done", "interruptions", "attempts", "starting", "saving", "lost", "waiting", "tail")
 

@@ -7,16 +7,24 @@ import random
 import numpy as np
 import pytest
 
-from stayfast.replay.adaptive import Adaptive, Stayfast
-from stayfast.replay.batch import BatchReplay, BatchView, Openings
-from stayfast.replay.engine import replay
-from stayfast.replay.lookahead import Question, look_ahead
-from stayfast.replay.optimum import optimum
-from stayfast.replay.regimes import Regime, bundled_regimes, choose_rows, cross, fit_regimes, mean_hours, to_json
-from stayfast.replay.roster import BATCH_POLICIES
-from stayfast.replay.scenario import Mode, Saving, Scenario, Window
-from stayfast.replay.survival import BANDS_HOURS, band_of, expose, hazards, pooled
-from stayfast.replay.trace import from_counts
+from stayfast.capacity.policies.adaptive import Adaptive, Stayfast
+from stayfast.capacity.policies.policy import BATCH_POLICIES
+from stayfast.capacity.policies.regimes import (
+    Regime,
+    bundled_regimes,
+    choose_rows,
+    cross,
+    fit_regimes,
+    mean_hours,
+    to_json,
+)
+from stayfast.capacity.policies.survival import BANDS_HOURS, band_of, expose, hazards, pooled
+from stayfast.capacity.policies.value_tables import Question, look_ahead
+from stayfast.capacity.replay.engine import BatchReplay, BatchView, Openings
+from stayfast.capacity.replay.optimum import optimum
+from stayfast.capacity.replay.plain_engine import replay
+from stayfast.capacity.replay.scenario import Mode, Saving, Scenario, Window
+from stayfast.capacity.replay.traces import from_counts
 
 STEADY = Regime((0.5,) * 5, (0.02,) * 5)
 FLAPPING = Regime((3.0,) * 5, (4.0,) * 5)

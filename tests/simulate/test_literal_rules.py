@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from literal_replay import Case, optimum, tell
 
+from stayfast.capacity.policies.policy import BATCH_POLICIES
+from stayfast.capacity.replay.engine import BatchReplay, Openings
+from stayfast.capacity.replay.scenario import Scenario
+from stayfast.capacity.replay.summary import run_many
+from stayfast.capacity.replay.traces import from_counts
 from stayfast.cli.main import main
-from stayfast.replay.batch import BatchReplay, Openings
-from stayfast.replay.roster import BATCH_POLICIES
-from stayfast.replay.scenario import Scenario
-from stayfast.replay.trace import from_counts
-from stayfast.simulate.windows import run_many
 
 POLICIES = ("on-demand", "greedy", "uniform-progress", "spot-only")
 

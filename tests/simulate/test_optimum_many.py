@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from stayfast.capacity.replay.optimum import optima, optimum
+from stayfast.capacity.replay.scenario import Mode, Scenario, Window
 from stayfast.errors import UsageError
-from stayfast.replay.optimum import optima, optimum
-from stayfast.replay.scenario import Mode, Scenario, Window
 
 TICK = 600.0
 

@@ -8,10 +8,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from stayfast.replay.batch import BatchReplay, Openings
-from stayfast.replay.engine import replay
-from stayfast.replay.roster import BATCH_POLICIES, POLICIES
-from stayfast.replay.scenario import Saving, Scenario, Window
+from stayfast.capacity.policies.policy import BATCH_POLICIES, POLICIES
+from stayfast.capacity.replay.engine import BatchReplay, Openings
+from stayfast.capacity.replay.plain_engine import replay
+from stayfast.capacity.replay.scenario import Saving, Scenario, Window
 
 TICK = 600.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from stayfast.capacity.replay.plain_engine import replay
+from stayfast.capacity.replay.plain_policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
+from stayfast.capacity.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, cut, floor_ticks
+from stayfast.capacity.replay.traces import from_counts
 from stayfast.errors import UsageError
-from stayfast.replay.engine import replay
-from stayfast.replay.policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
-from stayfast.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, cut, floor_ticks
-from stayfast.replay.trace import from_counts
 
 HOUR = 3600.0
 

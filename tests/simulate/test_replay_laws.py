@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stayfast.replay.engine import replay
-from stayfast.replay.optimum import by_counts, by_grid, optimum
-from stayfast.replay.roster import POLICIES
-from stayfast.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, floor_ticks
+from stayfast.capacity.policies.policy import POLICIES
+from stayfast.capacity.replay.optimum import by_counts, by_grid, optimum
+from stayfast.capacity.replay.plain_engine import replay
+from stayfast.capacity.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, floor_ticks
 
 TICK = 600.0
 QUICK = [name for name in POLICIES if name != "stayfast"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stayfast.replay.optimum import by_counts, optimum
-from stayfast.replay.scenario import Scenario, cut, floor_ticks
-from stayfast.simulate.windows import run_one
+from stayfast.capacity.replay.optimum import by_counts, optimum
+from stayfast.capacity.replay.scenario import Scenario, cut, floor_ticks
+from stayfast.capacity.replay.summary import run_one
 
 POLICIES = {
     "on_demand": "on-demand",

@@ -179,7 +179,7 @@ def test_far_more_work_than_time_is_a_late_end_and_no_flood(files, capsys):
 def test_many_windows_in_several_passes_are_the_same(files, capsys, monkeypatch):
     args = ["--traces", files, "--trace-id", "a", *BASE, "--policy", "greedy,stayfast", "--windows", "50", "--json"]
     whole = simulate(capsys, *args)[1]
-    monkeypatch.setattr("stayfast.simulate.windows.AT_ONCE", 7)
+    monkeypatch.setattr("stayfast.capacity.replay.summary.AT_ONCE", 7)
     assert simulate(capsys, *args)[1] == whole
 
 

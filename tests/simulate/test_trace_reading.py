@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from stayfast.capacity.replay.traces import from_counts, read_traces
 from stayfast.errors import UsageError
-from stayfast.replay.trace import from_counts, read_traces
 
 GOOD = {"id": "zone-a", "gap_s": 600, "nodes": 16, "zone": "a", "rle": [[0, 2], [16, 3], [7, 1]]}
 

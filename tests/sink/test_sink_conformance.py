@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stayfast.batch.sink.objects import ObjectSink, object_name
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.sink.protocol import Result, encode_result, encode_results
 from stayfast.errors import (
     AccessDeniedError,
     ConflictError,
@@ -19,10 +22,7 @@ from stayfast.errors import (
     StoreUnavailableError,
     UsageError,
 )
-from stayfast.sink.base import Result, encode_result, encode_results
-from stayfast.sink.objects import ObjectSink, object_name
-from stayfast.sink.open import open_sink
-from stayfast.stores.memory import MemoryStore
+from stayfast.storage.stores.memory import MemoryStore
 
 AWKWARD = [
     "plain",
@@ -103,7 +103,7 @@ def test_awkward_keys_stay_apart_and_are_listed_in_order(sink):
 
 def test_many_results_at_once_are_all_recorded_and_listed_page_by_page(sink, monkeypatch):
     for module in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"stayfast.sink.{module}._PAGE", 151)
+        monkeypatch.setattr(f"stayfast.batch.sink.{module}._PAGE", 151)
     payloads = {f"k{number:04d}": json.dumps(number) if number % 3 else b"%d" % number for number in range(453)}
     sink.record_all([Result(key, payload, 1) for key, payload in payloads.items()])
     assert list(sink.keys()) == sorted(payloads)

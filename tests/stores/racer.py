@@ -7,8 +7,8 @@ import sys
 import time
 
 from stayfast.errors import ConflictError, OutcomeUnknownError, StoreUnavailableError
-from stayfast.stores.base import ABSENT, Store
-from stayfast.stores.open import open_store
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import ABSENT, Store
 
 
 def create_all(store: Store, name: str, rounds: int) -> list[int]:

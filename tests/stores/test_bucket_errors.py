@@ -27,12 +27,12 @@ from stayfast.errors import (
     StoreUnavailableError,
     UrlError,
 )
-from stayfast.stores import gcs_token
-from stayfast.stores.base import ABSENT
-from stayfast.stores.bucket import TRIES, BucketStore
-from stayfast.stores.gcs import GcsClient
-from stayfast.stores.open import open_store
-from stayfast.stores.wire import AnswerLostError, NotSentError, Wire
+from stayfast.storage.network import google_tokens
+from stayfast.storage.network.transport import AnswerLostError, NotSentError, Wire
+from stayfast.storage.stores.bucket import TRIES, BucketStore
+from stayfast.storage.stores.gcs import GcsClient
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import ABSENT
 
 SCHEMES = ("gs", "s3")
 LOST = ("lose_request", "reset", "apply_drop", "apply_reset", "apply_503", "stall", "apply_stall", "503", "500", "409")
@@ -300,7 +300,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def test_workload_identity(metadata: Any, bucket_server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stayfast.stores.gcs.HOST", bucket_server.url)
+    monkeypatch.setattr("stayfast.storage.stores.gcs.HOST", bucket_server.url)
     bucket_server.tokens = {"token0"}
     store = BucketStore("gs", "bucket", "run", clock=ManualClock())
     assert store.genuine
@@ -317,7 +317,7 @@ def test_workload_identity(metadata: Any, bucket_server: BucketServer, monkeypat
 def test_tokens_are_renewed_before_they_end() -> None:
     clock = ManualClock()
     fetched = iter([("a", 3600.0), ("b", 60.0), ("c", 3600.0)])
-    source = gcs_token.TokenSource(lambda: next(fetched), clock=clock)
+    source = google_tokens.TokenSource(lambda: next(fetched), clock=clock)
     assert source() == "a"
     clock.advance(3000)
     assert source() == "a"
@@ -379,7 +379,7 @@ def test_logins_and_key_files(
         info.update(client_email="a@b", private_key=pem.decode(), private_key_id="1", project_id="p")
     (tmp_path / "key.json").write_text(json.dumps(info))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
-    monkeypatch.setattr("stayfast.stores.gcs.HOST", bucket_server.url)
+    monkeypatch.setattr("stayfast.storage.stores.gcs.HOST", bucket_server.url)
     bucket_server.tokens = {"token0"}
     metadata.busy = 1 if kind == "service_account" else 0  # google-auth pauses and asks again
     before = random.getstate()

@@ -8,12 +8,12 @@ import pytest
 
 from stayfast.clock import ManualClock
 from stayfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreError, StoreUnavailableError
-from stayfast.stores import bucket
-from stayfast.stores.base import ABSENT, Blob, Entry
-from stayfast.stores.bucket import TRIES, BucketStore
-from stayfast.stores.client import Seen
-from stayfast.stores.gcs import GcsClient
-from stayfast.stores.wire import SLICE_BYTES, Answer, AnswerLostError, NotSentError, Wire
+from stayfast.storage.network.transport import SLICE_BYTES, Answer, AnswerLostError, NotSentError, Wire
+from stayfast.storage.stores import bucket
+from stayfast.storage.stores.bucket import TRIES, BucketStore
+from stayfast.storage.stores.bucket_client import Seen
+from stayfast.storage.stores.gcs import GcsClient
+from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
 LOST = OutcomeUnknownError("the answer was lost")
 DOWN = StoreUnavailableError("503")

@@ -1,4 +1,4 @@
-"""One suite for every store: what the protocol in ``stores/base.py`` promises, on real disks and real sockets."""
+"""One suite for every store: what ``storage/stores/protocol.py`` promises, on real disks and real sockets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from racer import count_up, create_all
 import stayfast
 from servers.bucket_server import BucketServer
 from stayfast.errors import ConflictError, KeyMissingError, UrlError
-from stayfast.stores.base import ABSENT, Store
-from stayfast.stores.memory import MemoryStore
-from stayfast.stores.open import open_store
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import ABSENT, Store
 
 BACKENDS = ("memory", "file", "s3-moto", "s3-ours", "s3-kms", "gs-ours", "gs-emulator")
 HOSTILE = (
@@ -74,7 +74,7 @@ def strict(store: Store, request: pytest.FixtureRequest) -> Store:
 
 def test_what_was_put_is_read_back(store: Store) -> None:
     generation = store.put("a/b", b"hello")
-    assert store.get("a/b") == stayfast.stores.base.Blob(b"hello", generation)
+    assert store.get("a/b") == stayfast.storage.stores.protocol.Blob(b"hello", generation)
     second = store.put("a/b", b"hello again")
     assert second != generation
     assert store.get("a/b").data == b"hello again"
@@ -95,8 +95,8 @@ def test_sizes_and_kinds_of_buffers(store: Store, size: int, request: pytest.Fix
 
 
 def test_a_listing_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "stayfast.stores.s3" in sys.modules:
-        monkeypatch.setattr("stayfast.stores.s3.PAGE_ROWS", 3)
+    if "stayfast.storage.stores.s3" in sys.modules:
+        monkeypatch.setattr("stayfast.storage.stores.s3.PAGE_ROWS", 3)
     keys = [f"d/{number}" for number in range(9)]
     for key in keys:
         store.put(key, b"x")

@@ -28,12 +28,12 @@ from stayfast.errors import (
     StoreUnavailableError,
     UrlError,
 )
-from stayfast.fs import SystemFS
-from stayfast.stores import file as file_module
-from stayfast.stores.base import ABSENT, TEMPORARY
-from stayfast.stores.file import FileStore
-from stayfast.stores.file_tree import LEFTOVER_SECONDS
-from stayfast.stores.open import open_store
+from stayfast.filesystem import SystemFS
+from stayfast.storage.stores import file as file_module
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.file_directories import LEFTOVER_SECONDS
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import ABSENT, TEMPORARY
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 
@@ -450,7 +450,7 @@ def test_a_directory_that_vanishes_under_a_writer_is_made_again(tmp_path: Path) 
 
 WRITER = """
 import sys
-from stayfast.stores.file import FileStore
+from stayfast.storage.stores.file import FileStore
 store = FileStore(sys.argv[1])
 print("ready", flush=True)
 for number in range(10**9):

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from stayfast.checkpoint.effects import Put, Sleep, drive
-from stayfast.checkpoint.head import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, decode, encode
-from stayfast.checkpoint.protocol import Held, claim, commit, read_head
 from stayfast.clock import ManualClock
 from stayfast.errors import (
     AccessDeniedError,
@@ -26,8 +23,11 @@ from stayfast.errors import (
     StoreUnavailableError,
     SupersededError,
 )
-from stayfast.model.exits import Outcome
-from stayfast.stores.memory import MemoryStore
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.run_record.commit_protocol import Held, claim, commit, read_head
+from stayfast.runtime.run_record.effects import Put, Sleep, drive
+from stayfast.runtime.run_record.record import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, decode, encode
+from stayfast.storage.stores.memory import MemoryStore
 
 ROW = AttemptRow(0, "2026-11-15T20:00:00.000Z")
 

@@ -9,11 +9,11 @@ import pytest
 
 from servers.bucket_server import BucketServer
 from stayfast.errors import AccessDeniedError, StoreError, UrlError
-from stayfast.stores import probe
-from stayfast.stores.bucket import BucketStore
-from stayfast.stores.file import FileStore
-from stayfast.stores.memory import MemoryStore
-from stayfast.stores.probe import check_store
+from stayfast.storage.stores import precondition_check
+from stayfast.storage.stores.bucket import BucketStore
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.memory import MemoryStore
+from stayfast.storage.stores.precondition_check import check_store
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
@@ -117,7 +117,8 @@ def test_the_bucket_behind_a_mount_is_named(tmp_path: Path) -> None:
         "broken line\n"
     )
     found = {
-        root: probe._bucket_behind(root, str(table)) for root in ("/data/runs/7", "/data", "/nfs/x", "/s3/a", "/x")
+        root: precondition_check._bucket_behind(root, str(table))
+        for root in ("/data/runs/7", "/data", "/nfs/x", "/s3/a", "/x")
     }
     assert found == {
         "/data/runs/7": "gs://my-bucket/runs/7",
@@ -126,4 +127,4 @@ def test_the_bucket_behind_a_mount_is_named(tmp_path: Path) -> None:
         "/s3/a": "s3://other/a",
         "/x": None,
     }
-    assert probe._bucket_behind("/data", str(tmp_path / "absent")) is None
+    assert precondition_check._bucket_behind("/data", str(tmp_path / "absent")) is None

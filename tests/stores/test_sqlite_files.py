@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stayfast import fs
+from stayfast import filesystem
+from stayfast.batch.queue.owner_lock import boot_id
 from stayfast.errors import UrlError
-from stayfast.queue.liveness import boot_id
-from stayfast.stores import sqlite
+from stayfast.storage.database import sqlite
 
 
 def test_the_name_of_a_new_file_is_durable_when_it_is_handed_out(
@@ -42,7 +42,7 @@ def test_a_network_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_the_file_systems_that_cannot_keep_a_promise_are_known_by_their_numbers() -> None:
     """As statfs(2) lists them."""
-    assert fs._NOT_ATOMIC.keys() >= {0x6969, 0x65735546, 0xFF534D42, 0xFE534D42, 0x01021997}
+    assert filesystem._NOT_ATOMIC.keys() >= {0x6969, 0x65735546, 0xFF534D42, 0xFE534D42, 0x01021997}
 
 
 def test_a_boot_is_told_from_the_next() -> None:

@@ -1,1 +1,5 @@
-"""The command line: one module per command, loaded only when it is the one that was typed."""
+"""The command line: one module per command, loaded only when it is the one that was typed.
+
+May import: every room.
+Start reading: ``commands.py``.
+"""

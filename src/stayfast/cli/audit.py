@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Iterator
 
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.worker.audit import Audit, compare
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.cli.progress import counting
 from stayfast.cli.queue import add_queue_option, add_sink_option, printable
 from stayfast.errors import SinkAbsentError
-from stayfast.queue.open import open_queue
-from stayfast.runtime.audit import Audit, compare
-from stayfast.sink.open import open_sink
+from stayfast.text.progress import counting
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

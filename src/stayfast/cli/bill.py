@@ -7,13 +7,13 @@ import json
 import math
 from typing import Any
 
-from stayfast.checkpoint.account import account
-from stayfast.checkpoint.head import HEAD_KEY, decode
-from stayfast.cli.files import read_text
 from stayfast.cli.main import add_output
 from stayfast.cli.simulate import amount
 from stayfast.errors import KeyMissingError, UsageError
-from stayfast.stores.open import open_store
+from stayfast.runtime.run_record.billing import account
+from stayfast.runtime.run_record.record import HEAD_KEY, decode
+from stayfast.storage.stores.open_store import open_store
+from stayfast.text.files import read_text
 
 _EPILOG = """\
 examples:

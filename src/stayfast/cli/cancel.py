@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 
-from stayfast.cli.cluster_options import add_cluster, chosen_namespace, connect, run_label
+from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
 from stayfast.cli.main import OK, add_output
-from stayfast.cluster.client import Client, Object
-from stayfast.cluster.discovery import served
-from stayfast.cluster.explanation import printable
-from stayfast.cluster.observe import CLASSES, PART_LABEL, meta
-from stayfast.cluster.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, Resource
+from stayfast.cluster.diagnosis.diagnosis import printable
+from stayfast.cluster.kubernetes.client import Client, Object
+from stayfast.cluster.kubernetes.discovery import served
+from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, Resource
+from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, meta
 from stayfast.errors import ClusterAccessError, UsageError
 
 _EPILOG = """\

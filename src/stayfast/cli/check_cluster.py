@@ -7,16 +7,16 @@ import json
 import sys
 from typing import Any
 
-from stayfast.cli.cluster_options import add_cluster, connect
+from stayfast.cli.arguments import add_cluster, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.cluster.access import gke_context
-from stayfast.cluster.bucket_region import region_of
-from stayfast.cluster.client import Client
-from stayfast.cluster.explanation import printable
-from stayfast.cluster.facts import Check, ClusterFacts, State, judge
-from stayfast.cluster.gcloud import gcloud_json
-from stayfast.cluster.resources import NODES
-from stayfast.cluster.slimming import slim
+from stayfast.cluster.diagnosis.diagnosis import printable
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.endpoint import gke_context
+from stayfast.cluster.kubernetes.resources import NODES
+from stayfast.cluster.kubernetes.trimming import slim
+from stayfast.cluster.observed.bucket_location import region_of
+from stayfast.cluster.observed.capabilities import Check, ClusterFacts, State, judge
+from stayfast.cluster.observed.google_cloud import gcloud_json
 from stayfast.errors import ClusterAccessError, ClusterError, ClusterLoginError, ObjectMissingError, UsageError
 
 NAMES = (

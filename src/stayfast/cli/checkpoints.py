@@ -9,18 +9,18 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.garbage import collect
-from stayfast.checkpoint.head import Committed, Head
-from stayfast.checkpoint.protocol import read_head
-from stayfast.checkpoint.restore import Damage
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.cli.progress import waiting
 from stayfast.clock import SystemClock, from_rfc3339
 from stayfast.errors import CheckpointError, FormatError, UsageError
-from stayfast.stores.base import Store
-from stayfast.stores.open import open_store
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.checkpoint.reader import Damage
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import Store
+from stayfast.text.progress import waiting
 
 _EXAMPLES = """\
 examples:

@@ -9,16 +9,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from stayfast.cli.cluster_options import add_cluster, chosen_namespace
+from stayfast.cli.arguments import add_cluster, chosen_namespace
 from stayfast.cli.main import OK, add_output
 from stayfast.cli.simulate import amount
 from stayfast.errors import MissingExtraError, SettingError, UsageError
 
 if TYPE_CHECKING:
-    from stayfast.cli.dashboard_spec import Told
-    from stayfast.dashboard.lookout import Fleet
-    from stayfast.dashboard.runs import Prices
-    from stayfast.dashboard.watch import Sources
+    from stayfast.dashboard.dashboard_spec import Told
+    from stayfast.dashboard.fleet_cache import Fleet
+    from stayfast.dashboard.run_cache import Sources
+    from stayfast.dashboard.run_view import Prices
 
 _EPILOG = """\
 examples:
@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "stayfast[dashboard]"'
         ) from error
-    from stayfast.dashboard import serve
-    from stayfast.dashboard.gate import Door
-    from stayfast.stores.open import open_store
+    from stayfast.dashboard import server
+    from stayfast.dashboard.access_policy import Door
+    from stayfast.storage.stores.open_store import open_store
 
     if not 0 <= args.port <= 65535:
         raise SettingError(f"--port {args.port} is not a port", help="use 0 to 65535")
@@ -88,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("there is nothing to show", help="name a folder or bucket with runs, --queue URL or --cluster")
     for url in sources.urls:
         open_store(url).close()  # a URL that cannot be one is said now, not on the page
-    door = Door(serve.hosts_for(args.bind, tuple(args.host_name)), _token(args))
+    door = Door(server.hosts_for(args.bind, tuple(args.host_name)), _token(args))
     logging.basicConfig(format="stayfast: %(message)s", level=logging.WARNING)
-    listener = serve.listen(args.bind, args.port)
+    listener = server.listen(args.bind, args.port)
     name = f"[{args.bind}]" if ":" in args.bind else args.bind
     place = f"http://{name}:{listener.getsockname()[1]}/"
 
@@ -98,20 +98,20 @@ def run(args: argparse.Namespace) -> int:
         if args.output == "json":
             print(json.dumps({"url": place, "actions": door.token is not None}), flush=True)
         print(f"stayfast: the dashboard is at {place} (Ctrl-C ends it)", file=sys.stderr, flush=True)
-        if not serve.is_loopback(args.bind):
+        if not server.is_loopback(args.bind):
             print("stayfast: whoever can reach this address can read it", file=sys.stderr, flush=True)
         if door.token is not None and args.token_file is None:
             print(f"stayfast: token for retry and verify: {door.token}", file=sys.stderr, flush=True)
 
-    serve.serve(sources, door, listener, ready, fleet=fleet)
+    server.serve(sources, door, listener, ready, fleet=fleet)
     return OK
 
 
 def _sources(args: argparse.Namespace) -> Sources:
     """Runs and queues that were named, those of workload files, and queues that lie beside runs."""
-    from stayfast.dashboard.runs import Prices
+    from stayfast.dashboard.run_cache import Sources
+    from stayfast.dashboard.run_view import Prices
     from stayfast.dashboard.sources import as_url, find_queues
-    from stayfast.dashboard.watch import Sources
 
     queues = [*args.queue] or [url for url in (os.environ.get("STAYFAST_QUEUE"),) if url]
     prices = Prices(args.usd_per_hour, args.on_demand_usd_per_hour)
@@ -126,25 +126,25 @@ def _sources(args: argparse.Namespace) -> Sources:
 
 def _token(args: argparse.Namespace) -> str | None:
     """A token is shown to a person, or kept in a file; it never goes to a log."""
-    from stayfast.dashboard import serve
+    from stayfast.dashboard import server
 
     if not args.allow_actions:
         if args.token_file:
             raise UsageError("--token-file means nothing without --allow-actions", help="add it, or leave both")
         return None
-    token = serve.new_token()
+    token = server.new_token()
     if args.token_file:
-        serve.write_token(args.token_file, token)
+        server.write_token(args.token_file, token)
     elif not sys.stderr.isatty():
         raise UsageError("standard error is no terminal, and a token does not belong in a log", help="add --token-file")
     return token
 
 
 def _read_file(name: str, prices: Prices) -> Told:
-    from stayfast.cli.dashboard_spec import from_spec
-    from stayfast.cli.files import read_text
+    from stayfast.capacity.spec import read_spec
     from stayfast.cli.prices import current_catalogue
-    from stayfast.spec import read_spec
+    from stayfast.dashboard.dashboard_spec import from_spec
+    from stayfast.text.files import read_text
 
     catalogue = current_catalogue()
     return from_spec(read_spec(read_text(name), name, accelerators=catalogue.accelerators), catalogue, prices)
@@ -154,9 +154,9 @@ def _fleet(args: argparse.Namespace) -> Fleet | None:
     """The cluster, if one was asked for; nothing is sent before somebody looks at its page."""
     if not (args.cluster or args.kubeconfig or args.context or args.namespace or args.all_namespaces):
         return None
-    from stayfast.cluster.client import Client
-    from stayfast.cluster.kubeconfig import find_access
-    from stayfast.dashboard.fleet import ClusterFleet
+    from stayfast.cluster.kubernetes.client import Client
+    from stayfast.cluster.kubernetes.kubeconfig import find_access
+    from stayfast.dashboard.fleet_view import ClusterFleet
 
     client = Client(find_access(kubeconfig=args.kubeconfig, context=args.context), silence_seconds=_SILENCE_SECONDS)
     return ClusterFleet(client, chosen_namespace(args, client))

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.demo.story import Settings, Story
 from stayfast.errors import UsageError
+from stayfast.proof.demo.storm import Settings, Story
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

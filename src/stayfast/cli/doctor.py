@@ -63,15 +63,15 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(result))
     else:
-        from stayfast.doctor.words import tell
+        from stayfast.proof.doctor.report import tell
 
         print(tell(result))
     return FINDINGS if result["problems"] or result["still_starting"] else OK
 
 
 def _examine(command: list[str], args: argparse.Namespace) -> dict[str, Any]:
-    from stayfast.doctor.observe import observe
-    from stayfast.doctor.verdict import report
+    from stayfast.proof.doctor.observer import observe
+    from stayfast.proof.doctor.verdict import report
 
     seen = observe(
         command,
@@ -84,7 +84,7 @@ def _examine(command: list[str], args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _from_text(text: str, args: argparse.Namespace) -> dict[str, Any]:
-    from stayfast.doctor.entrypoint import judge
+    from stayfast.proof.doctor.static_check import judge
 
     try:
         words = shlex.split(text)
@@ -100,7 +100,7 @@ def _from_text(text: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def _run_and_read(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
     """What is seen counts; where it ended too soon to be interrupted, as without its files, only the text can tell."""
-    from stayfast.doctor.entrypoint import judge
+    from stayfast.proof.doctor.static_check import judge
 
     judged, seen = judge(words), _examine(words, args)
     if seen["ended_before_signal"] and not seen["problems"]:
@@ -111,8 +111,8 @@ def _run_and_read(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _from_manifest(args: argparse.Namespace) -> dict[str, Any]:
-    from stayfast.doctor.entrypoint import commands_in, judge
-    from stayfast.doctor.verdict import CODES, CURES
+    from stayfast.proof.doctor.static_check import commands_in, judge
+    from stayfast.proof.doctor.verdict import CODES, CURES
 
     rows: list[dict[str, Any]] = []
     for where, words in commands_in(args.file):

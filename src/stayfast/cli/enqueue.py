@@ -10,12 +10,19 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
+from stayfast.batch.queue.arriving import portions
+from stayfast.batch.queue.item_sources import (
+    KeyOf,
+    from_csv,
+    from_directory,
+    from_json_lines,
+    from_listing,
+    key_by_field,
+)
+from stayfast.batch.queue.open_queue import open_queue
 from stayfast.cli.main import add_output
 from stayfast.cli.queue import add_ledger_option, add_queue_option
 from stayfast.errors import UsageError
-from stayfast.queue.arriving import portions
-from stayfast.queue.open import open_queue
-from stayfast.queue.sources import KeyOf, from_csv, from_directory, from_json_lines, from_listing, key_by_field
 
 _PROGRESS_SECONDS = 0.5
 
@@ -65,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _task_key(spec: str) -> KeyOf:
-    from stayfast.runtime.task import load_task
+    from stayfast.batch.worker.task import load_task
 
     return load_task(spec).key_of
 

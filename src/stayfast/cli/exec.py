@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 
 from stayfast.errors import UsageError
-from stayfast.runtime.environment import read_settings
-from stayfast.runtime.supervisor import Supervisor, shell_says_done
+from stayfast.runtime.exec.supervisor import Supervisor, shell_says_done
+from stayfast.settings import read_settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         return Supervisor(command, settings, is_done=is_done).run()
     if arguments.sync_keep < 1:
         raise UsageError(f"--sync-keep {arguments.sync_keep} keeps nothing", help="keep at least 1; 2 survive damage")
-    from stayfast.runtime.sync import Sync
+    from stayfast.runtime.exec.synced_directories import Sync
 
     sync = Sync(arguments.sync, settings, keep=arguments.sync_keep)
     code = Supervisor(command, settings, is_done=is_done, sync=sync).run()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from stayfast.cli.cluster_options import add_cluster, chosen_namespace, connect
+from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.clock import SystemClock
-from stayfast.cluster.client import Client
-from stayfast.cluster.explain import explain, find_root
-from stayfast.cluster.explanation import Explanation, Verdict, line, printable
-from stayfast.cluster.observe import CLUSTER_WIDE_FOR_EXPLAIN, FOR_EXPLAIN, Observed, look, title
+from stayfast.cluster.diagnosis.diagnose import explain, find_root
+from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict, line, printable
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.observed.snapshot import CLUSTER_WIDE_FOR_EXPLAIN, FOR_EXPLAIN, Observed, look, title
 from stayfast.errors import UsageError
 
 _EPILOG = """\

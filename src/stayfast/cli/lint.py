@@ -8,16 +8,16 @@ import os
 import sys
 from functools import cache
 
-from stayfast.cli.cluster_options import add_cluster
-from stayfast.cli.files import write_text
-from stayfast.cli.lint_files import gather, read, read_text, write
+from stayfast.cli.arguments import add_cluster
+from stayfast.cli.lint_sources import gather, read, read_text, write
 from stayfast.cli.main import FINDINGS, OK
-from stayfast.cli.progress import waiting
 from stayfast.errors import UsageError
+from stayfast.lint.configuration import DEFAULT_NAMES, Configuration, codes, read_configuration
 from stayfast.lint.engine import Report, lint_bundle
 from stayfast.lint.finding import Finding, Severity
-from stayfast.lint.settings import DEFAULT_NAMES, Configuration, codes, read_configuration
 from stayfast.lint.sources import Source
+from stayfast.text.files import write_text
+from stayfast.text.progress import waiting
 
 _EXAMPLES = """\
 examples:
@@ -117,7 +117,7 @@ def _configuration(args: argparse.Namespace) -> Configuration:
     path = args.config or next((name for name in DEFAULT_NAMES if os.path.isfile(name)), None)
     found = read_configuration(read_text(path, "configuration"), path) if path else Configuration()
     if args.kubernetes:
-        from stayfast.lint.schema import versions
+        from stayfast.lint.schema.validator import versions
 
         if args.kubernetes not in versions():
             raise UsageError(f"no schemas for Kubernetes {args.kubernetes}", help=f"there are {', '.join(versions())}")
@@ -140,7 +140,7 @@ def _lint(bundles: list[list[Source]], configuration: Configuration) -> Report:
 def _repair(
     bundles: list[list[Source]], configuration: Configuration, args: argparse.Namespace
 ) -> tuple[list[list[Source]], int]:
-    from stayfast.lint.repair import repair
+    from stayfast.lint.fixes import repair
 
     changed = 0
     result = []
@@ -188,35 +188,35 @@ def _print(report: Report, bundles: list[list[Source]], form: str) -> None:
         colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         out = to_text(report, cache(lambda file: texts.get(file, "").split("\n")), colour=colour)
     else:
-        from stayfast.lint.formats import table
+        from stayfast.lint.formats import machine
 
         if form == "json":
-            out = table.to_json(report)
+            out = machine.to_json(report)
         elif form == "sarif":
-            out = table.to_sarif(report, _descriptions(report))
+            out = machine.to_sarif(report, _descriptions(report))
         elif form == "github":
-            out = table.to_github(report.findings)
+            out = machine.to_github(report.findings)
         else:
-            out = table.to_junit(report)
+            out = machine.to_junit(report)
     if sys.stdout is not None:  # closed: the exit code still tells
         sys.stdout.buffer.write(out.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()
 
 
 def _descriptions(report: Report) -> dict[str, tuple[str, str]]:
-    from stayfast.lint.pages import page
+    from stayfast.lint.rule_pages import page
 
     found = {code: page(code) for code in {finding.rule for finding in report.findings}}
     return {code: (entry.name, entry.summary) for code, entry in found.items()}
 
 
 def _explain(args: argparse.Namespace) -> int:
-    from stayfast.lint import pages
+    from stayfast.lint import rule_pages
 
     if args.explain:
-        print(pages.page(args.explain).text, end="")
+        print(rule_pages.page(args.explain).text, end="")
     else:
-        for code in pages.codes():
-            entry = pages.page(code)
+        for code in rule_pages.codes():
+            entry = rule_pages.page(code)
             print(f"{code}  {entry.name:<32} {entry.summary}")
     return OK

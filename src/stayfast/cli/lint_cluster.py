@@ -7,11 +7,10 @@ import json
 import sys
 from typing import Any, NamedTuple
 
-from stayfast.cli.cluster_options import chosen_namespace, connect
+from stayfast.cli.arguments import chosen_namespace, connect
 from stayfast.clock import SystemClock
-from stayfast.cluster.client import Client, Object
-from stayfast.cluster.observe import look, meta
-from stayfast.cluster.resources import (
+from stayfast.cluster.kubernetes.client import Client, Object
+from stayfast.cluster.kubernetes.resources import (
     BUDGETS,
     CLAIMS,
     CLUSTER_QUEUES,
@@ -24,9 +23,10 @@ from stayfast.cluster.resources import (
     STORAGE_CLASSES,
     Resource,
 )
+from stayfast.cluster.observed.snapshot import look, meta
 from stayfast.documents import parse_documents
 from stayfast.lint.engine import is_manifest
-from stayfast.lint.objects import unpack
+from stayfast.lint.objects.objects import unpack
 from stayfast.lint.sources import Source
 
 KINDS = (

@@ -7,14 +7,14 @@ import json
 import sys
 import threading
 
-from stayfast.cli.cluster_options import add_cluster, chosen_namespace, connect, run_label
+from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
 from stayfast.cli.main import OK, add_output
-from stayfast.cluster.client import Client, Object
-from stayfast.cluster.explanation import printable
-from stayfast.cluster.observe import meta, spec_of, status_of
-from stayfast.cluster.resources import PODS
+from stayfast.cluster.diagnosis.diagnosis import printable
+from stayfast.cluster.kubernetes.client import Client, Object
+from stayfast.cluster.kubernetes.resources import PODS
+from stayfast.cluster.observed.snapshot import meta, spec_of, status_of
 from stayfast.errors import ClusterError, ClusterUnreachableError, UsageError
-from stayfast.stores.wire import AnswerLostError
+from stayfast.storage.network.transport import AnswerLostError
 
 _EPILOG = """\
 examples:

@@ -7,7 +7,7 @@ import json
 from importlib.resources import files
 
 from stayfast.cli.main import OK, add_output
-from stayfast.runtime.metrics import METRICS, RUN_METRICS
+from stayfast.telemetry.metric_table import METRICS, RUN_METRICS
 
 _EPILOG = """\
 examples:

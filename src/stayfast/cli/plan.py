@@ -8,20 +8,20 @@ import math
 import sys
 from dataclasses import replace
 
-from stayfast.cli.files import MAX_SPEC_BYTES, read_text, write_text
+from stayfast.capacity.plan.assumptions import Assumptions
+from stayfast.capacity.plan.document import example, to_json
+from stayfast.capacity.plan.measurements import read_measured
+from stayfast.capacity.plan.options import Option
+from stayfast.capacity.plan.page import to_html
+from stayfast.capacity.plan.planner import Plan, make_plan
+from stayfast.capacity.replay.traces import Trace, read_traces
+from stayfast.capacity.spec import json_schema, read_spec
 from stayfast.cli.main import INFEASIBLE, OK, add_output
 from stayfast.cli.prices import current_catalogue, warn
-from stayfast.cli.progress import waiting
 from stayfast.cli.simulate import amount, positive, whole
 from stayfast.errors import SettingError
-from stayfast.plan.assumptions import Assumptions
-from stayfast.plan.html import to_html
-from stayfast.plan.measured import read_measured
-from stayfast.plan.options import Option
-from stayfast.plan.output import example, to_json
-from stayfast.plan.planner import Plan, make_plan
-from stayfast.replay.trace import Trace, read_traces
-from stayfast.spec import json_schema, read_spec
+from stayfast.text.files import MAX_SPEC_BYTES, read_text, write_text
+from stayfast.text.progress import waiting
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _EPILOG = """\

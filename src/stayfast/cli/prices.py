@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stayfast.catalogue.catalogue import Catalogue, bundled_catalogue, read_catalogue, to_json
-from stayfast.catalogue.skus import build
-from stayfast.cli.files import read_text
+from stayfast.capacity.machines.billing_skus import build
+from stayfast.capacity.machines.prices import Catalogue, bundled_catalogue, read_catalogue, to_json
 from stayfast.cli.main import add_output
 from stayfast.errors import SettingError, StoreUnavailableError, UsageError
+from stayfast.text.files import read_text
 
 ENDPOINT = "https://cloudbilling.googleapis.com"
 SERVICE = "services/6F81-5844-456A"

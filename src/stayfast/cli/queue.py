@@ -7,11 +7,11 @@ import json
 import os
 from dataclasses import asdict
 
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Queue
+from stayfast.batch.queue.validation import check_key
+from stayfast.batch.sink.open_sink import open_sink
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.queue.base import Queue
-from stayfast.queue.intake import check_key
-from stayfast.queue.open import open_queue
-from stayfast.sink.open import open_sink
 
 
 def add_queue_option(parser: argparse.ArgumentParser) -> None:

@@ -11,13 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from stayfast.cli.files import check_writable, write_text
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.errors import UsageError
-from stayfast.rehearse.compare import Comparison
-from stayfast.rehearse.plan import DEFAULT_KINDS, Kind
-from stayfast.rehearse.rehearsal import Options, Result, rehearse
-from stayfast.rehearse.trial import Stopped
+from stayfast.proof.rehearse.differences import Comparison
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, Kind
+from stayfast.proof.rehearse.rehearsal import Options, Result, rehearse
+from stayfast.proof.rehearse.trial import Stopped
+from stayfast.text.files import check_writable, write_text
 
 _DEFAULTS = Options(command=())
 _MOST_JUMP_SECONDS = 1e9  # a generation; clocks cannot show everything beyond
@@ -122,19 +122,19 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(result: Result, arguments: argparse.Namespace) -> None:
     flags = list(_flags(arguments))
     if arguments.output == "json":
-        from stayfast.rehearse.report import as_json
+        from stayfast.proof.rehearse.report import as_json
 
         print(json.dumps(as_json(result, flags), indent=2))
     else:
-        from stayfast.rehearse.report_text import as_text
+        from stayfast.proof.rehearse.report_text import as_text
 
         print(as_text(result, flags))
     if arguments.html:
-        from stayfast.rehearse.report_html import as_html
+        from stayfast.proof.rehearse.report_html import as_html
 
         write_text(arguments.html, as_html(result, flags))
     if arguments.junit:
-        from stayfast.rehearse.report_junit import as_junit
+        from stayfast.proof.rehearse.report_junit import as_junit
 
         write_text(arguments.junit, as_junit(result, flags))
 

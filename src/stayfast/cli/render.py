@@ -7,17 +7,17 @@ import json
 import sys
 from typing import Any
 
-from stayfast.cli.files import MAX_SPEC_BYTES, read_text
+from stayfast.capacity.plan.planner import Plan, make_plan
+from stayfast.capacity.spec import read_spec
 from stayfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
 from stayfast.cli.prices import current_catalogue
-from stayfast.cli.render_files import Difference, compare, write
+from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import SettingError, UsageError, one_line
 from stayfast.lint.finding import Finding
-from stayfast.plan.planner import Plan, make_plan
 from stayfast.render.bundle import Bundle, render
-from stayfast.render.check import findings
-from stayfast.render.outline import Form
-from stayfast.spec import read_spec
+from stayfast.render.context import Form
+from stayfast.render.directory import Difference, compare, write
+from stayfast.text.files import MAX_SPEC_BYTES, read_text
 
 _EPILOG = """\
 examples:

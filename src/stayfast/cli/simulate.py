@@ -9,15 +9,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from stayfast.cli.files import read_text
+from stayfast.capacity.policies.policy import NAMES, NEEDS_FLEX_PRICE, check_name
+from stayfast.capacity.replay.scenario import Saving, Scenario, cut, floor_ticks
+from stayfast.capacity.replay.summary import draw_starts, outcome_row, run_many, run_one, summary_row
+from stayfast.capacity.replay.synthetic import MODEL_NAMES, draw_model, source_of
+from stayfast.capacity.replay.traces import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
 from stayfast.cli.main import add_output
-from stayfast.cli.progress import waiting
 from stayfast.errors import SettingError
-from stayfast.replay.roster import NAMES, NEEDS_FLEX_PRICE, check_name
-from stayfast.replay.scenario import Saving, Scenario, cut, floor_ticks
-from stayfast.replay.synthetic import MODEL_NAMES, draw_model, source_of
-from stayfast.replay.trace import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
-from stayfast.simulate.windows import draw_starts, outcome_row, run_many, run_one, summary_row
+from stayfast.text.files import read_text
+from stayfast.text.progress import waiting
 
 MAX_REPLAY_TICKS = 1_000_000
 """Nineteen years of ten minutes, eleven days of seconds."""

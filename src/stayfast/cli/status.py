@@ -11,13 +11,13 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from stayfast.cli.cluster_options import add_cluster, chosen_namespace, connect, run_label
+from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
 from stayfast.cli.main import OK, add_output
 from stayfast.clock import SystemClock, from_rfc3339
-from stayfast.cluster.explanation import duration, line, printable
-from stayfast.cluster.observe import FOR_STATUS, RUN_LABEL, look
-from stayfast.cluster.resources import JOBS, PODS
-from stayfast.cluster.summary import RunRow, summarize
+from stayfast.cluster.diagnosis.diagnosis import duration, line, printable
+from stayfast.cluster.kubernetes.resources import JOBS, PODS
+from stayfast.cluster.observed.runs import RunRow, summarize
+from stayfast.cluster.observed.snapshot import FOR_STATUS, RUN_LABEL, look
 from stayfast.errors import ClusterAccessError, StayfastError, UsageError
 
 MOST_OBJECTS = 200
@@ -138,10 +138,10 @@ def _try(found: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
 def _read_run(url: str) -> dict[str, Any]:
     if "{index}" in url or not url.startswith(("gs://", "s3://")):
         return {}  # one ledger per index, or a path inside the pod
-    from stayfast.checkpoint.account import account
-    from stayfast.checkpoint.effects import drive
-    from stayfast.checkpoint.protocol import read_head
-    from stayfast.stores.open import open_store
+    from stayfast.runtime.run_record.billing import account
+    from stayfast.runtime.run_record.commit_protocol import read_head
+    from stayfast.runtime.run_record.effects import drive
+    from stayfast.storage.stores.open_store import open_store
 
     store = open_store(url)
     try:
@@ -172,7 +172,7 @@ def _read_queue(url: str, sink_url: str | None) -> dict[str, Any]:
         return {"notes": ["the queue is a file inside the pods: its depth cannot be seen from here"]}
     if url.startswith("pubsub:"):
         return _read_pubsub_ledger(url, sink_url)
-    from stayfast.queue.open import open_queue
+    from stayfast.batch.queue.open_queue import open_queue
 
     queue = open_queue(url, create=False)
     try:
@@ -184,8 +184,8 @@ def _read_queue(url: str, sink_url: str | None) -> dict[str, Any]:
 def _read_pubsub_ledger(url: str, sink_url: str | None) -> dict[str, Any]:
     if not sink_url or sink_url.startswith(("sqlite:", "file:")):
         return {"notes": ["Pub/Sub does not count, and its ledger is a file inside the pods: depth cannot be seen"]}
-    from stayfast.queue.ledger import ledger_depth, open_ledger
-    from stayfast.sink.open import open_sink
+    from stayfast.batch.queue.pubsub_ledger import ledger_depth, open_ledger
+    from stayfast.batch.sink.open_sink import open_sink
 
     sink = open_sink(sink_url, create=False)
     ledger = open_ledger(sink_url, unquote(urlsplit(url).path).strip("/"))

@@ -8,19 +8,21 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from stayfast.cli.cluster_options import add_cluster, connect, warn
+from stayfast.capacity.plan.planner import Plan, make_plan
+from stayfast.capacity.spec import read_spec
+from stayfast.cli.arguments import add_cluster, connect, warn
 from stayfast.cli.explain import observe
-from stayfast.cli.files import MAX_SPEC_BYTES, read_text
 from stayfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
 from stayfast.cli.prices import current_catalogue
 from stayfast.cli.simulate import positive
 from stayfast.clock import SystemClock
-from stayfast.cluster.bucket_region import check_region
-from stayfast.cluster.classes import later_classes
-from stayfast.cluster.client import Client
-from stayfast.cluster.explain import explain, find_root
-from stayfast.cluster.explanation import Verdict, duration, printable
-from stayfast.cluster.preflight import (
+from stayfast.cluster.diagnosis.diagnose import explain, find_root
+from stayfast.cluster.diagnosis.diagnosis import Verdict, duration, printable
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.kubernetes.resources import NAMESPACES, identity
+from stayfast.cluster.observed.bucket_location import check_region
+from stayfast.cluster.submission.apply import Action, Decision, apply_all, check_update, decide
+from stayfast.cluster.submission.preflight import (
     Placed,
     Problem,
     Weight,
@@ -29,14 +31,12 @@ from stayfast.cluster.preflight import (
     place,
     try_objects,
 )
-from stayfast.cluster.resources import NAMESPACES, identity
-from stayfast.cluster.submission import Action, Decision, apply_all, check_update, decide
+from stayfast.cluster.submission.prepare import findings
+from stayfast.cluster.watch.actions.classes import later_classes
 from stayfast.errors import ObjectRefusedError, SettingError, StayfastError, UsageError, one_line
-from stayfast.plan.planner import Plan, make_plan
 from stayfast.render.bundle import Bundle, render
-from stayfast.render.check import findings
-from stayfast.render.outline import Form
-from stayfast.spec import read_spec
+from stayfast.render.context import Form
+from stayfast.text.files import MAX_SPEC_BYTES, read_text
 
 POLL_SECONDS = 5.0
 _EPILOG = """\

@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from stayfast.cli.cluster_options import add_cluster, chosen_namespace, connect
+from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.cli.simulate import port, positive
 from stayfast.cli.status import table
 from stayfast.clock import SystemClock, from_rfc3339, to_rfc3339
-from stayfast.cluster.acting import ACTIONS
-from stayfast.cluster.alert_state import AlertState, ConfigMapMemory, FileMemory
-from stayfast.cluster.alerts import CheckpointAge, Thresholds
-from stayfast.cluster.client import Client
-from stayfast.cluster.explanation import duration, printable
-from stayfast.cluster.exposition import MetricsServer
-from stayfast.cluster.following import Following
-from stayfast.cluster.observe import RUN_LABEL, Observed, look
-from stayfast.cluster.summary import Phase, RunRow
-from stayfast.cluster.watch_manifests import WATCHED, manifests
-from stayfast.cluster.watchman import Duties, Look, Watchman
-from stayfast.cluster.webhook import Webhook, text
+from stayfast.cluster.diagnosis.diagnosis import duration, printable
+from stayfast.cluster.kubernetes.client import Client
+from stayfast.cluster.observed.live_snapshot import Following
+from stayfast.cluster.observed.runs import Phase, RunRow
+from stayfast.cluster.observed.snapshot import RUN_LABEL, Observed, look
+from stayfast.cluster.watch.actions.acting import ACTIONS
+from stayfast.cluster.watch.alert_store import AlertState, ConfigMapMemory, FileMemory
+from stayfast.cluster.watch.alerts import CheckpointAge, Thresholds
+from stayfast.cluster.watch.manifests import WATCHED, manifests
+from stayfast.cluster.watch.metrics import MetricsServer
+from stayfast.cluster.watch.watcher import Duties, Look, Watchman
+from stayfast.cluster.watch.webhook import Webhook, text
 from stayfast.errors import SettingError, StayfastError
 
 WEBHOOK_VARIABLE = "STAYFAST_WEBHOOK_URL"
@@ -149,7 +149,7 @@ def _state(args: argparse.Namespace, client: Client) -> AlertState:
 
 
 def _print_manifests(args: argparse.Namespace, actions: set[str]) -> int:
-    from stayfast.render.yaml_text import document
+    from stayfast.documents.writer import document
 
     if not args.image:
         raise SettingError("--manifests needs an image", help="add --image IMAGE")
@@ -186,9 +186,9 @@ class Ledgers:
     def _read(url: str, now: float) -> CheckpointAge | None:
         if "{index}" in url or not url.startswith(("gs://", "s3://")):
             return None
-        from stayfast.checkpoint.effects import drive
-        from stayfast.checkpoint.protocol import read_head
-        from stayfast.stores.open import open_store
+        from stayfast.runtime.run_record.commit_protocol import read_head
+        from stayfast.runtime.run_record.effects import drive
+        from stayfast.storage.stores.open_store import open_store
 
         try:
             store = open_store(url)

@@ -11,15 +11,15 @@ import sys
 import time
 from dataclasses import asdict
 
+from stayfast.batch.queue.protocol import Policy
+from stayfast.batch.worker.pool import Pool, PoolOptions
+from stayfast.batch.worker.task import split_spec
+from stayfast.batch.worker.worker import WorkerOptions
 from stayfast.cli.main import add_output
 from stayfast.cli.queue import add_queue_option, add_sink_option
 from stayfast.errors import Interrupted, SettingError, StayfastError
-from stayfast.model.exits import FAILED, FINISHED, Outcome
-from stayfast.queue.base import Policy
-from stayfast.runtime.guard import Guard
-from stayfast.runtime.pool import Pool, PoolOptions
-from stayfast.runtime.task import split_spec
-from stayfast.runtime.worker import WorkerOptions
+from stayfast.model.exit_codes import FAILED, FINISHED, Outcome
+from stayfast.runtime.interruption.guard import Guard
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

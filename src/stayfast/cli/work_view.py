@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.protocol import Depth
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.worker.pool import Pool, PoolOptions
 from stayfast.errors import StayfastError
-from stayfast.queue.base import Depth
-from stayfast.queue.open import open_queue
-from stayfast.runtime.pool import Pool, PoolOptions
-from stayfast.sink.open import open_sink
 
 _REFRESH_SECONDS = 0.5
 _COUNT_SHARE = 20.0  # counting a deep queue takes time: at most a twentieth of ours

@@ -1,1 +1,5 @@
-"""``stayfast dashboard``: one small server over what is there already; it keeps no database of its own."""
+"""Runs, checkpoints, queues, money and the cluster in a browser. The only asynchronous room; keeps no database.
+
+May import: everything below cli; Starlette and uvicorn.
+Start reading: ``routes.py``.
+"""

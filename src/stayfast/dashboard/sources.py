@@ -9,11 +9,11 @@ from contextlib import closing
 from itertools import islice
 from urllib.parse import quote
 
-from stayfast.checkpoint.head import HEAD_KEY
 from stayfast.errors import KeyMissingError
-from stayfast.fs import FS, SystemFS
-from stayfast.stores.base import Store
-from stayfast.stores.open import open_store
+from stayfast.filesystem import FS, SystemFS
+from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import Store
 
 MOST_RUNS = 2000
 _DEPTH = 4

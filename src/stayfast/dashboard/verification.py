@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from stayfast.checkpoint.head import HEAD_KEY, MAX_HEAD_BYTES, Committed, Head, decode
-from stayfast.checkpoint.restore import Damage, find_damage, read_inventory
-from stayfast.dashboard.pool import DaemonPool
+from stayfast.dashboard.thread_pool import DaemonPool
 from stayfast.errors import CorruptError, KeyMissingError, StayfastError
-from stayfast.stores.base import Store
-from stayfast.stores.open import open_store
+from stayfast.runtime.checkpoint.reader import Damage, find_damage, read_inventory
+from stayfast.runtime.run_record.record import HEAD_KEY, MAX_HEAD_BYTES, Committed, Head, decode
+from stayfast.storage.stores.open_store import open_store
+from stayfast.storage.stores.protocol import Store
 
 _LOOKED_AT = 3
 _MOST_KEPT = 5000

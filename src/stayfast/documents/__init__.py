@@ -7,10 +7,13 @@
     for document in load_documents(text, "stayfast.yaml"):   # raises DocumentError: one sentence with line and column
         document.value                                       # plain dict, list, str, int, float, bool, None
         document.locate(("spec", "nodes"))                   # where that stands in the file
+
+May import: text, model, errors.
+Start reading: ``reader.py``.
 """
 
-from stayfast.documents.gate import Limits, Parsed, Problem, load_documents, parse_documents
-from stayfast.documents.tree import Document, Mapping, Place, Sequence
+from stayfast.documents.positions import Document, Mapping, Place, Sequence
+from stayfast.documents.reader import Limits, Parsed, Problem, load_documents, parse_documents
 
 __all__ = [
     "Document",

@@ -1,1 +1,5 @@
-"""Glue for frameworks; each module loads its framework only when it is imported, and nobody imports these."""
+"""Glue for Lightning, Transformers, DCP and plain PyTorch. Imported by nobody; each loads its framework at import.
+
+May import: runtime.
+Start reading: ``torch.py``.
+"""

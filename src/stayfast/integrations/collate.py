@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stayfast.checkpoint.rng import GlobalRng
+from stayfast.runtime.state.rng import GlobalRng
 
 
 class AheadCollate:

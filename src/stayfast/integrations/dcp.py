@@ -32,23 +32,23 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from stayfast.checkpoint.checksum import SHA256
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.engine import Engine, default_threads
-from stayfast.checkpoint.garbage import collect
-from stayfast.checkpoint.head import AttemptRow, Committed
-from stayfast.checkpoint.ledger import RunLedger
-from stayfast.checkpoint.partial import RankState
-from stayfast.checkpoint.persist import Persisted
-from stayfast.checkpoint.protocol import read_head
-from stayfast.checkpoint.retention import KeepLast, Retention, retained
 from stayfast.clock import SystemClock
 from stayfast.errors import FormatError, StayfastError, UsageError
 from stayfast.integrations.dcp_items import number_leaves, pickle_by_dcp, resolve, unpickle_by_dcp
 from stayfast.integrations.dcp_read import Place, read_items
 from stayfast.integrations.dcp_sharded import sharded
-from stayfast.model.exits import Outcome
-from stayfast.stores.open import open_store
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.checkpoint.checkpointer import Engine, default_threads
+from stayfast.runtime.checkpoint.checksum import SHA256
+from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.checkpoint.retention import KeepLast, Retention, retained
+from stayfast.runtime.checkpoint.sharded_reader import RankState
+from stayfast.runtime.checkpoint.writer import Persisted
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.owner import RunLedger
+from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.storage.stores.open_store import open_store
 
 __all__ = ["StayfastReader", "StayfastWriter", "sharded"]
 

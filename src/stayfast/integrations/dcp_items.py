@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from stayfast.checkpoint.codec import encode
+from stayfast.runtime.state.encoding import encode
 
 
 def resolve(plan: SavePlan, planner: SavePlanner) -> tuple[list[Any], list[str | None]]:

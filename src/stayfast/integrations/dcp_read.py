@@ -12,8 +12,8 @@ import torch
 from torch.distributed._shard._utils import narrow_tensor_by_index
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
 
-from stayfast.checkpoint.partial import RankState
 from stayfast.errors import CorruptError
+from stayfast.runtime.checkpoint.sharded_reader import RankState
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,11 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from stayfast.checkpoint.leaf import torch_dtype
-from stayfast.checkpoint.partial import LeafRef, RankState
-from stayfast.checkpoint.tracked import refuse
 from stayfast.errors import CorruptError, FormatError, UsageError
 from stayfast.integrations.dcp_read import Place, read_items
+from stayfast.runtime.checkpoint.sharded_reader import LeafRef, RankState
+from stayfast.runtime.state.numpy_arrays import torch_dtype
+from stayfast.runtime.state.tracked_state import refuse
 
 log = logging.getLogger("stayfast")
 

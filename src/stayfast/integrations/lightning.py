@@ -19,11 +19,11 @@ from typing import Any
 from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from lightning.pytorch.callbacks import Checkpoint
 
-from stayfast.checkpoint.loaders import check_data
-from stayfast.checkpoint.rng import GlobalRng
 from stayfast.errors import UsageError
-from stayfast.runtime.environment import read_settings
-from stayfast.runtime.session import Run, run
+from stayfast.runtime.runs.run import Run, run
+from stayfast.runtime.state.rng import GlobalRng
+from stayfast.runtime.state.torch_tensors import check_data
+from stayfast.settings import read_settings
 
 _NOT_STATE = ("hyper_parameters", "hparams_name", "hparams_type", "datamodule_hyper_parameters")
 """The program's own arguments: they may be of any type, and the resumed program has them."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler, DataLoader
 
-from stayfast.checkpoint.rng import GlobalRng
 from stayfast.errors import StateMismatchError, UsageError
+from stayfast.runtime.state.rng import GlobalRng
 
 if TYPE_CHECKING:
     from stayfast.integrations.torch import ResumableSampler

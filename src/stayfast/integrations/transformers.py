@@ -25,11 +25,11 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import has_length
 
-from stayfast.checkpoint.rng import GlobalRng
 from stayfast.errors import UsageError
 from stayfast.integrations.collate import AheadCollate
-from stayfast.runtime.environment import read_settings
-from stayfast.runtime.session import Run, run
+from stayfast.runtime.runs.run import Run, run
+from stayfast.runtime.state.rng import GlobalRng
+from stayfast.settings import read_settings
 
 TRAINER_STATE = "trainer_state.json"
 """The trainer's name for it."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from stayfast.errors import UsageError
 from stayfast.lint.finding import Finding
-from stayfast.lint.formats.table import fingerprint
+from stayfast.lint.formats.machine import fingerprint
 
 
 def to_baseline(findings: Sequence[Finding]) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from stayfast.documents import Document, Problem, parse_documents
-from stayfast.documents.tree import pointer
+from stayfast.documents.positions import pointer
 from stayfast.lint import rules as _rules  # noqa: F401 - fills the table
-from stayfast.lint.bundle import Bundle, Settings
-from stayfast.lint.declared import pools_in_objects, pools_in_texts
 from stayfast.lint.finding import ADVICE, ERROR, Finding, Hit
-from stayfast.lint.objects import Item, unpack
-from stayfast.lint.pools import Pool
+from stayfast.lint.objects.bundle import Bundle, Settings
+from stayfast.lint.objects.objects import Item, unpack
+from stayfast.lint.objects.pools import Pool
+from stayfast.lint.readers.gcloud import pools_in_objects, pools_in_texts
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, RULES, Rule
 from stayfast.lint.sources import MANIFESTS, POOLS, PYTHON, Source
 from stayfast.lint.suppressions import Suppressions
@@ -83,7 +83,7 @@ def _broken(file: str, problem: Problem, documents: list[Document] | None = None
 
 
 def _python(source: Source) -> list[Finding]:
-    from stayfast.lint.pysource import zero_exits
+    from stayfast.lint.readers.python_source import zero_exits
 
     exits = zero_exits(source.text)
     if exits is None:

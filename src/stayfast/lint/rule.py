@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from stayfast.lint.bundle import Bundle
 from stayfast.lint.finding import Hit
+from stayfast.lint.objects.bundle import Bundle
 
 Check = Callable[[Any, Bundle], Iterable[Hit]]
 

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from stayfast.lint.finding import ADVICE, WARNING, Finding
-from stayfast.lint.objects import Item, text
+from stayfast.lint.objects.objects import Item, text
 from stayfast.lint.sources import Source
 
 ANNOTATION = "stayfast.dev/ignore"

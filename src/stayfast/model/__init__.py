@@ -1,1 +1,6 @@
-"""Plain values that the control side and the runtime side share; no input or output happens here."""
+"""Plain values and names that the pod and the control side share: causes, notices, exit codes, the age of a queue.
+No input or output.
+
+May import: errors.
+Start reading: ``exit_codes.py``.
+"""

@@ -1,4 +1,5 @@
-"""From a plan to files that can be applied: Kubernetes objects, node pools, alert rules and the commands to use them.
+"""From a plan to files that can be applied. Values in, texts out.
 
-Pure: values in, texts out. :func:`stayfast.render.bundle.render` is the way in.
+May import: capacity, documents, text, model; not lint.
+Start reading: ``bundle.py``.
 """

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from stayfast.model.workload import Kind
-from stayfast.render.monitoring import is_watched
-from stayfast.render.outline import Capacity, Form, Outline
-from stayfast.render.pools import node_pools
-from stayfast.render.variables import credentials_name, needs_credentials, secret_name, secret_variables
+from stayfast.capacity.spec.workload import Kind
+from stayfast.render.context import Capacity, Form, Outline
+from stayfast.render.objects.environment import credentials_name, needs_credentials, secret_name, secret_variables
+from stayfast.render.objects.monitoring import is_watched
+from stayfast.render.pools.pool import node_pools
 
 _KEPT = {"00-namespace.yaml": "the namespace", "30-storage.yaml": "the storage"}
 """Not removed with the run: others may live there, and deleting a claim may delete what is on it."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from faults.sim.schedule import Process, Scheduler
 from stayfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreFullError, StoreUnavailableError
-from stayfast.fs import Buffer
-from stayfast.stores.base import ABSENT, Blob, Entry
+from stayfast.filesystem import Buffer
+from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
 PUT = ("request lost", "answer lost", "answer lost, then conflict", "late", "late and twice", "503 after apply", "429")
 GET = ("reset", "torn read")

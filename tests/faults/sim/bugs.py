@@ -11,12 +11,12 @@ from unittest import mock
 from faults import planted
 from faults.sim import world
 from faults.tiers import Lost
-from stayfast.checkpoint import ledger
-from stayfast.checkpoint.engine import Engine
-from stayfast.checkpoint.head import HEAD_KEY
-from stayfast.queue import sqlite_schema
-from stayfast.queue.sqlite import SqliteQueue
-from stayfast.runtime.pump import Pump
+from stayfast.batch.queue import sqlite_schema
+from stayfast.batch.queue.sqlite import SqliteQueue
+from stayfast.batch.worker.queue_thread import Pump
+from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.run_record import owner
+from stayfast.runtime.run_record.record import HEAD_KEY
 
 Options = dict[str, Any]
 
@@ -117,7 +117,7 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[Options]]] = {
     "412 = conflict": _switched("412 = conflict", "bucket"),
     "timeout = success": _switched("timeout = success", "bucket"),
     "generation not in precondition": _switched("generation not in precondition", "bucket"),
-    "token constant": _patched("bucket", ledger, "_token", lambda: "always the same"),
+    "token constant": _patched("bucket", owner, "_token", lambda: "always the same"),
     "latest from memory": _switched("latest from memory", "bucket"),
     "prune newest-by-name": _switched("prune newest-by-name", "bucket"),
     "prune while restoring": _patched("bucket", Engine, "restore_newest", _deaf),

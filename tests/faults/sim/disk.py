@@ -11,7 +11,7 @@ from typing import Any
 
 from faults.memory_fs import MemoryFS, Node
 from faults.sim.schedule import NEVER, Process, Scheduler, SimClock, Task
-from stayfast.fs import Buffer, FileStat
+from stayfast.filesystem import Buffer, FileStat
 
 SECTOR = 512
 

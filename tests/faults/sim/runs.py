@@ -9,20 +9,20 @@ from typing import Any
 from faults import subject
 from faults.sim.schedule import Process, Scheduler, SimClock
 from faults.tiers import Lost
-from stayfast.checkpoint import inventory as inventory_format
-from stayfast.checkpoint import protocol
-from stayfast.checkpoint.checksum import digest_named
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.garbage import collect
-from stayfast.checkpoint.head import HEAD_KEY, AttemptRow, Committed, Head
-from stayfast.checkpoint.ledger import RunLedger
-from stayfast.checkpoint.protocol import read_head
-from stayfast.checkpoint.restore import matches
-from stayfast.checkpoint.retention import KeepLast, retained
 from stayfast.clock import Clock
 from stayfast.errors import CorruptError, OutcomeUnknownError, StayfastError, StoreError, SupersededError
-from stayfast.model.exits import Outcome
-from stayfast.stores.base import Store
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.checkpoint import inventory as inventory_format
+from stayfast.runtime.checkpoint.checksum import digest_named
+from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.checkpoint.reader import matches
+from stayfast.runtime.checkpoint.retention import KeepLast, retained
+from stayfast.runtime.run_record import commit_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.owner import RunLedger
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.storage.stores.protocol import Store
 
 State = dict[str, Any]
 Read = Callable[[str], bytes | None]
@@ -65,7 +65,7 @@ class Oracle:
         if key == HEAD_KEY:
             data = self.read(key)
             assert data is not None
-            self.head_landed(protocol.decode(data), writer)
+            self.head_landed(commit_protocol.decode(data), writer)
 
     def gone(self, key: str) -> None:
         if key == HEAD_KEY:
@@ -125,7 +125,7 @@ class Oracle:
         self._good.clear()
         self._known.clear()
         data = self.read(HEAD_KEY)
-        self.head = None if data is None else protocol.decode(data)
+        self.head = None if data is None else commit_protocol.decode(data)
         if self.newest_landed() < self.acked:
             raise Lost(f"save {self.acked} was acknowledged; after the power cut HEAD has {self.newest_landed()}")
         if (self.head.attempt if self.head else 0) < self.claimed:

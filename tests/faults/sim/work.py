@@ -20,17 +20,17 @@ from faults.sim.schedule import Machine, Process, Scheduler, SimClock, Task
 from faults.sim.threads import Lock, Threading
 from faults.subject import INLINE
 from faults.tiers import Lost
+from stayfast.batch.queue.protocol import Policy
+from stayfast.batch.queue.sqlite import SqliteQueue
+from stayfast.batch.sink.objects import PREFIX, ObjectSink
+from stayfast.batch.sink.sqlite import SqliteSink
+from stayfast.batch.worker import queue_thread, worker
+from stayfast.batch.worker.task import Task as WorkTask
+from stayfast.batch.worker.worker import Worker, WorkerOptions
 from stayfast.errors import Interrupted, StayfastError
 from stayfast.model.notice import Cause, Notice
-from stayfast.queue.base import Policy
-from stayfast.queue.sqlite import SqliteQueue
-from stayfast.runtime import pump, worker
-from stayfast.runtime.environment import Settings
-from stayfast.runtime.guard import Guard
-from stayfast.runtime.task import Task as WorkTask
-from stayfast.runtime.worker import Worker, WorkerOptions
-from stayfast.sink.objects import PREFIX, ObjectSink
-from stayfast.sink.sqlite import SqliteSink
+from stayfast.runtime.interruption.guard import Guard
+from stayfast.settings import Settings
 
 LIVENESS_TICKS = 40_000
 LIVENESS_SECONDS = 3600.0
@@ -310,5 +310,5 @@ class WorkWorld:
     @contextlib.contextmanager
     def threads(self) -> Iterator[None]:
         shim: Any = Threading(self.scheduler)
-        with mock.patch.object(pump, "threading", shim), mock.patch.object(worker, "threading", shim):
+        with mock.patch.object(queue_thread, "threading", shim), mock.patch.object(worker, "threading", shim):
             yield

@@ -24,12 +24,12 @@ from faults.sim.runs import Oracle, Trainer, prune_from_outside, read_from_outsi
 from faults.sim.schedule import Machine, Process, Scheduler, SimClock, Task
 from faults.sim.work import WorkWorld
 from faults.tiers import Lost
-from stayfast.checkpoint import head as head_format
-from stayfast.checkpoint.effects import drive
-from stayfast.checkpoint.garbage import collect
-from stayfast.checkpoint.protocol import read_head
-from stayfast.stores.base import Store
-from stayfast.stores.file import FileStore
+from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.run_record import record as head_format
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import drive
+from stayfast.storage.stores.file import FileStore
+from stayfast.storage.stores.protocol import Store
 
 ROOT = "/data/runs/one"
 LIVENESS_TICKS = 6000
@@ -294,10 +294,10 @@ def deterministic(seed: int) -> Iterator[None]:
     with (
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
         mock.patch("os.getpid", return_value=4711),
-        mock.patch("stayfast.checkpoint.arena.HUGE_PAGE", 4096),
-        mock.patch("stayfast.checkpoint.head.LEDGER_ROWS", 4),  # long ledgers would be most of the time
-        mock.patch("stayfast.checkpoint.protocol.encode", compact),
-        mock.patch("stayfast.checkpoint.protocol.decode", functools.lru_cache(16)(head_format.decode)),
+        mock.patch("stayfast.runtime.checkpoint.arena.HUGE_PAGE", 4096),
+        mock.patch("stayfast.runtime.run_record.record.LEDGER_ROWS", 4),  # long ledgers would be most of the time
+        mock.patch("stayfast.runtime.run_record.commit_protocol.encode", compact),
+        mock.patch("stayfast.runtime.run_record.commit_protocol.decode", functools.lru_cache(16)(head_format.decode)),
     ):
         yield
 

@@ -5,9 +5,9 @@ import sys
 import torch.distributed as dist
 
 import stayfast
-from stayfast.runtime import gang
+from stayfast.runtime.runs import rank_group
 
-gang.LEAVING_SECONDS = 2.0
+rank_group.LEAVING_SECONDS = 2.0
 dist.init_process_group("gloo")
 done = []
 with stayfast.run(sys.argv[1], total_steps=10) as run:

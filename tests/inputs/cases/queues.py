@@ -40,7 +40,7 @@ def _users(world: Path) -> None:
 
 
 def _queue(world: Path) -> None:
-    from stayfast.queue.open import open_queue
+    from stayfast.batch.queue.open_queue import open_queue
 
     queue = open_queue(f"sqlite://{world}/work.db")
     queue.enqueue([("a", "{}")])

@@ -49,7 +49,7 @@ def signed(**changes: object) -> Callable[[bytes], bytes]:
     """The record with other values and a checksum that fits: written by somebody else, not damaged."""
 
     def change(data: bytes) -> bytes:
-        from stayfast.checkpoint import head as heads
+        from stayfast.runtime.run_record import record as heads
 
         body = json.loads(data)
         body |= changes

@@ -19,8 +19,8 @@ from fork_ranks import child, end, lines, say, start
 from torch.utils.data import BatchSampler, DataLoader
 
 import stayfast
-from stayfast.checkpoint.cadence import EverySteps
 from stayfast.integrations.torch import ResumableSampler
+from stayfast.runtime.checkpoint.policies import EverySteps
 
 warnings.simplefilter("ignore")
 folder = sys.argv[1]

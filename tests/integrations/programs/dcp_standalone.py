@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, init_device_mesh
 
 from stayfast.integrations.dcp import StayfastReader, StayfastWriter
-from stayfast.stores.file import FileStore
+from stayfast.storage.stores.file import FileStore
 
 warnings.simplefilter("ignore")
 folder = sys.argv[1]

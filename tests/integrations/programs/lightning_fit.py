@@ -13,8 +13,8 @@ import torch
 from fork_ranks import child, end, lines, refusal, say, signal_after
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from stayfast.checkpoint.cadence import EverySteps
 from stayfast.integrations.lightning import StayfastCallback
+from stayfast.runtime.checkpoint.policies import EverySteps
 
 warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

@@ -12,8 +12,8 @@ from fork_ranks import child, end, lines, refusal, say, signal_after
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from stayfast.checkpoint.cadence import EverySteps
 from stayfast.integrations.transformers import StayfastCallback
+from stayfast.runtime.checkpoint.policies import EverySteps
 
 warnings.simplefilter("ignore")
 logging.set_verbosity_error()

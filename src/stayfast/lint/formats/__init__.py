@@ -1,1 +1,5 @@
-"""How findings are written: text for people, and the formats of the tools around them."""
+"""How findings are written: text for people, and the formats of the tools around them.
+
+May import: lint.
+Start reading: ``text.py``.
+"""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.documents.tree import Path
-from stayfast.lint.bundle import Bundle
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
-from stayfast.lint.objects import Item, dig, is_placeholder, items, mapping, text
-from stayfast.lint.profile import Pod
+from stayfast.lint.objects.bundle import Bundle
+from stayfast.lint.objects.objects import Item, dig, is_placeholder, items, mapping, text
+from stayfast.lint.objects.pod import Pod
 from stayfast.lint.rule import POD, rule
-from stayfast.lint.rules.storage import GCSFUSE
+from stayfast.lint.rules.checkpoint_storage import GCSFUSE
 
 _ONE_NODE = frozenset(("ReadWriteOnce", "ReadWriteOncePod"))
 _DURABLE_DRIVERS = (GCSFUSE, "filestore.csi.storage.gke.io", "lustre.csi.storage.gke.io", "pd.csi.storage.gke.io")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.documents.tree import Path
-from stayfast.lint.bundle import Bundle, same_namespace
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
-from stayfast.lint.objects import Item, dig, items, mapping, text
-from stayfast.lint.profile import GPU, PROVREQ_PREFIX, QUEUE_LABEL, TPU, Pod
-from stayfast.lint.quantity import quantity
+from stayfast.lint.objects.bundle import Bundle, same_namespace
+from stayfast.lint.objects.objects import Item, dig, items, mapping, text
+from stayfast.lint.objects.pod import GPU, PROVREQ_PREFIX, QUEUE_LABEL, TPU, Pod
+from stayfast.lint.objects.workloads import GANGS
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
-from stayfast.lint.workloads import GANGS
+from stayfast.text.units import quantity
 
 _LABELS_PODS = frozenset(("Pod", "Deployment", "StatefulSet", "LeaderWorkerSet", "PodTemplate"))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.lint.bundle import Bundle
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
-from stayfast.lint.objects import dig, items, mapping, number
-from stayfast.lint.profile import Pod
+from stayfast.lint.objects.bundle import Bundle
+from stayfast.lint.objects.objects import dig, items, mapping, number
+from stayfast.lint.objects.pod import Pod
+from stayfast.lint.objects.workloads import Job
 from stayfast.lint.rule import POD, rule
-from stayfast.lint.workloads import Job
 
 _KILLED = (137, 143)
 _IGNORE_DISRUPTION = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfast.documents.tree import Path
-from stayfast.lint.bundle import Bundle
-from stayfast.lint.containers import Container
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, Edit, Fix, Hit
-from stayfast.lint.objects import Item, dig, is_placeholder, items, mapping, number, text
-from stayfast.lint.profile import Pod
-from stayfast.lint.quantity import quantity
+from stayfast.lint.objects.bundle import Bundle
+from stayfast.lint.objects.containers import Container
+from stayfast.lint.objects.objects import Item, dig, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.pod import Pod
+from stayfast.lint.objects.workloads import Job
 from stayfast.lint.rule import OBJECT, POD, rule
 from stayfast.lint.rules.retries import failure_rules
-from stayfast.lint.schema import Fault, kind_names, knows, validate, validate_template
-from stayfast.lint.workloads import Job
+from stayfast.lint.schema.validator import Fault, kind_names, knows, validate, validate_template
+from stayfast.text.units import quantity
 
 # Values that the API server checks although the published schemas do not list them (Kubernetes 1.36, read 2026-08).
 _ENUMS: dict[str, frozenset[str]] = {

@@ -1,0 +1,292 @@
+"""The queue for workers on many machines: one PostgreSQL database, its clock, its locks.
+
+No worker's own clock is ever asked: leases are written and judged by ``clock_timestamp()`` of the server. Claims skip
+rows that others are claiming, and start where the last claim ended, so that they do not wade through the dead rows of
+what was finished before; from time to time, and whenever that finds too little, they look from the beginning.
+
+A transaction may stand still half-way, while the task holds the interpreter in a C call. So none of them holds a lock
+that a heartbeat needs, the heartbeat waits for nobody, and what must end at once is a single statement of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from stayfast.batch.queue import postgres_schema as sql
+from stayfast.batch.queue.protocol import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail, plain_text
+from stayfast.batch.queue.validation import add_items, check_name, check_same
+from stayfast.errors import LeaseLostError, QueueError, QueueGoneError, QueueUnavailableError, UrlError
+from stayfast.storage.database.postgres import Database, migrate, numbers
+
+LEASE_SECONDS = 30.0
+_SWEEP_SECONDS = 0.5
+_RENEW_SECONDS = 1.0
+_FROM_START_SECONDS = 1.0
+_PAGE = 5000
+_STATES = {None: "done", 0: "ready", -1: "delayed", -2: "dead"}
+
+
+class PostgresQueue:
+    """A queue in PostgreSQL; one object is one owner, and methods may be called from any thread."""
+
+    def __init__(
+        self, url: str, *, policy: Policy | None = None, lease_seconds: float = LEASE_SECONDS, create: bool = True
+    ) -> None:
+        idle = max(1.0, lease_seconds / 3)  # shorter than a lease: whoever is overtaken holds no locks any more
+        self._database = Database(url, QueueUnavailableError, QueueGoneError, QueueError, idle_seconds=idle)
+        self.name = check_name(self._database.options.get("queue", "default"))
+        if "table" in self._database.options:
+            raise UrlError(f"the queue URL {self._database.url!r} names a table", help="?table= belongs to the sink")
+        self.url = self._database.url
+        self.lease_seconds = lease_seconds
+        self.missing: Callable[[Sequence[str]], list[str]] | None = None
+        self._policy = policy or Policy()
+        self._owner: int | None = None
+        self._after = 0
+        self._next_sweep = self._next_from_start = self._next_renewal = 0.0
+        with self._database.transaction() as cursor:
+            if not create and not cursor.execute("SELECT to_regclass('stayfast_queue') IS NOT NULL").fetchone()[0]:
+                raise UrlError(f"there is no queue in {self.url}", help="`stayfast enqueue` makes one")
+            migrate(cursor, "queue", sql.VERSION, sql.STEPS)
+            self._queue = self._find_queue(cursor, create)
+        self.database: str | None = self._database.identity()
+
+    def _find_queue(self, cursor: Any, create: bool) -> int:
+        find = "SELECT id FROM stayfast_queue WHERE name=%s"
+        row = cursor.execute(find, (self.name,)).fetchone()
+        if row is None and create:
+            cursor.execute("INSERT INTO stayfast_queue (name) VALUES (%s) ON CONFLICT DO NOTHING", (self.name,))
+            row = cursor.execute(find, (self.name,)).fetchone()
+        if row is None:
+            raise UrlError(f"there is no queue {self.name!r} in {self.url}", help="check ?queue=")
+        return int(row[0])
+
+    # -- filling
+
+    def enqueue(self, items: Iterable[tuple[str, str]], *, replace: bool = False) -> Enqueued:
+        return add_items(items, lambda rows: self._add(rows, replace))
+
+    def _add(self, rows: list[tuple[str, str]], replace: bool) -> int:
+        if replace:
+            rows = list(dict(rows).items())  # one statement cannot update a row twice; the last one counts
+        keys, payloads = [row[0] for row in rows], [row[1] for row in rows]
+        with self.batch() as cursor:
+            if not replace:
+                _refuse_contradictions(rows)
+            action = sql.REPLACE if replace else "NOTHING"
+            added: int = cursor.execute(sql.ADD + action, (self._queue, keys, payloads)).rowcount
+            if added < len(rows):
+                for key, stored, payload in cursor.execute(sql.CHANGED, (keys, payloads, self._queue)).fetchall():
+                    check_same(key, self.name, stored, payload)
+            return added
+
+    # -- working
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[Any]:
+        with self._database.lock:
+            registered = self._owner
+            self._renew_when_due()
+            try:
+                with self._database.transaction() as cursor:
+                    yield cursor
+            except BaseException:
+                if registered is None:  # if there was a registration, it was rolled back with the rest
+                    self._owner = None
+                raise
+
+    def claim(self, limit: int) -> list[Lease]:
+        with self.batch() as cursor:
+            owner = self._own(cursor)
+            self._sweep(cursor, forced=False)
+            now = time.monotonic()
+            if now >= self._next_from_start:  # items that were given back lie behind
+                self._next_from_start, self._after = now + _FROM_START_SECONDS, 0
+            leases = self._take(cursor, owner, limit)
+            if len(leases) < limit:
+                self._sweep(cursor, forced=True)
+                self._after = 0
+                leases += self._take(cursor, owner, limit - len(leases))
+            return leases
+
+    def _take(self, cursor: Any, owner: int, limit: int) -> list[Lease]:
+        values = {"queue": self._queue, "after": self._after, "limit": limit, "owner": owner}
+        leases = sorted(map(Lease._make, cursor.execute(sql.CLAIM, values).fetchall()))
+        if leases:
+            self._after = leases[-1].id
+        return leases
+
+    def complete(self, leases: Sequence[Lease]) -> list[Lease]:
+        if not leases:
+            return []
+        kept = self._settle(sql.COMPLETE, leases)
+        return [lease for lease in leases if (lease.id, lease.generation) in kept]
+
+    def release(self, leases: Sequence[Lease]) -> int:
+        return len(self._settle(sql.RELEASE, leases)) if leases else 0
+
+    def _settle(self, statement: str, leases: Sequence[Lease]) -> set[tuple[int, int]]:
+        """Number and generation of those that were ours: an item that was lost and claimed again is ours once."""
+        values = (numbers(lease.id for lease in leases), numbers(lease.generation for lease in leases), self._owner)
+        return set(self._database.statement(statement, values).fetchall())
+
+    def fail(self, failures: Sequence[Failure]) -> list[str]:
+        dead = []
+        with self.batch() as cursor:
+            for lease, reason, final in failures:
+                count = lease.failures + 1
+                over = final or count >= self._policy.max_failures
+                values = {
+                    "over": over,
+                    "reason": plain_text(reason),
+                    "delay": self._policy.delay_seconds(count),
+                    "id": lease.id,
+                    "generation": lease.generation,
+                    "owner": self._owner,
+                }
+                if cursor.execute(sql.FAIL, values).rowcount and over:
+                    dead.append(lease.key)
+        return dead
+
+    def hold(self, leases: Sequence[Lease]) -> None:
+        if self._owner is not None:
+            self._database.statement(sql.HOLD, (self._queue, self._owner, [lease.id for lease in leases]))
+
+    # -- leases
+
+    def handles(self, leases: Sequence[Lease]) -> list[str]:  # noqa: ARG002 - other backends renew item by item
+        return [] if self._owner is None else [str(self._owner)]
+
+    def renew(self, handles: Sequence[str]) -> list[str]:
+        if not handles:
+            return []
+        owners = [int(handle) for handle in handles]
+        kept = {row[0] for row in self._extend(owners)}
+        if len(kept) < len(owners):  # lost, or passed over because somebody is renewing it at this very moment
+            find = "SELECT id FROM stayfast_owner WHERE id=ANY(%s::bigint[])"
+            kept |= {row[0] for row in self._database.statement(find, (owners,)).fetchall()}
+        return [handle for handle in handles if int(handle) not in kept]
+
+    def blame(self, handles: Sequence[str], reason: str) -> int:
+        owners = [int(handle) for handle in handles]
+        values = {
+            "reason": reason,
+            "limit": self._policy.max_failures,
+            "delay": self._policy.delay_seconds(1),
+            "queue": self._queue,
+            "owners": owners,
+        }
+        with self.batch() as cursor:
+            cursor.execute("DELETE FROM stayfast_owner WHERE id=ANY(%s::bigint[])", (owners,))
+            count: int = cursor.execute(sql.BLAME, values).rowcount
+            return count
+
+    def _renew_when_due(self) -> None:
+        """Before a transaction, never in it: there it would lock our row against the heartbeat from outside."""
+        now = time.monotonic()
+        if self._owner is not None and now >= self._next_renewal and not self._database.in_transaction:
+            self._next_renewal = now + min(_RENEW_SECONDS, self.lease_seconds / 3)
+            self._extend([self._owner])
+
+    def _extend(self, owners: list[int]) -> list[Any]:
+        with self._database.lock:
+            renew = sql.RENEW if self._database.in_transaction else sql.RENEW_LIGHTLY
+            rows: list[Any] = self._database.statement(renew, (self.lease_seconds, owners)).fetchall()
+            return rows
+
+    def _own(self, cursor: Any) -> int:
+        """Every claim makes sure that nobody can declare us dead while we take items."""
+        if self._owner is None:
+            row = cursor.execute(sql.REGISTER, (self._queue, self.lease_seconds)).fetchone()
+            self._owner = int(row[0])
+            return self._owner
+        if cursor.execute(sql.ALIVE, (self._owner,)).fetchone() is not None:
+            return self._owner
+        lost, self._owner = self._owner, None
+        raise LeaseLostError(
+            f"the leases of worker {lost} on {self.url} ran out and went to others",
+            help="it was frozen or cut off for longer than its lease; it starts afresh",
+        )
+
+    def _sweep(self, cursor: Any, *, forced: bool) -> None:
+        now = time.monotonic()
+        if not forced and now < self._next_sweep:
+            return
+        self._next_sweep = now + _SWEEP_SECONDS
+        # Never ourselves: a transaction that stood still for longer than the lease would take its own items away.
+        owners = [row[0] for row in cursor.execute(sql.EXPIRED, (self._queue, self._owner or 0)).fetchall()]
+        if owners:
+            limit = self._policy.max_deliveries
+            reason = f"handed out {limit} times and never finished: it kills its workers, or outlasts them"
+            values = {"limit": limit, "reason": reason, "queue": self._queue, "owners": owners}
+            cursor.execute(sql.FREE, values)
+        cursor.execute(sql.WAKE, (self._queue,))
+
+    def tail(self) -> Tail:
+        with self.batch() as cursor:
+            self._sweep(cursor, forced=True)
+            values = {"queue": self._queue, "owner": self._owner or 0}
+            ready, due, leased = cursor.execute(sql.TAIL, values).fetchone()
+        return Tail(ready, None if due is None else max(0.0, float(due)), leased)
+
+    # -- looking
+
+    def depth(self) -> Depth:
+        counts = dict.fromkeys(("ready", "delayed", "leased", "dead"), 0)
+        query = "SELECT holder, count(*) FROM stayfast_item WHERE queue=%s AND holder IS NOT NULL GROUP BY holder"
+        with self.batch() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan=on")  # this one does look at everything
+            for holder, count in cursor.execute(query, (self._queue,)).fetchall():
+                counts[_STATES.get(holder, "leased")] += count
+            total = cursor.execute("SELECT count(*) FROM stayfast_item WHERE queue=%s", (self._queue,)).fetchone()[0]
+        return Depth(done=max(0, total - sum(counts.values())), **counts)
+
+    def entries(self) -> Iterator[tuple[str, str]]:
+        page = "SELECT key, holder FROM stayfast_item WHERE queue=%s AND key > %s ORDER BY key LIMIT %s"
+        for key, holder in self._pages(page, "", 0):
+            yield key, _STATES.get(holder, "leased")
+
+    def dead(self) -> Iterator[Rejected]:
+        page = (
+            "SELECT id, key, payload, failures, reason FROM stayfast_item "
+            "WHERE queue=%s AND holder=-2 AND id > %s ORDER BY id LIMIT %s"
+        )
+        for _, key, payload, failures, reason in self._pages(page, 0, 0):
+            yield Rejected(key, payload, failures, reason or "")
+
+    def _pages(self, query: str, after: Any, column: int) -> Iterator[tuple[Any, ...]]:
+        while True:
+            with self.batch() as cursor:
+                rows = cursor.execute(query, (self._queue, after, _PAGE)).fetchall()
+            yield from rows
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1][column]
+
+    def retry(self, keys: Iterable[str] | None = None) -> int:
+        with self.batch() as cursor:
+            if keys is None:
+                count: int = cursor.execute(sql.RETRY, (self._queue,)).rowcount
+            else:
+                count = cursor.execute(sql.RETRY + " AND key=ANY(%s::text[])", (self._queue, list(keys))).rowcount
+            return count
+
+    def close(self) -> None:
+        if self._owner is not None:
+            with contextlib.suppress(QueueError), self.batch() as cursor:
+                cursor.execute(sql.HOLD, (self._queue, self._owner, []))
+                cursor.execute("DELETE FROM stayfast_owner WHERE id=%s", (self._owner,))
+        self._owner = None
+        self._database.close()
+
+
+def _refuse_contradictions(rows: list[tuple[str, str]]) -> None:
+    """The same key twice in one batch with two payloads: the database would silently keep the first."""
+    if len({row[0] for row in rows}) == len(rows):
+        return
+    seen: dict[str, str] = {}
+    for key, payload in rows:
+        check_same(key, "the same input", seen.setdefault(key, payload), payload)

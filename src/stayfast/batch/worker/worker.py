@@ -1,0 +1,217 @@
+"""A worker: lease, compute, record, acknowledge, until nothing is left or the machine goes away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stayfast.batch.queue.protocol import Queue
+from stayfast.batch.sink.protocol import Sink
+from stayfast.batch.worker.compute import compute
+from stayfast.batch.worker.item_counts import Tally
+from stayfast.batch.worker.prefetch import PumpOptions
+from stayfast.batch.worker.queue_thread import Pump
+from stayfast.batch.worker.task import Task
+from stayfast.errors import Interrupted
+from stayfast.model.notice import Cause
+from stayfast.runtime.interruption.guard import Guard
+
+log = logging.getLogger("stayfast")
+
+_LAST_SECONDS = 0.7  # before the deadline: enough to give back a chunk
+_FITS_SHARE = 0.8  # one call of the task may take this share of the grace window
+_EACH_SECONDS = 0.1
+_LONG_SECONDS = 0.25  # a call that may take longer is made with no transaction open beside it
+_WARY_CALLS = 100  # after one that did, so many more are taken for long
+_FIRST_QUIET_SECONDS = 2.0  # how long the first call waits for that; the others a twentieth of what they may take
+_QUIET_SECONDS = 0.25
+_QUIET_SHARE = 0.05
+_CAREFUL_ITEMS = 200
+_AHEAD_SECONDS = 0.1  # of work, and so many items at most, are fetched and settled together when chunks are smaller
+_AHEAD_ITEMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What can be chosen about a worker."""
+
+    chunk: int = 100
+    prefetch: int = 1
+    replace: bool = False
+    careful: bool = False
+    """After a crash: one item at a time at first, so that the blame for another crash is exact."""
+    share: bool = True
+    """Whether short chunks are fetched and settled together; not where one crash costs all that is held its life."""
+
+
+class Worker:
+    """Runs one task on one queue and one sink, in this process."""
+
+    def __init__(self, task: Task, queue: Queue, sink: Sink, guard: Guard, options: WorkerOptions) -> None:
+        self._task, self._queue, self._guard, self._options = task, queue, guard, options
+        ahead = PumpOptions(
+            chunk=1 if options.careful else options.chunk,
+            prefetch=0 if options.careful else options.prefetch,
+            replace=options.replace,
+        )
+        self._pump = Pump(queue, sink, task, guard.clock, ahead, guard.durations)
+        self._item_seconds: float | None = None
+        self._wary = 0
+        self._over = threading.Event()
+        self.on_leases: Callable[[list[str]], None] | None = None
+        """Who renews the leases: told the handles whenever they change. A thread of this process by default."""
+
+    def on_settled(self, action: Callable[[Tally], None]) -> None:
+        """Call this with the tally after each commit."""
+        self._pump.on_settled = action
+
+    @property
+    def drained(self) -> bool:
+        """Whether the queue said that every item is done or dead."""
+        return self._pump.drained
+
+    @property
+    def tally(self) -> Tally:
+        """What has been done so far."""
+        return self._pump.tally
+
+    def run(self) -> None:
+        """Work until the queue is drained; raises ``Interrupted`` on a notice, after everything finished is safe."""
+        heartbeat = None
+        if self.on_leases is None:
+            heartbeat = Heartbeat(self._queue, self._over)
+            self.on_leases = heartbeat.take
+        self._pump.on_leases = self.on_leases
+        self._guard.board.on_notice(self._notified)
+        self._pump.start()
+        try:
+            self._work()
+        finally:
+            try:
+                self._pump.finish()
+            finally:
+                self._over.set()
+                if heartbeat is not None:
+                    heartbeat.join()
+        if not self._pump.drained and self._guard.should_stop():
+            notice = self._guard.notice
+            raise Interrupted(
+                self._guard.settings.interrupted_code, cause=str(notice.cause if notice else Cause.UNKNOWN)
+            )
+
+    def _work(self) -> None:
+        while True:
+            limit = self._limit()
+            part = self._pump.get(limit, ahead=self._ahead(), quiet_seconds=self._quiet_seconds(limit))
+            if part is None:
+                return
+            started = self._guard.clock.monotonic()
+            try:
+                settled, unstarted = compute(self._task, part, lambda: self._guard.notice is not None)
+            except BaseException:
+                self._pump.abandon_current()
+                raise
+            count = len(settled.results) + len(settled.failures)
+            if count:
+                seconds = self._guard.clock.monotonic() - started
+                self._learn(seconds, count)
+                self._guard.durations.add("compute", seconds, items=count, failed=len(settled.failures))
+            self._pump.put(settled, unstarted)
+            self._become_trusting()
+
+    def _limit(self) -> int:
+        """How many items one call gets.
+
+        A task over lists gets whole chunks, unless they would not end inside the grace window. A task over single items
+        gets what it does in a tenth of a second, so that on a notice nearly everything counts as not begun.
+        """
+        seconds = self._item_seconds
+        if seconds is None:
+            return 1 if self._task.each else self._options.chunk
+        seconds = max(seconds, 1e-9)
+        if self._task.each:
+            return max(1, min(self._options.chunk, int(_EACH_SECONDS / seconds)))
+        window = self._guard.settings.window_seconds * _FITS_SHARE
+        if seconds * self._options.chunk <= window:
+            return self._options.chunk
+        return max(1, int(window / seconds))
+
+    def _ahead(self) -> int:
+        """How many chunks to hold beside the one in work, if that is more than was asked for.
+
+        No more than is done in no time: on SIGKILL that much is done again, and in the end others have nothing to do
+        for so long. None while calls surprise us, and none after a crash, when all that is held shares the blame.
+        """
+        if self._options.careful or not self._options.share or self._item_seconds is None or self._wary:
+            return 0
+        return int(min(_AHEAD_ITEMS, _AHEAD_SECONDS / max(self._item_seconds, 1e-9)) / self._options.chunk)
+
+    def _quiet_seconds(self, items: int) -> float:
+        """How long a call of so many items may wait for open transactions to end; not at all when it is short."""
+        if self._item_seconds is None:
+            return _FIRST_QUIET_SECONDS
+        seconds = self._item_seconds * items
+        if self._wary == 0 and seconds <= _LONG_SECONDS:
+            return 0.0
+        return max(_QUIET_SECONDS, _QUIET_SHARE * seconds)
+
+    def _learn(self, seconds: float, count: int) -> None:
+        each, known = seconds / count, self._item_seconds
+        self._item_seconds = each if known is None else 0.7 * known + 0.3 * each
+        self._wary = _WARY_CALLS if seconds > _LONG_SECONDS else max(0, self._wary - 1)
+
+    def _become_trusting(self) -> None:
+        tally = self.tally
+        if self._options.careful and tally.done + tally.failed >= _CAREFUL_ITEMS:
+            self._pump.options = PumpOptions(self._options.chunk, self._options.prefetch, self._options.replace)
+
+    # -- the notice
+
+    def _notified(self) -> None:
+        threading.Thread(target=self._drain, name="stayfast-release", daemon=True).start()
+
+    def _drain(self) -> None:
+        """At once, beside a task that may run for long: give back what was not begun; near the deadline, the rest."""
+        try:
+            count = self._pump.release_unstarted()
+            log.warning("%d items that were not begun are free for others", count, extra={"action": "items_released"})
+            while not self._over.is_set():
+                left = self._guard.budget.remaining_seconds - _LAST_SECONDS
+                if left <= 0:
+                    self._pump.abandon_current()
+                    return
+                self._guard.clock.wait(self._over, min(left, 0.5))
+        except Exception as error:  # noqa: BLE001 - the lease ends by itself; leaving must go on
+            log.warning("items could not be released: %s", error, extra={"action": "release_failed"})
+
+
+class Heartbeat:
+    """Renews leases from a thread; where the task may hold the interpreter, `stayfast work` does it from outside."""
+
+    def __init__(self, queue: Queue, over: threading.Event) -> None:
+        self._queue, self._over = queue, over
+        self._handles: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="stayfast-heartbeat", daemon=True)
+        self._thread.start()
+
+    def take(self, handles: list[str]) -> None:
+        """These, from now on."""
+        self._handles = handles
+
+    def join(self) -> None:
+        """Wait for the thread's end."""
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        while not self._over.wait(self._queue.lease_seconds / 3):
+            renew(self._queue, self._handles)
+
+
+def renew(queue: Queue, handles: list[str]) -> None:
+    """One beat; whatever goes wrong is tried again at the next."""
+    try:
+        queue.renew(list(handles))
+    except Exception as error:  # noqa: BLE001 - tried again at the next beat
+        log.warning("leases could not be renewed: %s", error, extra={"action": "renew_failed"})

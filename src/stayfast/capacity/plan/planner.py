@@ -1,0 +1,193 @@
+"""The decision: every class weighed on the same histories, the cheapest that can keep its promises, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stayfast.capacity.machines.prices import Catalogue, Machine, Prices
+from stayfast.capacity.plan.assumptions import Assumptions
+from stayfast.capacity.plan.grace_fit import Grace, judge_grace
+from stayfast.capacity.plan.interval import Advice, advise
+from stayfast.capacity.plan.options import (
+    Ground,
+    Option,
+    evaluate,
+    lay_ground,
+    merit,
+    rule_out,
+    scenario_of,
+    watched_seconds,
+)
+from stayfast.capacity.plan.reasons import advise_workload, explain
+from stayfast.capacity.plan.sensitivity import Flip, Question, find_flips
+from stayfast.capacity.replay.optimum import load_numpy
+from stayfast.capacity.replay.scenario import Saving, Scenario
+from stayfast.capacity.replay.traces import Trace
+from stayfast.capacity.spec.workload import CapacityClass, Kind, WorkloadSpec
+from stayfast.errors import UsageError
+
+SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 30.0, 1800.0
+"""The runtime's own bounds."""
+
+MOST_TICKS = 20_000
+"""A sound plan has some hundreds."""
+
+_CONTINENTS = {"us": "america", "northamerica": "america", "europe": "europe", "asia": "asia"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was decided, and everything that it was decided from."""
+
+    spec: WorkloadSpec
+    machine: Machine
+    region: str
+    prices: Prices
+    choice: CapacityClass | None
+    """None: nothing can keep the promises."""
+    because: tuple[str, ...]
+    options: tuple[Option, ...]
+    interval: Advice
+    grace: Grace
+    flips: tuple[Flip, ...]
+    advice: tuple[str, ...]
+    basis: str
+    assumptions: Assumptions
+    ground: Ground | None = None
+    """What it was replayed on; None for an endpoint."""
+
+    def option(self, kind: CapacityClass) -> Option:
+        return next(item for item in self.options if item.kind == kind)
+
+    @property
+    def egress_usd_per_gib(self) -> float:
+        """Of checkpoints, when their bucket is in another region than the cluster."""
+        bucket = self.spec.bucket_region
+        return 0.0 if bucket in (None, self.region) else egress_usd_per_gib(bucket, self.region, self.assumptions)
+
+
+def make_plan(
+    spec: WorkloadSpec,
+    catalogue: Catalogue,
+    *,
+    assumptions: Assumptions | None = None,
+    traces: list[Trace] | None = None,
+) -> Plan:
+    """Weigh every class and choose."""
+    assumed = assumptions or Assumptions()
+    machine = catalogue.machine_for(spec.accelerator, spec.accelerator_count, spec.region)
+    region = spec.region or catalogue.cheapest_region(machine.name)
+    prices = catalogue.price(machine.name, region)
+    grace = judge_grace(spec, assumed)
+    options = rule_out(spec, prices, spec.nodes, assumed.measured.failures if assumed.measured else ())
+    if spec.work_seconds is None:
+        return _endpoint(spec, machine, region, prices, options, grace, assumed)
+    deadline = watched_seconds(spec)
+    ground = lay_ground(spec, assumed, max(deadline, 2 * spec.work_seconds), traces)
+    interval = choose_interval(spec, grace, ground)
+    saving = Saving(
+        interval.interval_seconds, max(grace.snapshot_seconds, 0.0), grace.persist_seconds, notice_saves=grace.fits
+    )
+    scenario = scenario_of(spec, prices, assumed, deadline, saving)
+    _check_length(scenario, saving, ground.tick_seconds)
+    transfer = transfer_usd(spec, region, assumed)
+    for option in options:
+        if option.usd_per_hour is not None:
+            evaluate(option, spec, scenario, ground, assumed, transfer_usd=transfer)
+    feasible = [option for option in options if option.feasible]
+    choice = min(feasible, key=_merit, default=None)
+    return Plan(
+        spec,
+        machine,
+        region,
+        prices,
+        choice.kind if choice else None,
+        tuple(explain(prices, options, choice, grace)),
+        tuple(options),
+        interval,
+        grace,
+        tuple(find_flips(options, choice, Question(spec, scenario, ground, assumed, transfer))),
+        tuple(advise_workload(spec, machine, choice, grace)),
+        ground.described,
+        assumed,
+        ground,
+    )
+
+
+def _check_length(scenario: Scenario, saving: Saving, tick_seconds: float) -> None:
+    """On-demand is replayed until it is done: a state that can hardly be saved would keep it busy for ever."""
+    seconds = scenario.work_seconds * saving.stretch + saving.restore_seconds + scenario.cold_start_seconds
+    if seconds / tick_seconds > MOST_TICKS:
+        raise UsageError(
+            f"the work with its checkpoints would take {seconds / 3600:.3g} h, each save {saving.save_seconds:.3g} s "
+            f"and each restore {saving.restore_seconds:.3g} s",
+            help="check state.size and work; shard the state over more nodes, or give --upload-gb-per-second",
+        )
+
+
+def _merit(option: Option) -> tuple[float, float]:
+    """By median cost, with a handicap for the blend; among equals, by the bad end of the finish."""
+    assert option.cost_usd is not None
+    assert option.finish_hours is not None
+    return merit(option.kind, option.cost_usd.p50), option.finish_hours.p95
+
+
+def choose_interval(spec: WorkloadSpec, grace: Grace, ground: Ground) -> Advice:
+    """From the cost of a save and how often this ground takes machines away."""
+    found = advise(
+        blocking_seconds=max(0.05, grace.snapshot_seconds),
+        persist_seconds=grace.persist_seconds,
+        mtbi_seconds=mean_life_seconds(ground),
+        step_seconds=spec.unit_seconds if spec.kind == Kind.TRAIN and spec.unit_seconds else 1.0,
+        flush_seconds=grace.needed_seconds,
+        grace_seconds=grace.window_seconds,
+    )
+    bounded = min(LONGEST_INTERVAL_SECONDS, max(SHORTEST_INTERVAL_SECONDS, found.interval_seconds))
+    if bounded == found.interval_seconds:
+        return found
+    because = f"{found.because}; kept between 30 s and 30 min"
+    return replace(found, interval_seconds=max(bounded, grace.persist_seconds), because=because)
+
+
+def mean_life_seconds(ground: Ground) -> float:
+    """Time with capacity per loss of it, over the whole ground."""
+    np = load_numpy()
+    table: Any = ground.openings.zones
+    lost = int(np.count_nonzero((table[:, :-1] == 1) & (table[:, 1:] == 0)))
+    return max(ground.tick_seconds, float(np.count_nonzero(table)) * ground.tick_seconds / max(1, lost))
+
+
+def transfer_usd(spec: WorkloadSpec, region: str, assumed: Assumptions) -> float:
+    """What one save or restore costs when the bucket is elsewhere."""
+    if spec.bucket_region in (None, region) or not spec.state_bytes:
+        return 0.0
+    return spec.state_bytes / 2**30 * egress_usd_per_gib(spec.bucket_region, region, assumed)
+
+
+def egress_usd_per_gib(one: str | None, other: str, assumed: Assumptions) -> float:
+    """By how far apart two regions are; the direction does not matter."""
+    ends = {_CONTINENTS.get((name or "").split("-")[0], "remote") for name in (one, other)}
+    if "remote" in ends:
+        return assumed.egress_usd_per_gib_remote
+    return assumed.egress_usd_per_gib_near if len(ends) == 1 and "asia" not in ends else assumed.egress_usd_per_gib_far
+
+
+def _endpoint(
+    spec: WorkloadSpec,
+    machine: Machine,
+    region: str,
+    prices: Prices,
+    options: list[Option],
+    grace: Grace,
+    assumed: Assumptions,
+) -> Plan:
+    """An endpoint has no end: only the price of an hour can be said."""
+    choice = next((option for option in options if option.feasible), None)
+    because = explain(prices, options, choice, grace)
+    interval = Advice(math.inf, 0.0, "an endpoint keeps no checkpoints")
+    return Plan(
+        spec, machine, region, prices, choice.kind if choice else None, tuple(because), tuple(options), interval, grace,
+        (), tuple(advise_workload(spec, machine, choice, grace)), "prices alone", assumed,
+    )  # fmt: skip

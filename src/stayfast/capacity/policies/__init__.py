@@ -1,0 +1,5 @@
+"""Where to be next: spot, flex-start, on-demand or wait. One object per policy. Pure.
+
+May import: machines, model, text; NumPy when used.
+Start reading: ``policy.py``.
+"""

@@ -1,1 +1,0 @@
-"""What the watch may do by itself: one module per kind of trouble, each a pure function from what is observed."""

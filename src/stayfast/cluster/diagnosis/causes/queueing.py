@@ -1,0 +1,191 @@
+"""A workload that waits in a queue: Kueue's conditions, its admission checks, and the request for machines."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from stayfast.cluster.diagnosis.causes.provisioning import explain_request
+from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict, line
+from stayfast.cluster.kubernetes.client import Object
+from stayfast.cluster.kubernetes.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PROVISIONING_REQUESTS, WORKLOADS
+from stayfast.cluster.kubernetes.trimming import whole
+from stayfast.cluster.observed.snapshot import (
+    QUEUE_LABEL,
+    Observed,
+    age_seconds,
+    condition,
+    meta,
+    spec_of,
+    status_of,
+    title,
+)
+
+UNSEEN_SECONDS = 300.0
+
+
+def is_suspended(root: Object) -> bool:
+    """Whether somebody holds the Job or JobSet back."""
+    return spec_of(root).get("suspend") is True
+
+
+def explain_suspension(observed: Observed, root: Object) -> Explanation | None:
+    """Suspended: by Kueue, or by hand."""
+    if not is_suspended(root):
+        return None
+    queue = (meta(root).get("labels") or {}).get(QUEUE_LABEL)
+    if not queue:
+        return Explanation(
+            "suspended", Verdict.ACT, "it is suspended, and no queue will start it",
+            (line(title(root), "spec.suspend: true, no label", QUEUE_LABEL),),
+            f"start it: kubectl patch {str(root.get('kind')).lower()} {meta(root).get('name')} "
+            f"-n {meta(root).get('namespace')} --type merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
+        )  # fmt: skip
+    workload = workload_of(observed, root)
+    if workload is None:
+        return _no_workload(observed, root, str(queue))
+    return (
+        _explain_quota(observed, root, workload, str(queue))
+        or _explain_request(observed, workload)
+        or _explain_checks(workload)
+    )
+
+
+def workload_of(observed: Observed, root: Object) -> Object | None:
+    """Kueue's mirror of it; the newest, if there are several."""
+    found = observed.owned_by(WORKLOADS, root)
+    return max(found, key=lambda item: str(meta(item).get("creationTimestamp", "")), default=None)
+
+
+def queue_position(observed: Observed, workload: Object) -> int | None:
+    """How many wait before it in the same local queue, counted by age; Kueue's own order may differ by priority."""
+    queue, place = spec_of(workload).get("queueName"), meta(workload).get("namespace")
+    mine = (-whole(spec_of(workload).get("priority")), str(meta(workload).get("creationTimestamp", "")))
+    ahead = 0
+    for other in observed.of(WORKLOADS):
+        same = spec_of(other).get("queueName") == queue and meta(other).get("namespace") == place
+        if (
+            same
+            and other is not workload
+            and not condition(other, "QuotaReserved")
+            and not condition(other, "Finished")
+        ):
+            theirs = (-whole(spec_of(other).get("priority")), str(meta(other).get("creationTimestamp", "")))
+            ahead += theirs < mine
+    return ahead
+
+
+def _no_workload(observed: Observed, root: Object, queue: str) -> Explanation:
+    lines = (line(title(root), f"suspended with {QUEUE_LABEL}={queue}, and there is no Workload for it"),)
+    if WORKLOADS.title in observed.unseen:
+        return Explanation(
+            "no-kueue", Verdict.ACT, "it waits for Kueue, which this cluster does not show",
+            (*lines, observed.unseen[WORKLOADS.title]), "install Kueue, or use no queue: stayfast check-cluster",
+        )  # fmt: skip
+    return Explanation(
+        "not-in-queue", Verdict.ACT if age_seconds(root, observed.now) > UNSEEN_SECONDS else Verdict.WAIT,
+        "Kueue has not taken notice of it", lines,
+        "check that Kueue runs and manages this namespace and kind: kubectl get pods -n kueue-system",
+        "a few seconds",
+    )  # fmt: skip
+
+
+def _explain_quota(observed: Observed, root: Object, workload: Object, queue: str) -> Explanation | None:
+    if condition(workload, "QuotaReserved") is not None:
+        return None
+    found = condition(workload, "QuotaReserved", "False") or {}
+    message, reason = str(found.get("message", "")), str(found.get("reason", ""))
+    lines = [line(title(workload), "QuotaReserved=False", reason, "·", message or "no condition yet")]
+    place = str(meta(root).get("namespace", ""))
+    if ("LocalQueue" in message and "exist" in message) or _is_missing(observed, queue, place):
+        return Explanation(
+            "queue-missing", Verdict.ACT, f"there is no LocalQueue {queue} in namespace {place}", tuple(lines),
+            f"run: kubectl get localqueues -n {place}",
+        )  # fmt: skip
+    stopped = _stopped(observed, queue, place)
+    if stopped or "inactive" in message or "stopped" in message:
+        return Explanation(
+            "queue-stopped", Verdict.ACT, "its queue admits nothing now", (*lines, *stopped),
+            "look at the ClusterQueue's Active condition: kubectl describe clusterqueue",
+        )  # fmt: skip
+    if condition(workload, "Evicted") is not None:
+        evicted = condition(workload, "Evicted") or {}
+        lines.append(line(title(workload), "Evicted", evicted.get("reason"), "·", evicted.get("message")))
+    if reason == "ExceedsMaxQuota" or "maximum capacity" in message or "insufficient quota for" in message:
+        return Explanation(
+            "quota-too-small", Verdict.ACT, "it asks for more than its queue can ever give", tuple(lines),
+            "ask for less, or raise the nominal quota of the ClusterQueue",
+        )  # fmt: skip
+    if "insufficient unused quota" in message:
+        ahead = queue_position(observed, workload)
+        lines.append(f"{ahead} older or more important workloads wait in the queue {queue}")
+        missing = re.search(
+            r"insufficient unused quota for ([\w./-]+) in flavor ([\w.-]+), ([\w.]+) more needed", message
+        )
+        what = f"{missing[3]} more {missing[1]} of flavor {missing[2]}" if missing else "quota"
+        return Explanation(
+            "quota-in-use", Verdict.WAIT, f"others use the quota: it waits for {what}", tuple(lines),
+            "wait, raise the quota, or give it more priority",
+            "as long as what runs now; see: kubectl get workloads -A",
+        )  # fmt: skip
+    evicted_by = condition(workload, "Evicted")
+    if evicted_by is not None:
+        return Explanation(
+            "queue-preempted", Verdict.WAIT, "Kueue gave its place to another workload", tuple(lines),
+            "wait: it is queued again and resumes from its checkpoint", "as long as what runs now",
+        )  # fmt: skip
+    return Explanation(
+        "queued", Verdict.WAIT, f"it waits in the queue {queue}", tuple(lines), "wait",
+    )  # fmt: skip
+
+
+def _is_missing(observed: Observed, queue: str, namespace: str) -> bool:
+    readable = LOCAL_QUEUES.title in observed.tables
+    return readable and observed.named(LOCAL_QUEUES, namespace, queue) is None
+
+
+def _stopped(observed: Observed, queue: str, namespace: str) -> tuple[str, ...]:
+    local = observed.named(LOCAL_QUEUES, namespace, queue)
+    owner = observed.named(CLUSTER_QUEUES, None, str(spec_of(local).get("clusterQueue"))) if local else None
+    found = []
+    for item in (local, owner):
+        if item is not None:
+            off = condition(item, "Active", "False")
+            if off is not None:
+                found.append(line(title(item), "Active=False", off.get("reason"), "·", off.get("message")))
+            if spec_of(item).get("stopPolicy") in ("Hold", "HoldAndDrain"):
+                found.append(line(title(item), "stopPolicy:", spec_of(item)["stopPolicy"]))
+    return tuple(found)
+
+
+def _explain_request(observed: Observed, workload: Object) -> Explanation | None:
+    requests = observed.owned_by(PROVISIONING_REQUESTS, workload)
+    if not requests:
+        return None
+    return explain_request(observed, max(requests, key=lambda item: str(meta(item).get("creationTimestamp", ""))))
+
+
+def _explain_checks(workload: Object) -> Explanation | None:
+    rows: list[dict[str, Any]] = [
+        row for row in status_of(workload).get("admissionChecks") or [] if isinstance(row, dict)
+    ]
+    open_rows = [row for row in rows if row.get("state") != "Ready"]
+    lines = tuple(
+        line(title(workload), f"admission check {row.get('name')}: {row.get('state')}", "·", row.get("message"))
+        for row in open_rows
+    )
+    if any(row.get("state") == "Rejected" for row in open_rows):
+        return Explanation(
+            "admission-rejected", Verdict.ACT, "an admission check has refused it", lines,
+            "read the message above; after mending: stayfast cancel, then submit again",
+        )  # fmt: skip
+    if open_rows:
+        return Explanation(
+            "admission-check", Verdict.WAIT, "its quota is reserved and an admission check is not ready", lines, "wait"
+        )
+    if condition(workload, "Admitted") is not None:
+        return Explanation(
+            "admitted", Verdict.WAIT, "Kueue has admitted it and is about to start it",
+            (line(title(workload), "Admitted=True"),), "wait", "a few seconds",
+        )  # fmt: skip
+    return None

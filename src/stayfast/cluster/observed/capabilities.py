@@ -1,0 +1,280 @@
+"""What a cluster can do for us: judged from its own words and, if given, from ``gcloud container clusters describe``.
+
+Pure: what was read in, checks out. What nobody could see is said as such; it is never taken for a no.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from stayfast.cluster.diagnosis.diagnosis import line
+from stayfast.cluster.kubernetes.client import Object
+from stayfast.cluster.observed.snapshot import meta
+
+FLEX_START_GPU_VERSION = (1, 32, 2, 1652000)
+FLEX_START_TPU_VERSION = (1, 33, 0, 1712000)
+LONG_GRACE_VERSION = (1, 35, 0, 1171000)
+FAILURE_POLICY_VERSION = (1, 31, 0, 0)
+"""podFailurePolicy is stable from here on."""
+_GROUPS = {
+    "kueue": ("kueue.x-k8s.io", "Kueue (queued flex-start for gangs)", "https://kueue.sigs.k8s.io/docs/installation/"),
+    "jobset": (
+        "jobset.x-k8s.io",
+        "JobSet (gangs that restart together)",
+        "https://jobset.sigs.k8s.io/docs/installation/",
+    ),
+    "compute-class": ("cloud.google.com", "ComputeClass (hybrid: spot, then flex-start, then on-demand)", ""),
+    "provisioning-request": ("autoscaling.x-k8s.io", "ProvisioningRequest (all machines or none)", ""),
+}
+
+
+class State(enum.StrEnum):
+    """The answer to one question."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Check(NamedTuple):
+    """One question about the cluster."""
+
+    name: str
+    state: State
+    what: str
+    evidence: str
+    fix: str = ""
+
+
+@dataclass(slots=True)
+class ClusterFacts:
+    """What was read."""
+
+    version: str = ""
+    groups: dict[str, str] = field(default_factory=dict)
+    """API group -> preferred version."""
+    nodes: list[Object] | None = None
+    describe: dict[str, Any] | None = None
+    region: dict[str, Any] | None = None
+    """``gcloud compute regions describe``."""
+    unseen: dict[str, str] = field(default_factory=dict)
+
+
+def parse_version(text: str) -> tuple[int, int, int, int] | None:
+    """``v1.35.1-gke.1171000`` as numbers; without ``-gke`` the last is 0."""
+    match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:.*?-gke\.(\d+))?", text)
+    if match is None:
+        return None
+    major, minor, patch, build = (int(part or 0) for part in match.groups())
+    return major, minor, patch, build
+
+
+def judge(facts: ClusterFacts) -> list[Check]:
+    """All checks, most important first."""
+    return [
+        _version(facts),
+        _gke(facts),
+        _mode(facts),
+        *(_group(facts, name) for name in _GROUPS),
+        _spot(facts),
+        _flex_start(facts),
+        _grace(facts),
+        _accelerators(facts),
+        _quota(facts),
+    ]
+
+
+def _version(facts: ClusterFacts) -> Check:
+    found = parse_version(facts.version)
+    if found is None:
+        return Check("version", State.UNKNOWN, "Kubernetes version", facts.version or "not told")
+    good = found >= FAILURE_POLICY_VERSION
+    fix = "" if good else "upgrade to 1.31 or later: interruptions must not count as failures"
+    return Check(
+        "version", State.YES if good else State.NO, "Kubernetes with a stable podFailurePolicy", facts.version, fix
+    )
+
+
+def _is_gke(facts: ClusterFacts) -> bool:
+    return "-gke." in facts.version or facts.describe is not None
+
+
+def _gke(facts: ClusterFacts) -> Check:
+    good = _is_gke(facts)
+    evidence = facts.version if good else f"version {facts.version or 'unknown'} does not say GKE"
+    fix = "" if good else "Jobs, checkpoints and queues work anywhere; Spot and flex-start rendering is for GKE"
+    return Check("gke", State.YES if good else State.NO, "Google Kubernetes Engine", evidence, fix)
+
+
+def _mode(facts: ClusterFacts) -> Check:
+    name, what = "auto-provisioning", "nodes are made for pods that need them (Autopilot or auto-provisioning)"
+    description = facts.describe
+    if description is not None:
+        autopilot = _at(description, "autopilot", "enabled") is True
+        automatic = _at(description, "autoscaling", "enableNodeAutoprovisioning") is True
+        if autopilot or automatic:
+            return Check(name, State.YES, what, "Autopilot" if autopilot else "Standard with auto-provisioning")
+        pools = ", ".join(_at(pool, "name") or "?" for pool in _pools(facts)) or "none"
+        return Check(name, State.NO, what, f"Standard, pools: {pools}", "make pools: pools.sh of stayfast render")
+    if facts.nodes and all(str(meta(node).get("name", "")).startswith("gk3-") for node in facts.nodes):
+        return Check(name, State.YES, what, "node names say Autopilot")
+    return Check(name, State.UNKNOWN, what, "needs the cluster's description", _DESCRIBE)
+
+
+def _group(facts: ClusterFacts, name: str) -> Check:
+    group, what, page = _GROUPS[name]
+    if "groups" in facts.unseen:
+        return Check(name, State.UNKNOWN, what, facts.unseen["groups"])
+    version = facts.groups.get(group)
+    if version:
+        return Check(name, State.YES, what, f"{group}/{version}")
+    return Check(name, State.NO, what, f"the API server has no group {group}", f"install it: {page}" if page else "")
+
+
+def _spot(facts: ClusterFacts) -> Check:
+    what = "Spot nodes can be had"
+    spot = [node for node in facts.nodes or [] if _labels(node).get("cloud.google.com/gke-spot") == "true"]
+    pools = [pool for pool in _pools(facts) if _at(pool, "config", "spot") is True]
+    if spot or pools:
+        evidence = f"{len(spot)} Spot nodes now, {len(pools)} Spot pools described"
+        return Check("spot", State.YES, what, evidence)
+    if _mode(facts).state is State.YES:
+        return Check("spot", State.YES, what, "nodes are made on demand; a pod must tolerate Spot to get one")
+    if facts.describe is None:
+        return Check("spot", State.UNKNOWN, what, "no Spot node now; pools at size 0 cannot be seen", _DESCRIBE)
+    return Check(
+        "spot", State.NO, what, "no Spot pool and no auto-provisioning", "make one: pools.sh of stayfast render"
+    )
+
+
+def _flex_start(facts: ClusterFacts) -> Check:
+    what = "flex-start can be had"
+    found = parse_version(facts.version)
+    if not _is_gke(facts):
+        return Check("flex-start", State.NO, what, "not GKE")
+    if found is None or found[3] == 0:
+        return Check("flex-start", State.UNKNOWN, what, f"version {facts.version or 'unknown'} has no GKE build")
+    if found < FLEX_START_GPU_VERSION:
+        return Check(
+            "flex-start",
+            State.NO,
+            what,
+            f"{facts.version} is older than 1.32.2-gke.1652000",
+            "upgrade the control plane",
+        )
+    tpu = "" if found >= FLEX_START_TPU_VERSION else "; TPUs need 1.33.0-gke.1712000"
+    pools = [pool for pool in _pools(facts) if _at(pool, "config", "flexStart") is True]
+    queued = [pool for pool in pools if _at(pool, "queuedProvisioning", "enabled") is True]
+    nodes = [node for node in facts.nodes or [] if _labels(node).get("cloud.google.com/gke-flex-start") == "true"]
+    if pools or nodes:
+        evidence = f"{len(pools)} flex-start pools ({len(queued)} queued), {len(nodes)} such nodes now{tpu}"
+        return Check("flex-start", State.YES, what, evidence)
+    if _mode(facts).state is State.YES:
+        return Check("flex-start", State.YES, what, f"{facts.version} with nodes made on demand{tpu}")
+    if facts.describe is None:
+        return Check(
+            "flex-start",
+            State.UNKNOWN,
+            what,
+            f"{facts.version} is new enough{tpu}; pools at size 0 cannot be seen",
+            _DESCRIBE,
+        )
+    return Check(
+        "flex-start", State.NO, what, f"no pool with --flex-start{tpu}", "make one: pools.sh of stayfast render"
+    )
+
+
+def _grace(facts: ClusterFacts) -> Check:
+    what = "120 s of shutdown grace on Spot (105 s for a pod; by default 15 s)"
+    found = parse_version(facts.version)
+    if not _is_gke(facts):
+        return Check("long-grace", State.NO, what, "not GKE")
+    if found is None or found[3] == 0:
+        return Check("long-grace", State.UNKNOWN, what, f"version {facts.version or 'unknown'} has no GKE build")
+    if found < LONG_GRACE_VERSION:
+        return Check(
+            "long-grace",
+            State.NO,
+            what,
+            f"{facts.version} is older than 1.35.0-gke.1171000",
+            "upgrade the control plane",
+        )
+    set_pools = [
+        f"{_at(pool, 'name')}={_at(pool, 'config', 'kubeletConfig', 'shutdownGracePeriodSeconds')} s"
+        for pool in _pools(facts)
+        if _at(pool, "config", "kubeletConfig", "shutdownGracePeriodSeconds")
+    ]
+    return Check("long-grace", State.YES, what, f"{facts.version}; set on: {', '.join(set_pools) or 'no pool seen'}")
+
+
+def _accelerators(facts: ClusterFacts) -> Check:
+    what = "accelerators per zone, as nodes and pools show them"
+    seen: Counter[str] = Counter()
+    for node in facts.nodes or []:
+        labels = _labels(node)
+        kind = labels.get("cloud.google.com/gke-accelerator") or labels.get("cloud.google.com/gke-tpu-accelerator")
+        if kind:
+            seen[f"{kind} in {labels.get('topology.kubernetes.io/zone', 'an unknown zone')}"] += 1
+    parts = [f"{count} × {name}" for name, count in sorted(seen.items())]
+    for pool in _pools(facts):
+        for row in _at(pool, "config", "accelerators") or []:
+            zones = ", ".join(str(zone) for zone in _at(pool, "locations") or [])
+            parts.append(f"pool {_at(pool, 'name')}: {_at(row, 'acceleratorType')} in {zones or 'its zones'}")
+    if parts:
+        return Check("accelerators", State.YES, what, "; ".join(parts))
+    if facts.nodes is None:
+        return Check("accelerators", State.UNKNOWN, what, facts.unseen.get("nodes", "nodes were not read"))
+    return Check("accelerators", State.UNKNOWN, what, "no accelerator node now; scaled-down pools do not show")
+
+
+def _quota(facts: ClusterFacts) -> Check:
+    """Spot and flex-start machines draw on the preemptible quota, which is 0 for many accelerators at first."""
+    name, what = "preemptible-quota", "quota for Spot and flex-start accelerators"
+    if facts.region is None:
+        why = facts.unseen.get("region", "neither the API server nor the cluster's description tells it")
+        return Check(
+            name, State.UNKNOWN, what, why,
+            "gcloud compute regions describe REGION --format=json > r.json; add --region-quota r.json, or --gcloud",
+        )  # fmt: skip
+    rows = _at(facts.region, "quotas")
+    found = []
+    for row in rows if isinstance(rows, list) else []:
+        metric, limit, usage = _at(row, "metric"), _at(row, "limit"), _at(row, "usage")
+        kinds = ("GPU", "TPU")
+        if isinstance(metric, str) and metric.startswith("PREEMPTIBLE_") and any(kind in metric for kind in kinds):
+            found.append((metric, _amount(limit), _amount(usage)))
+    some = sorted(row for row in found if row[1] > 0)
+    place = _at(facts.region, "name") or "the region"
+    if some:
+        shown = ", ".join(f"{line(metric)} {usage:g} of {limit:g} used" for metric, limit, usage in some)
+        return Check(name, State.YES, what, f"{line(place)}: {shown}")
+    shown = "every PREEMPTIBLE_…_GPUS is 0" if found else "no PREEMPTIBLE_…_GPUS is listed"
+    fix = "ask for it: https://console.cloud.google.com/iam-admin/quotas"
+    return Check(name, State.NO, what, f"{line(place)}: {shown}", fix)
+
+
+def _amount(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+_DESCRIBE = "gcloud container clusters describe NAME --location PLACE --format=json > c.json; add --describe c.json"
+
+
+def _pools(facts: ClusterFacts) -> list[Any]:
+    found = _at(facts.describe or {}, "nodePools")
+    return found if isinstance(found, list) else []
+
+
+def _labels(node: Object) -> dict[str, Any]:
+    found = meta(node).get("labels")
+    return found if isinstance(found, dict) else {}
+
+
+def _at(value: Any, *path: str) -> Any:
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,205 @@
+"""What the cluster says at one moment, as one value: lists read in pages, each object cut down to what is looked at.
+
+No request is made per object, and a kind that cannot be read (no right, no CRD) is written down instead of ending the
+command: an answer from half the evidence is worth more than none, if it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from stayfast.clock import seconds_at as seconds_at
+from stayfast.cluster.kubernetes.client import Client, Object
+from stayfast.cluster.kubernetes.discovery import served
+from stayfast.cluster.kubernetes.errors import VersionGoneError
+from stayfast.cluster.kubernetes.resources import (
+    BUDGETS,
+    CLAIMS,
+    CLUSTER_QUEUES,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    PROVISIONING_REQUESTS,
+    QUOTAS,
+    WORKLOADS,
+    Resource,
+)
+from stayfast.cluster.kubernetes.trimming import mapping, slim, texts
+from stayfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
+
+RUN_LABEL = "stayfast.dev/run"
+PART_LABEL, CLASSES = "stayfast.dev/part", "classes"
+"""Marks the ConfigMap that holds the later classes of a run's plan; the settings carry no such label."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+LEASE_ENDS_AT = "stayfast.dev/lease-ends-at"
+TERMINATION_AT = "node.gke.io/machine-termination-datetime"
+
+FOR_STATUS = (JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, CONFIG_MAPS)
+FOR_EXPLAIN = (
+    JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS, LOCAL_QUEUES, EVENTS, BUDGETS, CLAIMS, QUOTAS,
+)  # fmt: skip
+CLUSTER_WIDE_FOR_EXPLAIN = (CLUSTER_QUEUES, NODES)
+_LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, DEPLOYMENTS, PODS, CONFIG_MAPS))
+
+
+@dataclass(slots=True)
+class Observed:
+    """Objects by kind, the moment they were seen, and what could not be seen."""
+
+    now: float
+    """Wall-clock seconds."""
+    tables: dict[str, list[Object]] = field(default_factory=dict)
+    unseen: dict[str, str] = field(default_factory=dict)
+    _owned: dict[str, dict[str, list[Object]]] = field(default_factory=dict, repr=False)
+    """By kind and owner's uid, made when first asked for: otherwise every run would go through all pods."""
+    _replicas: list[Object] | None = field(default=None, repr=False)
+
+    def of(self, resource: Resource) -> list[Object]:
+        """All objects of a kind."""
+        return self.tables.get(resource.title, [])
+
+    def add(self, resource: Resource, *values: Object) -> Observed:
+        """Put objects in; for tests and for watches."""
+        self.tables.setdefault(resource.title, []).extend(slim(resource, value) for value in values)
+        self._owned.clear()
+        self._replicas = None
+        return self
+
+    def named(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
+        """The object of that name."""
+        for item in self.of(resource):
+            if meta(item).get("name") == name and (namespace is None or meta(item).get("namespace") == namespace):
+                return item
+        return None
+
+    def owned_by(self, resource: Resource, owner: Object) -> list[Object]:
+        """Objects that belong to another one, by its uid."""
+        index = self._owned.get(resource.title)
+        if index is None:
+            index = self._owned[resource.title] = {}
+            for item in self.of(resource):
+                for uid in owner_uids(item):
+                    index.setdefault(uid, []).append(item)
+        return index.get(str(meta(owner).get("uid") or ""), [])
+
+    def selected_by(self, deployment: Object) -> list[Object]:
+        """The pods of a Deployment: those of its labels that a ReplicaSet has made."""
+        wanted = texts(mapping(spec_of(deployment).get("selector")).get("matchLabels")).items()
+        place = meta(deployment).get("namespace")
+        if self._replicas is None:
+            self._replicas = [pod for pod in self.of(PODS) if any(
+                ref.get("kind") == "ReplicaSet" for ref in meta(pod).get("ownerReferences") or [])]  # fmt: skip
+        return [
+            pod
+            for pod in self._replicas
+            if wanted and meta(pod).get("namespace") == place and wanted <= (meta(pod).get("labels") or {}).items()
+        ]
+
+    def events_of(self, item: Object) -> list[Object]:
+        """Newest first."""
+        uid, name, kind = meta(item).get("uid"), meta(item).get("name"), item.get("kind")
+        found = []
+        for event in self.of(EVENTS):
+            about = event.get("involvedObject") or {}
+            same_name = about.get("name") == name and (not kind or about.get("kind") == kind)
+            if (uid and about.get("uid") == uid) or (same_name and not about.get("uid")):
+                found.append(event)
+        return sorted(found, key=event_time, reverse=True)
+
+
+def look(
+    client: Client, namespace: str | None, kinds: Collection[Resource], *, now: float, labels: str = ""
+) -> Observed:
+    """Read the kinds; ``labels`` narrows those that carry the run's label."""
+    observed = Observed(now)
+    present, observed.unseen = served(client, list(kinds))
+    for resource in present:
+        chosen = labels if resource.kind in _LABELLED else ""
+        place = namespace if resource.namespaced else None
+        try:
+            observed.tables[resource.title] = list(_slimmed(client, resource, place, chosen))
+        except ObjectMissingError as error:
+            observed.unseen[resource.title] = error.message
+        except ClusterLoginError:
+            raise  # nobody is let in: not a matter of one kind
+        except ClusterAccessError as error:
+            observed.unseen[resource.title] = error.message
+    observed.now += client.skew_seconds  # ages are told by the clock that the times in the objects come from
+    return observed
+
+
+def _slimmed(client: Client, resource: Resource, namespace: str | None, labels: str) -> Iterator[Object]:
+    for turn in range(3):
+        seen: list[Object] = []
+        try:
+            for page in client.pages(resource, namespace, labels=labels):
+                seen += [slim(resource, item) for item in page.items]
+            break
+        except VersionGoneError:
+            if turn == 2:
+                raise
+    yield from seen
+
+
+# -- looking into objects that anybody may have written
+
+
+def meta(item: Object) -> dict[str, Any]:
+    """The metadata, whatever it is."""
+    found = item.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def spec_of(item: Object) -> dict[str, Any]:
+    """The spec, whatever it is."""
+    found = item.get("spec")
+    return found if isinstance(found, dict) else {}
+
+
+def status_of(item: Object) -> dict[str, Any]:
+    """The status, whatever it is."""
+    found = item.get("status")
+    return found if isinstance(found, dict) else {}
+
+
+def title(item: Object) -> str:
+    """``pod/name``, as evidence lines begin."""
+    return f"{str(item.get('kind', '')).lower()}/{meta(item).get('name', '')}"
+
+
+def condition(item: Object, kind: str, status: str | None = "True") -> dict[str, Any] | None:
+    """The condition of that type; with ``status`` only if it stands so."""
+    for entry in status_of(item).get("conditions") or []:
+        if isinstance(entry, dict) and entry.get("type") == kind and status in (None, entry.get("status")):
+            return entry
+    return None
+
+
+def owner_uids(item: Object) -> set[str]:
+    """Uids of all owners."""
+    return {str(ref.get("uid")) for ref in meta(item).get("ownerReferences") or [] if isinstance(ref, dict)}
+
+
+def age_seconds(item: Object, now: float) -> float:
+    """Since it was created."""
+    created = seconds_at(meta(item).get("creationTimestamp"))
+    return max(0.0, now - created) if created is not None else 0.0
+
+
+def event_time(event: Object) -> float:
+    """When it was last seen; both event APIs."""
+    series = event.get("series") if isinstance(event.get("series"), dict) else {}
+    assert isinstance(series, dict)
+    for value in (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),
+                  meta(event).get("creationTimestamp")):  # fmt: skip
+        found = seconds_at(value)
+        if found is not None:
+            return found
+    return 0.0

@@ -1,0 +1,133 @@
+"""The next classes of a plan, kept in the cluster: what the watch applies when the first one does not come.
+
+``stayfast submit --fall-back`` writes one ConfigMap per run, ``RUN-classes``, with the run's workload rendered for
+every later class of the plan that needs no other objects than the first. The watch reads it and nothing else: it has no
+plan, no prices and no file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from stayfast.capacity.plan.options import merit
+from stayfast.capacity.plan.planner import Plan
+from stayfast.capacity.spec.workload import CapacityClass
+from stayfast.cluster.kubernetes.client import Object
+from stayfast.cluster.kubernetes.resources import identity
+from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, RUN_LABEL, meta
+from stayfast.errors import UsageError
+from stayfast.render.bundle import Bundle, render
+from stayfast.render.context import SPEC_DIGEST
+
+CLASS_NUMBER = "stayfast.dev/class"
+CAPACITY, USD_PER_HOUR = "stayfast.dev/capacity", "stayfast.dev/usd-per-hour"
+MAX_BYTES = 900_000
+"""A ConfigMap may have 1 MiB."""
+_DATA_KEY = "classes.json"
+_SETTINGS = {"STAYFAST_CAPACITY": CAPACITY, "STAYFAST_USD_PER_HOUR": USD_PER_HOUR}
+
+
+class NextClass(NamedTuple):
+    """One class to fall back to."""
+
+    capacity: str
+    workload: Object
+
+
+def classes_name(run: str) -> str:
+    """Of the ConfigMap."""
+    return f"{run}-classes"
+
+
+def later_classes(bundle: Bundle, plan: Plan) -> tuple[Object | None, list[str]]:
+    """The ConfigMap, if there is anything to fall back to, and why classes were left out."""
+    outline = bundle.outline
+    if plan.choice in (None, CapacityClass.HYBRID):
+        return None, ["hybrid falls back by itself: its ComputeClass does"] if plan.choice else []
+    present = {identity(item) for item in bundle.objects}
+    rows: list[dict[str, Any]] = []
+    left_out = []
+    for kind in _order(plan):
+        try:
+            other = render(outline.spec, replace(plan, choice=kind), form=outline.form)
+        except UsageError as error:
+            left_out.append(f"{kind}: {error.message}")
+            continue
+        lacking = [identity(item) for item in other.objects if identity(item) not in present | _spared(other)]
+        if lacking or other.workload["kind"] != bundle.workload["kind"]:
+            left_out.append(f"{kind}: it needs {lacking[0] if lacking else other.workload['kind']} as well")
+            continue
+        rows.append({"capacity": kind.value, "workload": _numbered(bundle, other, len(rows) + 1)})
+    if not rows:
+        return None, left_out
+    metadata = outline.metadata(classes_name(outline.name), labels={PART_LABEL: CLASSES})
+    text = json.dumps(rows, separators=(",", ":"))
+    if len(text.encode()) > MAX_BYTES:
+        return None, [*left_out, "the rendered classes do not fit a ConfigMap"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_DATA_KEY: text}}, left_out
+
+
+def _order(plan: Plan) -> list[CapacityClass]:
+    """By what the planner compares classes by; those that cannot keep the promises are none to fall back to."""
+    options = [option for option in plan.options if option.feasible and option.cost_usd is not None]
+    ranked = sorted(options, key=lambda option: merit(option.kind, option.cost_usd.p50 if option.cost_usd else 0.0))
+    kinds: list[CapacityClass] = [option.kind for option in ranked if option.kind != CapacityClass.HYBRID]
+    return kinds[kinds.index(plan.choice) + 1 :] if plan.choice in kinds else []
+
+
+def _spared(bundle: Bundle) -> set[str]:
+    """A run works without its budget: drains are only less polite."""
+    return {identity(item) for item in bundle.objects if item["kind"] == "PodDisruptionBudget"}
+
+
+def _numbered(first: Bundle, other: Bundle, number: int) -> Object:
+    """Under the first one's digest, so that submitting the same file again finds it unchanged."""
+    workload: Object = json.loads(json.dumps(other.workload))
+    before, after = _settings(first), _settings(other)
+    marks = {mark: after[name] for name, mark in _SETTINGS.items() if name in after}
+    workload["metadata"]["annotations"] |= {
+        SPEC_DIGEST: first.outline.digest,
+        CLASS_NUMBER: str(number),
+        **marks,
+    }
+    spec = workload["spec"]
+    if workload["kind"] == "JobSet":
+        spec = spec["replicatedJobs"][0]["template"]["spec"]
+    for container in spec["template"]["spec"]["containers"]:
+        # The shared settings stay those of the first class; what differs stands on the container, where it wins.
+        changed = {name: value for name, value in after.items() if before.get(name) != value}
+        container["env"] = [*container.get("env", []), *({"name": n, "value": v} for n, v in sorted(changed.items()))]
+    return workload
+
+
+def _settings(bundle: Bundle) -> dict[str, str]:
+    return next((dict(item["data"]) for item in bundle.objects if item["kind"] == "ConfigMap"), {})
+
+
+def read_classes(config_map: Object) -> list[NextClass]:
+    """What submit wrote; anything else is as good as nothing."""
+    try:
+        rows = json.loads((config_map.get("data") or {}).get(_DATA_KEY) or "[]")
+    except (ValueError, RecursionError):
+        return []
+    found = []
+    for row in rows if isinstance(rows, list) else []:
+        workload = row.get("workload") if isinstance(row, dict) else None
+        if not isinstance(workload, dict) or workload.get("kind") not in ("Job", "JobSet"):
+            return []
+        same_run = (meta(workload).get("labels") or {}).get(RUN_LABEL) == (meta(config_map).get("labels") or {}).get(
+            RUN_LABEL
+        )
+        # Whoever may write the ConfigMap must not make the watch write elsewhere.
+        if not same_run or meta(workload).get("namespace") != meta(config_map).get("namespace"):
+            return []
+        found.append(NextClass(str(row.get("capacity")), workload))
+    return found
+
+
+def class_number(workload: Object) -> int:
+    """Which class of the plan it is on; the first is 0."""
+    text = str((meta(workload).get("annotations") or {}).get(CLASS_NUMBER) or "")
+    return int(text) if text.isdecimal() and len(text) < 4 else 0

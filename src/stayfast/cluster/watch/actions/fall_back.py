@@ -1,0 +1,122 @@
+"""A run whose class does not come, moved to the next class of its plan.
+
+A Job's pods cannot be changed once it has started, so the workload is deleted and made anew from what ``submit`` left
+(``classes``). That loses nothing, because it is done only while none of its pods has a machine: what waits has no
+state, and what ran before is in the checkpoint. The intention is written down first (on the ConfigMap), then the old
+workload is deleted, and the new one is made when it has gone: a watch that stops anywhere in between is continued by
+the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
+from stayfast.cluster.diagnosis.diagnosis import duration, line
+from stayfast.cluster.kubernetes.client import Object
+from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, Resource
+from stayfast.cluster.observed.pod_endings import end_of
+from stayfast.cluster.observed.runs import Phase, RunRow
+from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, RUN_LABEL, Observed, meta, spec_of
+from stayfast.cluster.watch.actions.action import Deed, Step, Verb, annotation, patch, remove
+from stayfast.cluster.watch.actions.classes import NextClass, class_number, read_classes
+from stayfast.cluster.watch.actions.split_parallelism import MACHINES_WAITED_FOR
+
+FALL_BACK = "fall-back"
+FALLING_BACK = "stayfast.dev/falling-back-to"
+PATIENCE = 2.0
+"""Times the limit of the pending alert: somebody who was told has as long again to decide otherwise."""
+_KINDS: dict[str, Resource] = {"Job": JOBS, "JobSet": JOB_SETS}
+
+Key = tuple[str, str]
+
+
+def plans_of(observed: Observed) -> dict[Key, Object]:
+    """Namespace and run -> what submit left for falling back."""
+    return {
+        (str(meta(item).get("namespace")), str((meta(item).get("labels") or {}).get(RUN_LABEL))): item
+        for item in observed.of(CONFIG_MAPS)
+        if (meta(item).get("labels") or {}).get(PART_LABEL) == CLASSES
+    }
+
+
+def begin(observed: Observed, row: RunRow, root: Object, config_map: Object, limit_seconds: float) -> Iterator[Deed]:
+    """Write down the intention and delete what waits."""
+    classes, number = read_classes(config_map), class_number(root)
+    if number >= len(classes) or meta(root).get("deletionTimestamp") or not _is_due(observed, row, root, limit_seconds):
+        return
+    following = classes[number]
+    kind = _KINDS.get(str(root.get("kind")))
+    if kind is None or _identity(following.workload) != _identity(root):
+        return
+    note = {"metadata": {"annotations": {FALLING_BACK: str(number + 1)}}}
+    waited = duration(row.pending_seconds)
+    sentence = line(f"{row.run} leaves {row.capacity or 'its class'} after {waited} for {following.capacity}")
+    yield Deed(
+        FALL_BACK, row.namespace, row.name, row.uid, sentence,
+        (patch(CONFIG_MAPS, config_map, note), remove(kind, root)), str(number + 1),
+    )  # fmt: skip
+
+
+def _identity(workload: Object) -> tuple[object, ...]:
+    return (workload.get("kind"), meta(workload).get("namespace"), meta(workload).get("name"))
+
+
+def _is_due(observed: Observed, row: RunRow, root: Object, limit_seconds: float) -> bool:
+    has_machine = any(row.pods.get(state) for state in ("running", "starting", "draining"))
+    if has_machine or row.pending_seconds <= PATIENCE * limit_seconds:
+        return False
+    if row.phase is Phase.PENDING:
+        return True
+    # In a queue: only the wait for machines counts; whose turn it is to use the quota is somebody's decision.
+    found = explain_suspension(observed, root) if row.phase is Phase.QUEUED else None
+    return found is not None and found.code in MACHINES_WAITED_FOR
+
+
+def finish(observed: Observed, config_map: Object, roots: list[Object], *, due: bool) -> Iterator[Deed]:
+    """Make the workload that was decided on, when the one before has gone; or forget the intention.
+
+    ``due`` says that the one before still stands and is still to go.
+    """
+    wanted = annotation(config_map, FALLING_BACK)
+    if not wanted or due or any(meta(root).get("deletionTimestamp") for root in roots):
+        return
+    classes = read_classes(config_map)
+    number = int(wanted) if wanted.isdecimal() and len(wanted) < 4 else 0
+    run = str((meta(config_map).get("labels") or {}).get(RUN_LABEL))
+    namespace, uid = str(meta(config_map).get("namespace")), str(meta(config_map).get("uid"))
+    forget = patch(CONFIG_MAPS, config_map, {"metadata": {"annotations": {FALLING_BACK: None}}})
+    version = meta(config_map).get("resourceVersion")
+    if roots or not 0 < number <= len(classes):
+        done = bool(roots) and class_number(roots[0]) >= number
+        words = line(f"{run} has fallen back" if done else f"{run} does not fall back to class {wanted} any more")
+        yield Deed(FALL_BACK, namespace, run, uid, words, (forget,), f"{wanted}:over@{version}")
+        return
+    chosen = classes[number - 1]
+    if _is_known(observed, chosen) and not _holds_machines(observed, namespace, run):
+        yield _make(config_map, chosen, run, forget, number)
+
+
+def _make(config_map: Object, chosen: NextClass, run: str, forget: Step, number: int) -> Deed:
+    namespace, uid = str(meta(config_map).get("namespace")), str(meta(config_map).get("uid"))
+    kind, name = _KINDS[str(chosen.workload["kind"])], str(meta(chosen.workload).get("name"))
+    version = meta(config_map).get("resourceVersion")
+    make = Step(Verb.CREATE, kind, namespace, name, chosen.workload)
+    return Deed(
+        FALL_BACK, namespace, run, uid, line(f"{run} is made anew on {chosen.capacity}"), (make, forget),
+        f"{number}:made@{version}",
+    )  # fmt: skip
+
+
+def _holds_machines(observed: Observed, namespace: str, run: str) -> bool:
+    """A pod of the run that may still write: the next one waits for its end."""
+    for pod in observed.of(PODS):
+        same = meta(pod).get("namespace") == namespace and (meta(pod).get("labels") or {}).get(RUN_LABEL) == run
+        if same and end_of(pod) is None and spec_of(pod).get("nodeName"):
+            return True
+    return False
+
+
+def _is_known(observed: Observed, chosen: NextClass) -> bool:
+    """Not seeing Jobs is not the same as there being none."""
+    return not {_KINDS[str(chosen.workload["kind"])].title, PODS.title} & observed.unseen.keys()

@@ -1,0 +1,65 @@
+"""Requests for machines that will not be answered any more.
+
+Kueue makes a new request at once for a workload that holds its quota and has none. So a request is deleted only while
+Kueue waits for it and does nothing by itself: no pod has a machine, and Kueue has neither planned another try nor given
+up. How long a failed request is left alone comes from the times in the objects, so a watch that starts anew waits too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, explain_request, next_try, workload_behind
+from stayfast.cluster.diagnosis.diagnose import pods_of
+from stayfast.cluster.diagnosis.diagnosis import line
+from stayfast.cluster.kubernetes.client import Object
+from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS
+from stayfast.cluster.kubernetes.trimming import rows
+from stayfast.cluster.observed.pod_endings import end_of
+from stayfast.cluster.observed.snapshot import Observed, condition, meta, owner_uids, seconds_at, spec_of, status_of
+from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, Deed, remove
+
+RECREATE_REQUEST = "recreate-request"
+
+
+def recreate_requests(observed: Observed) -> Iterator[Deed]:
+    """Delete it: Kueue makes a new one."""
+    if PODS.title in observed.unseen:
+        return  # not seeing pods is not the same as there being none
+    for request in observed.of(PROVISIONING_REQUESTS):
+        found = explain_request(observed, request)
+        workload = workload_behind(observed, request)
+        if found is None or workload is None or not _waits_for_it(observed, workload):
+            continue
+        kind = FAILURES.get(found.code)
+        if found.code == "provisioning-stuck" or (kind and _was_left_alone(workload, request, kind, observed.now)):
+            name, namespace, uid = (str(meta(request).get(key) or "") for key in ("name", "namespace", "uid"))
+            sentence = line(f"request {name} is deleted: {found.cause}")
+            yield Deed(RECREATE_REQUEST, namespace, name, uid, sentence, (remove(PROVISIONING_REQUESTS, request),))
+
+
+def _waits_for_it(observed: Observed, workload: Object) -> bool:
+    """Kueue holds the quota and waits for this request alone, and no pod of the run has a machine."""
+    if spec_of(workload).get("active") is False or condition(workload, "QuotaReserved") is None:
+        return False
+    if any(condition(workload, kind) for kind in ("Admitted", "Evicted", "Finished")):
+        return False
+    is_rejected = any(row.get("state") == "Rejected" for row in rows(status_of(workload).get("admissionChecks")))
+    if is_rejected or next_try(workload, observed.now) is not None:
+        return False
+    owners = owner_uids(workload)
+    roots = [item for kind in (JOB_SETS, JOBS) for item in observed.of(kind) if meta(item).get("uid") in owners]
+    pods = [pod for root in roots for pod in pods_of(observed, root)]
+    return bool(roots) and not any(end_of(pod) is None and spec_of(pod).get("nodeName") for pod in pods)
+
+
+def _was_left_alone(workload: Object, request: Object, kind: str, now: float) -> bool:
+    """Five minutes at first; then as long as the workload had held its quota before, so each pause is twice the last.
+
+    The next request fails at the end of a pause, and half of the time since the quota was reserved is the next pause.
+    """
+    failed = seconds_at((condition(request, kind) or {}).get("lastTransitionTime"))
+    reserved = seconds_at((condition(workload, "QuotaReserved") or {}).get("lastTransitionTime"))
+    if failed is None or reserved is None:
+        return False
+    return now - failed >= min(LONGEST_PAUSE_SECONDS, max(PAUSE_SECONDS, (now - reserved) / 2))

@@ -1,0 +1,58 @@
+"""Independent workers that wait for more machines than there are: fewer at a time.
+
+``parallelism`` is one of the few fields of a live Job that may change, and the Job controller ends waiting pods before
+running ones. Only pods that say ``stayfast.dev/coupled: "false"`` are touched: the ranks of a gang count each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfast.clock import to_rfc3339
+from stayfast.cluster.diagnosis.causes.queueing import explain_suspension, is_suspended
+from stayfast.cluster.diagnosis.diagnosis import duration, line
+from stayfast.cluster.kubernetes.client import Object
+from stayfast.cluster.kubernetes.resources import JOBS, PODS
+from stayfast.cluster.kubernetes.trimming import mapping, texts, whole
+from stayfast.cluster.observed.pod_endings import end_of
+from stayfast.cluster.observed.runs import RunRow
+from stayfast.cluster.observed.snapshot import QUEUE_LABEL, Observed, meta, seconds_at, spec_of
+from stayfast.cluster.watch.actions.action import Deed, annotation, patch
+
+SPLIT = "split-parallelism"
+SPLIT_AT = "stayfast.dev/split-at"
+COUPLED = "stayfast.dev/coupled"
+MACHINES_WAITED_FOR = ("waiting-for-capacity", "provisioning-stuck", "provisioning-not-accepted")
+
+
+def split(observed: Observed, row: RunRow, job: Object, limit_seconds: float) -> Iterator[Deed]:
+    """To what has machines; an all-or-nothing request to half."""
+    labels = texts(mapping(mapping(spec_of(job).get("template")).get("metadata")).get("labels"))
+    width = whole(spec_of(job).get("parallelism"), 1)
+    since = seconds_at(annotation(job, SPLIT_AT))
+    if job.get("kind") != "Job" or labels.get(COUPLED) != "false" or width < 2:
+        return
+    if row.pending_seconds <= limit_seconds or (since is not None and observed.now - since <= limit_seconds):
+        return
+    if is_suspended(job):
+        found = explain_suspension(observed, job)
+        target = width // 2 if found is not None and found.code in MACHINES_WAITED_FOR else 0
+    else:
+        alive = [pod for pod in observed.owned_by(PODS, job) if end_of(pod) is None]
+        target = sum(1 for pod in alive if spec_of(pod).get("nodeName") and not meta(pod).get("deletionTimestamp"))
+        if QUEUE_LABEL in (meta(job).get("labels") or {}):
+            target = 0  # Kueue has admitted this width: another one would end what runs
+    if 0 < target < width:
+        yield _narrow(observed, row, job, width, target)
+
+
+def _narrow(observed: Observed, row: RunRow, job: Object, width: int, target: int) -> Deed:
+    name, namespace = str(meta(job).get("name")), str(meta(job).get("namespace"))
+    change = {
+        "metadata": {"annotations": {SPLIT_AT: to_rfc3339(observed.now)}},
+        "spec": {"parallelism": target},
+    }
+    waited = duration(row.pending_seconds)
+    sentence = line(f"{row.run} goes on with {target} of {width} workers at a time: the others have waited {waited}")
+    value = f"{target}@{meta(job).get('resourceVersion')}"
+    return Deed(SPLIT, namespace, name, row.uid, sentence, (patch(JOBS, job, change),), value)

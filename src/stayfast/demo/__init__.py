@@ -1,1 +1,0 @@
-"""``stayfast demo``: real work under a storm of real signals on this machine, and the proof that nothing was lost."""

@@ -1,0 +1,111 @@
+"""Kubernetes objects as the rules see them, and defensive ways to look into values that anybody may have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stayfast.documents.positions import Document, Path
+
+_NOTHING: dict[str, Any] = {}
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def items(value: Any) -> list[Any]:
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def text(value: Any) -> str:
+    """The value if it is text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def number(value: Any, default: int | None = None) -> int | None:
+    """The value if it is a whole number, else the default."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def is_placeholder(value: Any) -> bool:
+    """Text that a template engine or ``envsubst`` will replace: nothing can be said about it."""
+    if not isinstance(value, str):
+        # `image: {name}`, for str.format: to YAML a mapping of one key and no value
+        return isinstance(value, dict) and len(value) == 1 and None in value.values()
+    if any(mark in value for mark in ("${", "$(", "{{", "<", "%(")) or value[:1] in ("$", "@") or "/$" in value:
+        return True
+    return (len(value) > 2 and value.isupper() and ("_" in value or len(value) > 5)) or "replaced-by" in value
+
+
+class Item:
+    """One object in one file; ``prefix`` is the path to it inside its document (objects in a ``List``)."""
+
+    __slots__ = ("api_version", "document", "file", "group", "kind", "metadata", "name", "namespace", "prefix", "value")
+
+    def __init__(self, file: str, document: Document, value: dict[str, Any], prefix: Path = ()) -> None:
+        self.file = file
+        self.document = document
+        self.value = value
+        self.prefix = prefix
+        self.api_version = text(value.get("apiVersion"))
+        self.group = self.api_version.rpartition("/")[0]
+        self.kind = text(value.get("kind"))
+        self.metadata = mapping(value.get("metadata"))
+        name = self.metadata.get("name", self.metadata.get("generateName"))
+        self.name = name if isinstance(name, str) else str(name or "")
+        namespace = self.metadata.get("namespace")
+        self.namespace = namespace if isinstance(namespace, str) else ""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The object's ``spec``."""
+        return mapping(self.value.get("spec"))
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """Labels of the object itself, not of a pod template."""
+        return mapping(self.metadata.get("labels"))
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """Annotations of the object itself."""
+        return mapping(self.metadata.get("annotations"))
+
+    @property
+    def title(self) -> str:
+        """``Kind/namespace/name`` as findings print it."""
+        return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+
+
+def unpack(file: str, document: Document) -> list[Item]:
+    """The objects of a document: one, or those of a ``List`` (and of lists in it), or none."""
+    return list(_objects(file, document, document.value, ()))
+
+
+def _objects(file: str, document: Document, value: Any, prefix: Path) -> Iterator[Item]:
+    if not isinstance(value, dict) or "kind" not in value:
+        return
+    kind = text(value["kind"])
+    if not (kind.endswith("List") and isinstance(value.get("items"), list) and "spec" not in value):
+        yield Item(file, document, value, prefix)
+        return
+    # In a JobList the Jobs need not say what they are.
+    implied = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+    for index, inner in enumerate(value["items"]):
+        named = inner if not isinstance(inner, dict) or "kind" in inner else implied | inner
+        yield from _objects(file, document, named, (*prefix, "items", index))
+
+
+def dig(value: Any, *path: str | int) -> Any:
+    """What stands at ``path``, or ``None``."""
+    for part in path:
+        if isinstance(value, dict) and isinstance(part, str):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value

@@ -1,0 +1,353 @@
+"""Pitfall 5, taints and selectors: keys that do not exist, values GKE does not know, and requests that contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stayfast.capacity.machines.machine import (
+    GPU_ALIASES,
+    GPU_TYPES,
+    KEYS,
+    PROVISIONING_VALUES,
+    TPU_TYPES,
+    TRUE_ONLY_KEYS,
+    is_known_key,
+)
+from stayfast.documents.positions import Path
+from stayfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit, Severity
+from stayfast.lint.objects import scheduling as keys
+from stayfast.lint.objects.bundle import Bundle
+from stayfast.lint.objects.objects import Item, dig, is_placeholder, items, mapping
+from stayfast.lint.objects.pod import GPU, Capacity, Pod
+from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
+from stayfast.text.suggest import closest, distance
+
+_WRONG_DOMAINS = ("gke.io", "cloud.gke.io", "google.com", "gke.google.com")
+_DOMAINS = ("cloud.google.com/", "autoscaling.gke.io/")
+_RESERVATION_AFFINITY = "cloud.google.com/reservation-affinity"
+_LISTED_VALUES: dict[str, frozenset[str]] = {
+    keys.ACCELERATOR: GPU_TYPES | frozenset(GPU_ALIASES),
+    keys.TPU_ACCELERATOR: TPU_TYPES,
+    keys.PROVISIONING: frozenset(PROVISIONING_VALUES),
+}
+
+
+@rule("SF501", "unknown-gke-key", POD)
+def unknown_gke_key(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+    """A label or taint key that GKE does not use."""
+    seen: set[str] = set()
+    for key, path in _keys(pod):
+        if key in seen or not key or is_placeholder(key):
+            continue
+        seen.add(key)
+        hit = _judge_key(key, path)
+        if hit:
+            yield hit
+
+
+def _keys(pod: Pod) -> Iterator[tuple[str, Path]]:
+    for demand in pod.demands:
+        yield demand.key, demand.path
+    for toleration in pod.tolerations:
+        yield toleration.key, toleration.path
+    yield from keys.preferred_keys(pod.spec, pod.spec_path)
+
+
+def _judge_key(key: str, path: Path) -> Hit | None:
+    if is_known_key(key):
+        return None
+    if not key.startswith(_DOMAINS):
+        meant = _meant_outside(key)
+        return _misspelled(key, meant, path) if meant else None
+    domain, _, name = key.partition("/")
+    candidates = {known.partition("/")[2]: known for known in KEYS if known.startswith(domain + "/")}
+    squeezed = {_squeeze(known): full for known, full in candidates.items()}
+    meant = squeezed.get(_squeeze(name))
+    if meant is None:
+        near = closest(name, candidates, 2 if len(name) > 6 else 1)
+        meant = candidates[near] if near else None
+    if meant:
+        return _misspelled(key, meant, path)
+    return Hit(path, f"GKE is not known to use {key}: if no node carries it, the pods stay Pending", ADVICE)
+
+
+def _squeeze(name: str) -> str:
+    return name.lower().removeprefix("gke").replace("-", "").replace("_", "")
+
+
+def _meant_outside(key: str) -> str | None:
+    """``gke-spot`` without its domain, or a misspelled domain."""
+    if f"cloud.google.com/{key}" in KEYS and key.startswith("gke-"):
+        return f"cloud.google.com/{key}"
+    domain, slash, name = key.partition("/")
+    if not slash or f"cloud.google.com/{name}" not in KEYS:
+        return None
+    near = distance(domain, "cloud.google.com", 3) <= 3
+    return f"cloud.google.com/{name}" if near or domain in _WRONG_DOMAINS else None
+
+
+def _misspelled(key: str, meant: str, path: Path) -> Hit:
+    edit = (
+        Edit("rename", path, meant)
+        if path[-2] in ("nodeSelector", "nodeLabels")
+        else Edit("set", path, meant, key="key")
+    )
+    return Hit(path, f"there is no {key}; did you mean {meant}?", ERROR, Fix((edit,), safe=False))
+
+
+@rule("SF502", "bad-gke-value", POD)
+def bad_gke_value(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+    """A value that GKE does not know, or one that is not text."""
+    for demand in pod.demands:
+        if not demand.key.startswith(_DOMAINS):
+            continue
+        in_selector = "nodeSelector" in demand.path
+        for index, value in enumerate(demand.values):
+            path = demand.path if in_selector else (*demand.path, "values", index)
+            yield from _judge_value(demand.key, value, path, forbids=demand.forbids)
+    for toleration in pod.tolerations:
+        if toleration.key.startswith(_DOMAINS) and toleration.value is not None:
+            only_true = toleration.key in TRUE_ONLY_KEYS and toleration.operator == "Equal"
+            path = (*toleration.path, "value")
+            yield from _judge_value(toleration.key, toleration.value, path, forbids=not only_true)
+
+
+def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator[Hit]:
+    if value is not None and not isinstance(value, str):
+        spelled = str(value).lower() if isinstance(value, bool) else str(value)
+        fix = Fix((Edit("set", path[:-1], spelled, key=path[-1]),), safe=True)
+        yield Hit(path, f'the value of {key} must be text: write "{spelled}" in quotes', ERROR, fix)
+        return
+    if value is None or is_placeholder(value) or forbids:
+        return
+    if key in TRUE_ONLY_KEYS and value not in ("true", "false"):
+        fix = Fix((Edit("set", path[:-1], "true", key=path[-1]),), safe=False)
+        yield Hit(path, f'{key} is only ever "true", not "{value}"', ERROR, fix)
+    elif key in TRUE_ONLY_KEYS and value == "false" and key != "cloud.google.com/gke-ephemeral-storage-local-ssd":
+        yield Hit(
+            path, f'{key} is only ever "true" or absent: no node has "false"; use DoesNotExist in nodeAffinity', ERROR
+        )
+    elif key in _LISTED_VALUES and value not in _LISTED_VALUES[key]:
+        near = closest(value, _LISTED_VALUES[key], 4)
+        hint = f"; did you mean {near}?" if near else ""
+        known = Fix((Edit("set", path[:-1], near, key=path[-1]),), safe=False) if near else None
+        yield Hit(path, f"GKE knows no {value} for {key}{hint}", ERROR, known)
+    elif key == "cloud.google.com/machine-family" and value != value.lower():
+        fix = Fix((Edit("set", path[:-1], value.lower(), key=path[-1]),), safe=False)
+        yield Hit(path, f"machine families are written in lower case: {value.lower()}", ERROR, fix)
+
+
+@rule("SF501", "unknown-gke-key", OBJECT, "ResourceFlavor")
+def unknown_gke_key_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """The same for the node labels that Kueue adds to its workloads."""
+    for key in mapping(item.spec.get("nodeLabels")):
+        hit = None if is_placeholder(key) else _judge_key(key, ("spec", "nodeLabels", key))
+        if hit:
+            yield hit
+
+
+@rule("SF502", "bad-gke-value", OBJECT, "ResourceFlavor")
+def bad_gke_value_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """The same for the values of those labels."""
+    for key, value in mapping(item.spec.get("nodeLabels")).items():
+        if key.startswith(_DOMAINS):
+            yield from _judge_value(key, value, ("spec", "nodeLabels", key), forbids=False)
+
+
+@rule("SF502", "bad-gke-value", OBJECT, "ComputeClass")
+def bad_gke_value_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """The same for the accelerators of a ComputeClass."""
+    for index, row in enumerate(items(item.spec.get("priorities"))):
+        for field, key in (("gpu", keys.ACCELERATOR), ("tpu", keys.TPU_ACCELERATOR)):
+            value = dig(row, field, "type")
+            if isinstance(value, str):
+                yield from _judge_value(key, value, ("spec", "priorities", index, field, "type"), forbids=False)
+
+
+@rule("SF503", "tolerates-without-selecting", POD)
+def tolerates_without_selecting(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+    """A toleration for Spot, and nothing that asks for Spot."""
+    if pod.capacity is not Capacity.SPOT_INTENT or pod.kind == "DaemonSet":
+        return
+    if pod.demand(keys.NODE_POOL) or pod.compute_class or pod.queue:
+        return
+    if keys.prefers(pod.spec, keys.SPOT, keys.PREEMPTIBLE, keys.PROVISIONING):
+        return
+    toleration = next(entry for entry in pod.tolerations if entry.is_spotlike)
+    selector = pod.spec.get("nodeSelector")
+    edit = (
+        Edit("set", (*pod.spec_path, "nodeSelector"), "true", key=keys.SPOT)
+        if isinstance(selector, dict)
+        else Edit("set", pod.spec_path, {keys.SPOT: "true"}, key="nodeSelector")
+    )
+    yield Hit(
+        toleration.path,
+        "a toleration permits Spot nodes but does not ask for them: the pod may run on on-demand nodes at full "
+        "price; add "
+        f'the nodeSelector {keys.SPOT}: "true"',
+        WARNING,
+        Fix((edit,), safe=False),
+    )
+
+
+@rule("SF504", "selects-without-tolerating", POD)
+def selects_without_tolerating(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+    """Selects Spot nodes but does not tolerate their taint."""
+    demand = pod.selects(keys.SPOT)
+    if (
+        demand is None
+        or pod.compute_class
+        or pod.selects(keys.FLEX_START)
+        or any(_tolerates_spot(entry) for entry in pod.tolerations)
+    ):
+        return
+    value = {"key": keys.SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+    edit = (
+        Edit("append", (*pod.spec_path, "tolerations"), value)
+        if isinstance(pod.spec.get("tolerations"), list)
+        else Edit("set", pod.spec_path, [value], key="tolerations")
+    )
+    tainted = any(pool.spot and any(taint.key == keys.SPOT for taint in pool.taints) for pool in bundle.pools)
+    certain = tainted or bundle.settings.cluster_mode == "standard"
+    yield Hit(
+        demand.path,
+        "selects Spot nodes without tolerating their taint: Autopilot adds the toleration, auto-provisioned "
+        "and tainted "
+        "Standard pools need it",
+        WARNING if certain else ADVICE,
+        Fix((edit,), safe=True),
+    )
+
+
+def _tolerates_spot(toleration: keys.Toleration) -> bool:
+    if toleration.effect not in ("", "NoSchedule"):
+        return False
+    if toleration.is_for_everything:
+        return True
+    return toleration.key == keys.SPOT and (toleration.operator == "Exists" or str(toleration.value).lower() == "true")
+
+
+@rule("SF505", "provisioning-model-conflict", POD)
+def provisioning_model_conflict(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+    """Two provisioning models at once."""
+    spot = pod.selects(keys.SPOT) or pod.selects(keys.PREEMPTIBLE)
+    flex = pod.selects(keys.FLEX_START)
+    model = pod.demand(keys.PROVISIONING)
+    if spot and flex:
+        yield Hit(flex.path, "selects Spot and flex-start at once: GKE rejects such a pod; keep one", ERROR)
+    if model and len(model.values) == 1 and (spot or flex):
+        expected = "flex-start" if flex else "spot"
+        accepted = (expected, "preemptible") if spot else (expected,)
+        if model.values[0] not in accepted and not is_placeholder(model.values[0]):
+            yield Hit(model.path, f"{keys.PROVISIONING}: {model.values[0]} contradicts the {expected} selector", ERROR)
+    if spot and pod.selects(keys.QUEUED):
+        yield Hit(spot.path, "queued provisioning never hands out Spot nodes: keep one", ERROR)
+    affinity = pod.demand(_RESERVATION_AFFINITY)
+    reserved = pod.demand("cloud.google.com/reservation-name") or (affinity and affinity.values != ("none",))
+    wants_flex = flex or (model if model and model.values == ("flex-start",) else None)
+    if wants_flex and reserved:
+        yield Hit(wants_flex.path, "flex-start does not use reservations: drop one of the two", ERROR)
+    tolerated = next((entry for entry in pod.tolerations if entry.key == keys.FLEX_START), None)
+    chosen = flex or (model and "flex-start" in model.values) or pod.compute_class or pod.demand(keys.NODE_POOL)
+    if tolerated and not chosen and not pod.queue and pod.kind != "DaemonSet":
+        yield Hit(
+            tolerated.path,
+            "tolerates the flex-start taint without selecting flex-start: GKE reports that as an error",
+            ERROR,
+        )
+
+
+@rule("SF505", "provisioning-model-conflict", OBJECT, "ComputeClass")
+def provisioning_model_conflict_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+    """A ComputeClass priority that asks for Spot and flex-start, or flex-start and a reservation."""
+    for index, row in enumerate(items(item.spec.get("priorities"))):
+        row = mapping(row)
+        if mapping(row.get("flexStart")).get("enabled") is not True:
+            continue
+        path: Path = ("spec", "priorities", index)
+        if row.get("spot") is True:
+            yield Hit((*path, "spot"), "spot and flexStart in one priority: give each a priority of its own", ERROR)
+        if mapping(row.get("reservations")).get("affinity") in ("Specific", "AnyBestEffort"):
+            yield Hit(
+                (*path, "reservations"), "flexStart does not use reservations: give each a priority of its own", ERROR
+            )
+
+
+@rule("SF505", "provisioning-model-conflict", BUNDLE)
+def provisioning_model_conflict_in_pools(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
+    """A declared pool of two provisioning models."""
+    for pool in bundle.pools:
+        if (pool.spot or pool.preemptible) and (pool.flex_start or pool.queued):
+            other = "flex-start" if pool.flex_start else "queued provisioning"
+            yield Hit((), f"a pool is Spot or {other}, not both: the pool cannot be made", ERROR, item=pool)
+
+
+@rule("SF506", "irrelevant-toleration", POD)
+def irrelevant_toleration(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+    """A flex-start pod that tolerates Spot."""
+    if not (pod.capacity is Capacity.FLEX_START or pod.selects(keys.FLEX_START)) or pod.selects(keys.SPOT):
+        return
+    for toleration in pod.tolerations:
+        if toleration.is_spotlike:
+            yield Hit(
+                toleration.path,
+                f"a flex-start pod has no use for the Spot taint {toleration.key}; if the selector is ever "
+                "dropped, it lands "
+                "on Spot",
+                ADVICE,
+                Fix((Edit("remove", toleration.path),), safe=True),
+            )
+
+
+@rule("SF507", "gpu-request-selector-mismatch", POD)
+def gpu_request_selector_mismatch(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+    """GPUs without a type, or a type without GPUs."""
+    if pod.kind == "DaemonSet" or pod.is_partial:
+        return
+    requested = [
+        container for container in pod.containers if any("nvidia.com/" in str(key) for key in _resources(container))
+    ]
+    selected = pod.demand(keys.ACCELERATOR)
+    if requested and pod.request(GPU) > 0 and not _has_gpu_choice(pod):
+        severity: Severity = WARNING if pod.is_interruptible else ADVICE
+        yield Hit(
+            (*requested[0].path, "resources"),
+            f"asks for GPUs but not for a type: select {keys.ACCELERATOR}, a node pool or a ComputeClass "
+            "(auto-provisioning: "
+            '"GPU type is not specified")',
+            severity,
+        )
+    every = [*pod.containers, *pod.init_containers]
+    claims = pod.spec.get("resourceClaims") or any(mapping(c.value.get("resources")).get("claims") for c in every)
+    asked = claims or any("nvidia.com/" in str(key) for container in every for key in _resources(container))
+    if selected and not asked and not all(is_placeholder(entry.value.get("resources")) for entry in pod.containers):
+        yield Hit(
+            selected.path,
+            f"selects GPU nodes but requests no {GPU}: without a request no toleration is injected, and the "
+            "GPU taint "
+            "keeps the pod out",
+            ERROR,
+        )
+
+
+def _resources(container: Any) -> list[Any]:
+    return [*container.requests, *container.limits]
+
+
+def _has_gpu_choice(pod: Pod) -> bool:
+    if pod.queue or pod.compute_class:
+        return True
+    for demand in pod.demands:
+        if demand.forbids:
+            continue
+        if demand.key in (
+            keys.ACCELERATOR,
+            keys.NODE_POOL,
+            keys.PROVISIONING_REQUEST,
+            "cloud.google.com/machine-family",
+        ):
+            return True
+        if not demand.key.startswith(keys.NO_CHOICE):
+            return True  # a custom or instance-type label names the machines
+    return False

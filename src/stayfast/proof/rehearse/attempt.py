@@ -1,0 +1,397 @@
+"""One life of the program: started as a container is, watched, and taken away at its moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from stayfast.process.container import Keepers, Options, Started, notices, start
+from stayfast.process.tree import disposition, send_signal
+from stayfast.proof.rehearse.facts import AttemptFact, Wrote
+from stayfast.proof.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
+from stayfast.proof.rehearse.workspace import break_link
+from stayfast.proof.syscalls.disk_limit import Disk
+from stayfast.proof.syscalls.polling import Poller, watch_files
+from stayfast.proof.syscalls.seccomp import build_filter, is_calling
+from stayfast.proof.syscalls.wall_clock import WallClock, date_files
+from stayfast.proof.syscalls.watcher import GO_ON, HOLD, Event, Reaction, Watcher
+
+_TICK_SECONDS = 0.02
+_TAIL_BYTES = 4000
+_TRAILERS = ("    at ", "Node.js v")
+_RESUME_LEAST_SECONDS = 0.05
+_SURE_LOOKS = 3
+_PATIENCE_SECONDS = 5.0
+_SETTLE_SECONDS = 0.02
+_COUNT_SECONDS = 0.1
+_COUNT_SHARE = 0.02  # of one core, however many processes there are
+
+
+class Surroundings(NamedTuple):
+    """Where and how a program is started."""
+
+    command: Sequence[str]
+    folder: str
+    """The trial's own directory: ``work`` is the copy, ``tmp`` the scratch space, ``log`` what was printed."""
+    environment: Mapping[str, str]
+    grace_seconds: float
+    limit_seconds: float
+    allows: Callable[[str], bool]
+    namespace: bool = True
+    watch: bool = True
+    monotonic_jump_seconds: int = 0
+    disk: Disk | None = None
+    clock: WallClock | None = None
+    keepers: Keepers | None = None
+
+    @property
+    def work(self) -> str:
+        return os.path.join(self.folder, "work")
+
+
+class Attempt:
+    """From its start to its end; ``tick`` is called again and again by the trial."""
+
+    def __init__(
+        self,
+        number: int,
+        surroundings: Surroundings,
+        kill: Kill | None,
+        profile: Profile | None,
+        *,
+        learn: bool = False,
+        count: bool = False,
+    ) -> None:
+        """Without a profile this is a baseline: nothing is done to it; ``learn`` looks at every write.
+
+        ``count`` looks how often it has written by now, again and again: at every process there is, so not for all.
+        """
+        self.number = number
+        self._around = surroundings
+        self._kill = kill
+        self._profile = profile
+        self._learn = learn
+        self._count = count
+        self._lock = threading.Lock()
+        self._pending = threading.Event()
+        self._fired_at: float | None = None
+        self._at = ""
+        self._until_replaced: Wrote | None = None
+        self.calls: list[tuple[float, int]] = []
+        """How often it had written when, where that is counted."""
+        self._next_count = 0.0
+        self._touched = 0
+        self._noticed = False
+        self._overran = False
+        self._timed_out = False
+        self._frozen = False
+        self._ended_at: float | None = None
+        self._noticing = 0
+        self.handler_seconds: float | None = None
+        self._due_since: float | None = None
+        self.held_path = ""
+        self.log = os.path.join(surroundings.folder, f"attempt-{number}.log")
+        self.began_at = time.monotonic()
+        self._undated_since_ns = time.time_ns()
+        self.program = self._start()
+        self.watcher: Watcher | Poller = self._watch()
+
+    def _start(self) -> Started:
+        around = self._around
+        kill = self._kill
+        aimed = kill is not None and (not isinstance(kill.moment, AtTime) or kill.kind in TWO_WRITERS)
+        options = Options(
+            namespace=around.namespace,
+            hostname=around.environment.get("HOSTNAME", ""),
+            monotonic_jump_seconds=around.monotonic_jump_seconds,
+            seccomp_filter=build_filter(
+                writes=aimed or self._learn, space=around.disk is not None, clock=around.clock is not None
+            )
+            if around.watch
+            else b"",
+        )
+        with open(self.log, "wb") as log:
+            return start(
+                around.command,
+                cwd=around.work,
+                env=around.environment,
+                stdout=log,
+                stderr=log,
+                options=options,
+                keepers=around.keepers,
+            )
+
+    def _watch(self) -> Watcher | Poller:
+        if self.program.listener is None:
+            return watch_files(self._around.work, self._react)
+        return Watcher(
+            self.program.listener,
+            self._around.work,
+            react=self._react,
+            allows=self._around.allows,
+            before_write=break_link,
+            disk=self._around.disk,
+            clock=self._around.clock,
+        )
+
+    @property
+    def age_seconds(self) -> float:
+        """Since its start."""
+        return time.monotonic() - self.began_at
+
+    # -- when
+
+    def _react(self, event: Event) -> Reaction:
+        """On the watcher's thread: is this the moment?"""
+        if self._pending.is_set():
+            with self._lock:
+                mine = self._pending.is_set()
+                self._pending.clear()
+            if mine:
+                return self._send_term_now()
+        kill, touched = self._kill, self._touched
+        self._touched += 1
+        if kill is None or self._fired_at is not None:
+            return GO_ON
+        due = _is_at(kill, event) or (isinstance(kill.moment, AtResume) and touched >= kill.moment.touches)
+        if not due or not self._ready_for(kill):
+            self._due_since = self._due_since or (time.monotonic() if due else None)
+            return GO_ON
+        return self._fire(kill, _where(event), event)
+
+    def _look_at_streams(self) -> None:
+        """Output that goes into a file by a shell's doing: it is met between two looks, not at a call."""
+        for event in self.watcher.grown():
+            kill = self._kill
+            if kill is not None and self._fired_at is None and _is_at(kill, event) and self._ready_for(kill):
+                self._fire(kill, _where(event), None)
+
+    def _ready_for(self, kill: Kill) -> bool:
+        """A handler that the program is still about to install is waited for: it is late, not missing."""
+        profile = self._profile
+        if kill.kind not in (Kind.TERM, Kind.OVERLAP) or profile is None or profile.handler_seconds is None:
+            return True
+        # Every start of a thread blocks signals for a moment: only a block that lasts means that it waits for them.
+        found = disposition(self.program.pid, signal.SIGTERM)
+        if found == "handler" or (found == "blocked" and self.handler_seconds is not None):
+            return True
+        patience = _PATIENCE_SECONDS + 4 * profile.handler_seconds
+        return self._due_since is not None and time.monotonic() - self._due_since > patience
+
+    def _due_at(self) -> float:
+        kill, profile = self._kill, self._profile
+        if kill is None or profile is None:
+            return float("inf")
+        if isinstance(kill.moment, AtTime):
+            return self.began_at + kill.moment.fraction * profile.seconds
+        if isinstance(kill.moment, AtResume) and not kill.moment.touches:
+            return self.began_at + max(_RESUME_LEAST_SECONDS, kill.moment.fraction * profile.first_write_seconds)
+        return float("inf")
+
+    # -- what
+
+    def _fire(self, kill: Kill, at: str, event: Event | None) -> Reaction:
+        with self._lock:
+            if self._fired_at is not None:
+                return GO_ON
+            self._fired_at = time.monotonic()
+        self._at = at
+        pid = self.program.pid
+        match kill.kind:
+            case Kind.KILL | Kind.KILL_DURING_RESUME:
+                self.program.strike()
+                return HOLD
+            case Kind.TERM | Kind.OVERLAP:
+                self._noticed = notices(pid, signal.SIGTERM)
+                if event is not None:
+                    return self._send_term_now()
+                if self._noticed:
+                    self._send_term()
+                return GO_ON
+            case Kind.FREEZE:
+                self.held_path = event.path if event is not None else ""
+                self._frozen = True
+                self.program.freeze()
+                return HOLD
+
+    def _send_term_now(self) -> Reaction:
+        """While we hold a call of the program: it does not notice, unless the kernel is old; then right after."""
+        pid = self.program.pid
+        if self.program.listener_kind != "killable":
+            return Reaction(then=lambda: send_signal(pid, signal.SIGTERM))
+        send_signal(pid, signal.SIGTERM)
+        return GO_ON
+
+    def _send_term(self) -> None:
+        """At any time. A call on its way to us would be broken off by a signal, as no kernel does on its own: so the
+        watcher sends it with the next call that it holds, and we do when none comes for a moment."""
+        if isinstance(self.watcher, Watcher):
+            self._pending.set()
+            until = time.monotonic() + _SETTLE_SECONDS
+            while self._pending.is_set() and time.monotonic() < until:
+                time.sleep(0.0005)
+            with self._lock:
+                if not self._pending.is_set():
+                    return
+                self._pending.clear()
+            while is_calling(self.program.pid) and time.monotonic() < until + _SETTLE_SECONDS:
+                pass
+        send_signal(self.program.pid, signal.SIGTERM)
+
+    def tick(self, *, alone: bool = True) -> bool:
+        """Do what is due; true once the program has ended. ``alone``: the grace is watched here, not by the trial."""
+        if self._ended_at is not None:
+            return True
+        now = time.monotonic()
+        wait = min(_TICK_SECONDS, max(0.0, self._due_at() - now)) if self._fired_at is None else _TICK_SECONDS
+        if self.program.wait(wait) is not None:
+            self._ended_at = time.monotonic()
+            return True
+        if self.handler_seconds is None:  # a shell blocks signals for moments, so one look is not enough
+            self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
+            self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
+        self._date_files()
+        self._look_at_streams()
+        if self._count and self.age_seconds >= self._next_count:
+            began = time.thread_time()
+            self.calls.append((self.age_seconds, self.program.calls_so_far()))
+            pause = max(_COUNT_SECONDS, (time.thread_time() - began) / _COUNT_SHARE)
+            self._next_count = self.age_seconds + pause
+        now = time.monotonic()
+        if self._kill is not None and self._fired_at is None:
+            if self._due_since is None and now >= self._due_at():
+                self._due_since = now
+            if self._due_since is not None and self._ready_for(self._kill):
+                self._fire(self._kill, f"{now - self.began_at:.2f} s after its start", None)
+        if alone and self._kill is not None and self._fired_at is not None and not self._frozen:
+            self.enforce_grace(self._fired_at)
+        if now - self.began_at > self._around.limit_seconds and not self._timed_out and not self._frozen:
+            self._timed_out = True
+            self.program.kill_all()
+        return False
+
+    def _date_files(self, *, at_the_end: bool = False) -> None:
+        """Once, when its clock is set right or it ends before that."""
+        clock, since = self._around.clock, self._undated_since_ns
+        if clock is not None and clock.off_seconds and since and (at_the_end or clock.is_right):
+            self._undated_since_ns = 0
+            date_files(self._around.work, since, clock.off_seconds)
+
+    def enforce_grace(self, since: float) -> None:
+        """End it by force when its time is over."""
+        if time.monotonic() - since >= self._around.grace_seconds and not self._overran and self._ended_at is None:
+            self._overran = True
+            self.program.kill_all()
+
+    @property
+    def fired(self) -> bool:
+        """Whether its moment has come."""
+        return self._fired_at is not None
+
+    @property
+    def leaves_an_old_one(self) -> bool:
+        """Whether the replacement has to start while this one is still there."""
+        return self.fired and self._kill is not None and self._kill.kind in TWO_WRITERS and self._ended_at is None
+
+    def replace(self) -> None:
+        """Its replacement is about to start: what it does from now on is done beside that one."""
+        self._until_replaced = Wrote(len(self.watcher.opened_seconds), self.program.calls_so_far())
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._frozen
+
+    def thaw(self) -> None:
+        """The zombie goes on where it stood."""
+        if self._frozen:
+            self._frozen = False
+            self.program.thaw()
+            if isinstance(self.watcher, Watcher):
+                self.watcher.release()
+
+    # -- the end
+
+    def close(self) -> AttemptFact:
+        """Everything that was seen; whatever still runs is ended."""
+        code = self.program.poll()
+        ended_at = self._ended_at or time.monotonic()
+        if code is None:
+            self.program.kill_all()
+            code = self.program.wait(30.0)
+        self.watcher.close()
+        self.program.close()
+        self._date_files(at_the_end=True)
+        fired = self._fired_at
+        # A kill that came while the program was leaving by itself was too late to be one.
+        killed = self._kill is not None and self._kill.kind in (Kind.KILL, Kind.KILL_DURING_RESUME)
+        delivered = fired is not None and not (killed and code != -signal.SIGKILL)
+        by_itself = delivered and not killed and not self._overran
+        return AttemptFact(
+            number=self.number,
+            began_seconds=self.began_at,
+            seconds=ended_at - self.began_at,
+            ran_seconds=(fired if fired is not None and delivered else ended_at) - self.began_at,
+            code=code if code is not None and code >= 0 else 128 - (code or -signal.SIGKILL),
+            kill=self._kill,
+            delivered=delivered,
+            noticed=self._noticed,
+            overran=self._overran,
+            safe_seconds=ended_at - fired if by_itself and fired is not None else None,
+            first_write_seconds=self.watcher.first_event_seconds,
+            cpu_seconds=self.program.cpu_seconds,
+            write_calls=self.program.write_calls,
+            waited_seconds=self.program.waited_seconds,
+            opens=len(self.watcher.opened_seconds),
+            late=self._late(ended_at - self.began_at),
+            until_replaced=self._until_replaced,
+            families=self.watcher.families,
+            timed_out=self._timed_out,
+            last_words=last_words(self.log),
+            at=self._at,
+        )
+
+    def _late(self, seconds: float) -> Wrote:
+        """What it wrote in the second half of its time."""
+        half = seconds / 2
+        early_calls = max((count for at, count in self.calls if at <= half), default=0)
+        opens = sum(at > half for at in self.watcher.opened_seconds)
+        return Wrote(opens, max(0, self.program.write_calls - early_calls))
+
+
+def can_watch(folder: str, environment: Mapping[str, str], keepers: Keepers, *, namespace: bool) -> bool:
+    """Whether system calls can be held here; only a program that is started so can tell."""
+    options = Options(namespace=namespace, seccomp_filter=build_filter(writes=False))
+    command = [sys.executable, "-ISc", ""]
+    started = start(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL, options=options, keepers=keepers)
+    try:
+        return started.listener is not None
+    finally:
+        started.kill_all()
+        started.close()
+
+
+def _is_at(kill: Kill, event: Event) -> bool:
+    moment = kill.moment
+    return isinstance(moment, AtEvent) and (event.family, event.point) == moment[:2] and event.nth >= moment.nth
+
+
+def _where(event: Event) -> str:
+    return f"at the {event.point} of {event.path}"
+
+
+def last_words(path: str) -> str:
+    """The last line that was printed and says something: Node ends with its version, after where it was."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    telling = [line.strip() for line in lines if line.strip() and not line.startswith(_TRAILERS)]
+    return telling[-1][:300] if telling else ""

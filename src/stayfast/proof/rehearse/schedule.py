@@ -1,0 +1,105 @@
+"""From a seed to the interruptions: pure, so that a seed and a kill's number are enough to see a failure again.
+
+The first kill of every trial goes where programs break: each kind comes once at a plain moment, late enough that losing
+everything shows, and in between come the points that were found by watching the baseline, one after another. The kills
+after it hit later attempts, early enough that the program cannot have finished before they come.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+
+from stayfast.proof.rehearse.plan import (
+    TWO_WRITERS,
+    AtEvent,
+    AtResume,
+    AtTime,
+    Kill,
+    Kind,
+    Moment,
+    Point,
+    Profile,
+    TrialPlan,
+)
+
+# The most telling first: a torn file, a name not given, a file half written, an append, the moment before, a claim
+_DANGER = (Point.FIRST_WRITE, Point.RENAME, Point.LATER_WRITE, Point.WRITE, Point.CHANGE, Point.OPEN, Point.REMOVE)
+# What a zombie does harm by; a file of records that this attempt has begun grows by later writes alone
+_REPLACING = (Point.RENAME, Point.OPEN, Point.WRITE, Point.CHANGE, Point.FIRST_WRITE, Point.LATER_WRITE)
+_LATE = (0.62, 0.86)  # past half of the baseline, so that starting over shows
+_LATE_COUNT = (0.55, 0.92)  # the same for events, of which the first half may come early
+_LATER_SHARE = (0.02, 0.12)  # of the baseline, for kills after the first
+
+Row = tuple[Kind, Moment]
+
+
+def schedule(profile: Profile, *, kinds: Sequence[Kind], kills: int, trials: int, seed: int) -> list[TrialPlan]:
+    """The trials of a seed, each with this many kills."""
+    # Frozen, with the product's first name: another string would give every seed another schedule.
+    chance = random.Random(f"holdfast rehearse {seed}")
+    aims = _Aims(profile, kinds, chance)
+    openings = [next(rows) for rows in [_openings(kinds, aims, chance)] for _ in range(trials)]
+    plans = []
+    for index, (kind, moment) in enumerate(openings):
+        rows: list[Row] = [(kind, moment)]
+        if kind is Kind.KILL_DURING_RESUME:
+            rows = [(Kind.KILL, moment), (kind, aims.resume())]
+        while len(rows) < kills:
+            rows.append(_following(kinds, aims, chance))
+        numbered = (Kill(index * kills + place + 1, *row) for place, row in enumerate(rows[:kills]))
+        plans.append(TrialPlan(index + 1, tuple(numbered)))
+    return plans
+
+
+def _openings(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Iterator[Row]:
+    """First kills, without end: a plain one, then two that are aimed."""
+    for kind in itertools.cycle(kinds):
+        yield kind, AtTime(chance.uniform(*_LATE))
+        for _ in range(2):
+            yield aims.next(late=True)
+
+
+def _following(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Row:
+    """A kill for an attempt that resumes with an unknown rest of the work."""
+    if Kind.KILL_DURING_RESUME in kinds and (len(kinds) == 1 or chance.random() < 0.25):
+        return Kind.KILL_DURING_RESUME, aims.resume()
+    if chance.random() < 0.5:
+        return aims.next(late=False)
+    plain = [kind for kind in kinds if kind is not Kind.KILL_DURING_RESUME] or [Kind.KILL]
+    return chance.choice(plain), AtTime(chance.uniform(*_LATER_SHARE))
+
+
+class _Aims:
+    """Deals the points of the baseline to the kinds, so that all are reached before one comes twice."""
+
+    def __init__(self, profile: Profile, kinds: Sequence[Kind], chance: random.Random) -> None:
+        self._events = profile.events
+        self._chance = chance
+        wanted = [kind for kind in kinds if kind is not Kind.KILL_DURING_RESUME] or [Kind.KILL]
+        # No handler can soften a kill, so it gets two points where the others get one.
+        self._kinds = itertools.cycle(
+            sorted([*wanted, *(kind for kind in wanted if kind is Kind.KILL)], key=lambda kind: kind is not Kind.KILL)
+        )
+        self._touches = itertools.cycle((0, 1) if profile.events else (0,))
+        self._points = {kind: itertools.cycle(self._ordered(kind)) for kind in wanted if self._ordered(kind)}
+
+    def _ordered(self, kind: Kind) -> list[tuple[str, Point]]:
+        order = _REPLACING if kind in TWO_WRITERS else _DANGER
+        known = [key for key in self._events if key[1] in order]
+        return sorted(known, key=lambda key: (self._events[key] < 2, order.index(key[1]), key[0]))
+
+    def resume(self) -> AtResume:
+        """Before an attempt has touched anything that was left to it, or right after, by turns."""
+        return AtResume(self._chance.uniform(0.2, 1.0), next(self._touches))
+
+    def next(self, *, late: bool) -> Row:
+        """The next kind at its next point; a plain moment for a program that touches no file."""
+        kind = next(self._kinds)
+        if kind not in self._points:
+            return kind, AtTime(self._chance.uniform(0.1, 0.95) if late else self._chance.uniform(*_LATER_SHARE))
+        family, point = next(self._points[kind])
+        count = self._events[family, point]
+        nth = max(1, round(count * self._chance.uniform(*_LATE_COUNT))) if late else 1
+        return kind, AtEvent(family, point, nth)

@@ -1,1 +1,0 @@
-"""Work queues: lease small chunks, settle them once; nothing lost, nothing doubled."""

@@ -1,1 +1,0 @@
-"""Take the machine away from the user's own program at the worst moments, and prove that the result is the same."""

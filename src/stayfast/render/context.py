@@ -1,0 +1,216 @@
+"""What every object of a bundle needs to know, worked out once from the spec and the plan."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from stayfast.capacity.machines.prices import GKE_NAMES, TPU_TOPOLOGIES, Machine
+from stayfast.capacity.plan.assumptions import GRACE_SECONDS, LONG_GRACE_SECONDS
+from stayfast.capacity.plan.grace_fit import allows_long_grace
+from stayfast.capacity.plan.planner import Plan
+from stayfast.capacity.spec.workload import CapacityClass, Kind, WorkloadSpec
+from stayfast.render.naming import digest, scoped
+
+LABEL_RUN = "stayfast.dev/run"
+LABEL_COUPLED = "stayfast.dev/coupled"
+SPEC_DIGEST = "stayfast.dev/spec-sha256"
+LEASE_ENDS_AT = "stayfast.dev/lease-ends-at"
+
+SHORTEST_LEASE_SECONDS, LONGEST_LEASE_SECONDS = 3600, 604_800
+"""GKE accepts 600 s to 7 days; below an hour, starting up would be most of it."""
+
+CRITICAL_SECONDS = 15
+"""The share of a Spot node's shutdown that GKE keeps for system pods; we leave it as it is."""
+
+
+class Form(enum.StrEnum):
+    """Which controller restarts a single training pod."""
+
+    JOB = "job"
+    JOBSET = "jobset"
+
+
+class Capacity(enum.StrEnum):
+    """The plan's choice, with flex-start split by how nodes are handed out: one by one, or all or none."""
+
+    SPOT = "spot"
+    FLEX_START = "flex-start"
+    QUEUED = "queued"
+    ON_DEMAND = "on-demand"
+    HYBRID = "hybrid"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Seconds between SIGTERM and SIGKILL, and the two kubelet settings that they come from."""
+
+    pod_seconds: int
+    shutdown_seconds: int
+    critical_seconds: int
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the Spot pool must be set to it; only Spot knows the setting."""
+        return self.critical_seconds > 0 and self.shutdown_seconds > 30
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The decisions behind a bundle."""
+
+    spec: WorkloadSpec
+    plan: Plan
+    form: Form
+    capacity: Capacity
+    window: Window
+
+    @property
+    def name(self) -> str:
+        """Of the run and of its namespaced objects."""
+        return self.spec.name
+
+    @property
+    def namespace(self) -> str:
+        return self.spec.namespace
+
+    @property
+    def cluster_name(self) -> str:
+        """Of objects that the whole cluster shares: two runs must never fight over one."""
+        return scoped(self.spec.namespace, self.spec.name)
+
+    @property
+    def machine(self) -> Machine:
+        return self.plan.machine
+
+    @property
+    def accelerator(self) -> str:
+        """GKE's name for it, as node labels and classes have it."""
+        return GKE_NAMES[self.spec.accelerator]
+
+    @property
+    def is_tpu(self) -> bool:
+        return self.machine.name in TPU_TOPOLOGIES
+
+    @property
+    def resource(self) -> str:
+        """What a container requests to get accelerators; also the taint of their nodes."""
+        return "google.com/tpu" if self.is_tpu else "nvidia.com/gpu"
+
+    @property
+    def accelerator_labels(self) -> dict[str, str]:
+        """Labels of the nodes that have them; a TPU host is a slice with a topology."""
+        if self.is_tpu:
+            topology = TPU_TOPOLOGIES[self.machine.name]
+            return {
+                "cloud.google.com/gke-tpu-accelerator": self.accelerator,
+                "cloud.google.com/gke-tpu-topology": topology,
+            }
+        return {"cloud.google.com/gke-accelerator": self.accelerator}
+
+    @property
+    def is_gang(self) -> bool:
+        """Several pods that must run together."""
+        return self.spec.kind == Kind.TRAIN and self.spec.nodes > 1
+
+    @property
+    def is_interruptible(self) -> bool:
+        """On machines that go away."""
+        return self.capacity != Capacity.ON_DEMAND
+
+    @property
+    def is_queue_worker(self) -> bool:
+        """Pods that lease items from a queue, as opposed to one trial per index."""
+        return self.spec.kind in (Kind.BATCH, Kind.SWEEP) and self.spec.queue_url is not None
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the machine may be one whose end is known from the start."""
+        return self.capacity in (Capacity.FLEX_START, Capacity.QUEUED) or "flexStart" in self.class_rows
+
+    @property
+    def has_priority(self) -> bool:
+        """Interruptible work gives way to everything else; work that may not be interrupted must not."""
+        return self.is_interruptible and self.spec.interruptible
+
+    @property
+    def priority_class_name(self) -> str:
+        """The value of a PriorityClass cannot be changed, so a JobSet's class has a name of its own."""
+        return f"{self.cluster_name}-jobset" if self.form == Form.JOBSET else self.cluster_name
+
+    @property
+    def class_rows(self) -> tuple[str, ...]:
+        """The priorities of the ComputeClass, first choice first; empty when there is none."""
+        if self.capacity == Capacity.HYBRID:
+            # flex-start hands out nodes one by one: half a gang would wait, and be paid for.
+            return ("spot", "onDemand") if self.is_gang else ("spot", "flexStart", "onDemand")
+        if self.capacity == Capacity.SPOT and self.window.is_long and self.is_autopilot:
+            return ("spot",)  # Autopilot has no pools to set the grace period on: a class is the only way
+        return ()
+
+    @property
+    def is_autopilot(self) -> bool:
+        return self.spec.cluster_mode == "autopilot"
+
+    @property
+    def lease_seconds(self) -> int:
+        """How long a flex-start machine is booked: the work and a quarter more, in whole hours, at most seven days."""
+        work = self.spec.work_seconds or LONGEST_LEASE_SECONDS
+        hours = math.ceil(work * 1.25 / 3600) * 3600
+        return max(SHORTEST_LEASE_SECONDS, min(LONGEST_LEASE_SECONDS, hours))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """On every object and every pod."""
+        return {
+            "app.kubernetes.io/name": self.name,
+            "app.kubernetes.io/component": self.spec.kind.value,
+            "app.kubernetes.io/managed-by": "stayfast",
+            LABEL_RUN: self.name,
+        }
+
+    def metadata(
+        self,
+        name: str,
+        *,
+        shared: bool = False,
+        labels: dict[str, str] | None = None,
+        annotations: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """``metadata`` of an object; ``shared`` objects belong to the cluster and have no namespace."""
+        found: dict[str, Any] = {"name": name}
+        if not shared:
+            found["namespace"] = self.namespace
+        found["labels"] = {**self.labels, **(labels or {})}
+        found["annotations"] = {SPEC_DIGEST: self.digest, **(annotations or {})}
+        return found
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever the spec or a decision does: a second submit can tell."""
+        decisions: list[object] = [self.plan.machine.name, self.capacity, self.form, self.window]
+        if self.form == Form.JOBSET and self.has_priority:  # not the same as one with a class below 0
+            decisions.append(self.priority_class_name)
+        return digest(self.spec, *decisions)
+
+
+def make_outline(spec: WorkloadSpec, plan: Plan, form: Form) -> Outline:
+    """Decide what the objects share; ``plan.choice`` must be there."""
+    assert plan.choice is not None
+    capacity = Capacity(plan.choice.value)
+    if plan.choice == CapacityClass.FLEX_START and spec.kind == Kind.TRAIN and spec.nodes > 1:
+        capacity = Capacity.QUEUED
+    return Outline(spec, plan, form, capacity, _window(spec, plan, capacity))
+
+
+def _window(spec: WorkloadSpec, plan: Plan, capacity: Capacity) -> Window:
+    needed = plan.grace.needed_seconds
+    if capacity in (Capacity.SPOT, Capacity.HYBRID):
+        if GRACE_SECONDS < needed <= LONG_GRACE_SECONDS and allows_long_grace(spec.cluster_version):
+            return Window(int(LONG_GRACE_SECONDS), 120, CRITICAL_SECONDS)
+        return Window(int(GRACE_SECONDS), 30, CRITICAL_SECONDS)
+    # No reclaim here: drains and upgrades honour what the pod asks for.
+    seconds = min(600, max(30, math.ceil(needed * 1.5) + 5))
+    return Window(seconds, seconds, 0)

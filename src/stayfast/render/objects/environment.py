@@ -1,0 +1,153 @@
+"""The environment of the pod: stayfast's own contract, the names that documents use, and what launchers read."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from stayfast.capacity.spec.workload import CapacityClass, Kind
+from stayfast.render.context import Capacity, Form, Outline
+from stayfast.render.naming import REPLICATED_JOB, has_secret
+from stayfast.render.objects.command import is_torchrun
+from stayfast.render.objects.monitoring import METRICS_PORT, is_watched
+
+LEASE_DIRECTORY, LEASE_FILE = "/etc/stayfast", "lease-ends-at"
+MASTER_PORT = "29500"
+_BACKENDS = {"gs": "gcs", "s3": "s3", "file": "file"}
+
+
+def container_variables(outline: Outline) -> list[dict[str, Any]]:
+    """``env``: what must agree with the pod itself, then what programs look for."""
+    window = outline.window
+    found = [
+        _plain("STAYFAST_TERMINATION_GRACE_SECONDS", str(window.pod_seconds)),
+        _plain("STAYFAST_SHUTDOWN_GRACE_SECONDS", str(window.shutdown_seconds)),
+        _plain("STAYFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS", str(window.critical_seconds)),
+        _from_field("STAYFAST_MACHINE", "spec.nodeName"),
+    ]
+    if outline.has_lease:
+        found += [
+            _plain("STAYFAST_LEASE_FILE", f"{LEASE_DIRECTORY}/{LEASE_FILE}"),
+            _plain("STAYFAST_LEASE_LEAD_SECONDS", str(lease_lead_seconds(outline))),
+        ]
+    if is_watched(outline):
+        found.append(_plain("STAYFAST_METRICS_PORT", str(METRICS_PORT)))
+    found += [_secret(outline, name) for name in secret_variables(outline)]
+    found += _documents(outline)
+    if outline.is_gang:
+        found += _ranks(outline)
+    if is_torchrun(outline.spec.command):
+        found.append(_plain("PET_NPROC_PER_NODE", str(outline.machine.count)))  # torchrun's default is one process
+    found.append(_plain("HOME", "/tmp"))  # the root file system is read-only
+    return found
+
+
+def lease_lead_seconds(outline: Outline) -> int:
+    """Long enough for the save; the runtime's own default is 120 s."""
+    return max(120, math.ceil(outline.plan.grace.needed_seconds * 1.5))
+
+
+def shared_variables(outline: Outline) -> dict[str, str]:
+    """What the ConfigMap holds: may be changed without making the Job anew."""
+    spec, prices = outline.spec, outline.plan.prices
+    found: dict[str, str] = {}
+    if spec.checkpoint_url:
+        found["RUN_URL"] = spec.checkpoint_url
+    found |= {name: url for name, url in _urls(outline).items() if url is not None and not has_secret(url)}
+    price = {
+        Capacity.SPOT: prices.spot,
+        Capacity.FLEX_START: prices.flex_start,
+        Capacity.QUEUED: prices.flex_start,
+        Capacity.ON_DEMAND: prices.on_demand,
+    }.get(outline.capacity)
+    if outline.capacity != Capacity.HYBRID:  # a hybrid pod cannot know which machine it got
+        kind = CapacityClass.FLEX_START if outline.capacity == Capacity.QUEUED else outline.capacity
+        found["STAYFAST_CAPACITY"] = kind.value
+    if price is not None:
+        found["STAYFAST_USD_PER_HOUR"] = f"{price:g}"
+    if len(spec.zones) == 1:
+        found["STAYFAST_ZONE"] = spec.zones[0]
+    return found
+
+
+def secret_variables(outline: Outline) -> list[str]:
+    """Variables whose values carry a password and therefore come from a Secret that the user makes."""
+    return [name for name, url in _urls(outline).items() if has_secret(url)]
+
+
+def secret_name(outline: Outline) -> str:
+    """Of the Secret with those values."""
+    return f"{outline.name}-urls"
+
+
+def needs_credentials(outline: Outline) -> bool:
+    """Workload Identity opens ``gs://``; ``s3://`` needs keys."""
+    spec = outline.spec
+    return any(url is not None and url.startswith("s3://") for url in (spec.checkpoint_url, spec.sink_url))
+
+
+def credentials_name(outline: Outline) -> str:
+    """Of the Secret with those keys."""
+    return f"{outline.name}-credentials"
+
+
+def _urls(outline: Outline) -> dict[str, str | None]:
+    return {"STAYFAST_QUEUE": outline.spec.queue_url, "STAYFAST_SINK": outline.spec.sink_url}
+
+
+def _documents(outline: Outline) -> list[dict[str, Any]]:
+    spec = outline.spec
+    directory = spec.volume_path if spec.volume_kind else spec.checkpoint_url
+    if directory is None:
+        return []
+    scheme = "file" if spec.volume_kind else directory.partition(":")[0]
+    found = [
+        _plain("CHECKPOINT_DIR", re.sub(r"^file://", "", directory)),
+        _plain("STORAGE_BACKEND", _BACKENDS[scheme]),
+    ]
+    steps = interval_steps(outline)
+    if steps is not None:
+        found.insert(1, _plain("CHECKPOINT_INTERVAL", str(steps)))
+    return found
+
+
+def interval_steps(outline: Outline) -> int | None:
+    """The plan's interval in steps, as the programs that read it expect; None where no step time is known."""
+    spec, seconds = outline.spec, outline.plan.interval.interval_seconds
+    if spec.kind != Kind.TRAIN or not spec.unit_seconds or not math.isfinite(seconds):
+        return None
+    steps = max(1, round(seconds / spec.unit_seconds))
+    unit = int(10 ** max(0, len(str(steps)) - 2))
+    return round(steps / unit) * unit  # two digits: the plan knows no more, and a diff should mean something
+
+
+def _ranks(outline: Outline) -> list[dict[str, Any]]:
+    """Where rank 0 is and who we are; ``$(NODE_RANK)`` may stand in the command."""
+    values = {"MASTER_ADDR": master_address(outline), "MASTER_PORT": MASTER_PORT, "NNODES": str(outline.spec.nodes)}
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    found = [_plain(name, value) for name, value in values.items()]
+    found.append(_from_field("NODE_RANK", index))
+    if is_torchrun(outline.spec.command):
+        # torchrun takes its defaults from these, so that `torchrun train.py` needs no arguments.
+        found += [_plain(f"PET_{name}", value) for name, value in values.items()]
+        found.append(_from_field("PET_NODE_RANK", index))
+    return found
+
+
+def master_address(outline: Outline) -> str:
+    """The stable name of the first pod."""
+    pod = f"{outline.name}-0" if outline.form == Form.JOB else f"{outline.name}-{REPLICATED_JOB}-0-0"
+    return f"{pod}.{outline.name}"
+
+
+def _plain(name: str, value: str) -> dict[str, Any]:
+    return {"name": name, "value": value}
+
+
+def _from_field(name: str, field: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
+def _secret(outline: Outline, name: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret_name(outline), "key": name}}}

@@ -1,0 +1,58 @@
+"""Where the pod may run: selectors, tolerations and affinity for each kind of capacity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stayfast.render.context import Capacity, Outline
+
+SPOT = "cloud.google.com/gke-spot"
+FLEX_START = "cloud.google.com/gke-flex-start"
+QUEUED = "cloud.google.com/gke-queued"
+NODE_POOL = "cloud.google.com/gke-nodepool"
+COMPUTE_CLASS = "cloud.google.com/compute-class"
+RUN_LIMIT = "cloud.google.com/gke-max-run-duration-seconds"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def node_selector(outline: Outline) -> dict[str, str]:
+    """Labels that the node must have."""
+    if outline.class_rows:
+        return {COMPUTE_CLASS: outline.cluster_name}  # the class says the rest; a second selector would fight it
+    selector = dict(outline.accelerator_labels)
+    if outline.capacity == Capacity.SPOT:
+        selector[SPOT] = "true"
+    if outline.capacity in (Capacity.FLEX_START, Capacity.QUEUED):
+        selector[FLEX_START] = "true"
+    if outline.capacity == Capacity.FLEX_START and outline.is_autopilot:
+        selector[RUN_LIMIT] = str(outline.lease_seconds)  # on Standard the pool says it
+    return selector
+
+
+def tolerations(outline: Outline) -> list[dict[str, str]]:
+    """Taints of exactly the nodes that were selected.
+
+    GKE adds the one for accelerators to pods, but not to the template that a ProvisioningRequest is made from.
+    """
+    found = [{"key": outline.resource, "operator": "Exists", "effect": "NoSchedule"}]
+    key = {Capacity.SPOT: SPOT, Capacity.QUEUED: QUEUED}.get(outline.capacity)
+    if key is not None and not outline.class_rows:
+        found.append({"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
+    return found
+
+
+def affinity(outline: Outline) -> dict[str, Any]:
+    """Zones, named pools, and for on-demand work: away from machines that go away."""
+    rules: list[dict[str, Any]] = []
+    if outline.capacity == Capacity.ON_DEMAND:
+        rules.append({"key": SPOT, "operator": "DoesNotExist"})
+        if not outline.is_autopilot:
+            rules.append({"key": FLEX_START, "operator": "DoesNotExist"})
+    if outline.spec.pools and not outline.class_rows:
+        rules.append({"key": NODE_POOL, "operator": "In", "values": list(outline.spec.pools)})
+    if outline.spec.zones and not outline.class_rows:
+        rules.append({"key": ZONE, "operator": "In", "values": list(outline.spec.zones)})
+    if not rules:
+        return {}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": rules}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}

@@ -1,0 +1,122 @@
+"""The pod template that Job, JobSet and Deployment share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stayfast.capacity.spec.workload import Kind
+from stayfast.render.context import LABEL_COUPLED, LEASE_ENDS_AT, Form, Outline
+from stayfast.render.objects.command import container_command
+from stayfast.render.objects.environment import (
+    LEASE_DIRECTORY,
+    LEASE_FILE,
+    container_variables,
+    credentials_name,
+    needs_credentials,
+    shared_variables,
+)
+from stayfast.render.objects.monitoring import METRICS_PORT, PORT_NAME, is_watched
+from stayfast.render.objects.placement import affinity, node_selector, tolerations
+from stayfast.render.objects.resources import requests, shared_memory_gib
+from stayfast.render.objects.storage import claim_name
+
+USER = 1000
+
+
+def pod_template(outline: Outline) -> dict[str, Any]:
+    """Metadata and spec of the pods."""
+    labels = dict(outline.labels)
+    if outline.spec.kind in (Kind.BATCH, Kind.SWEEP):
+        labels[LABEL_COUPLED] = "false"  # several pods, but none waits for another
+    metadata: dict[str, Any] = {"labels": labels}
+    if outline.spec.volume_kind == "gcsfuse":
+        metadata["annotations"] = {"gke-gcsfuse/volumes": "true"}
+    return {"metadata": metadata, "spec": pod_spec(outline)}
+
+
+def pod_spec(outline: Outline) -> dict[str, Any]:
+    """Only what is wanted: no key without a value."""
+    is_endpoint = outline.spec.kind == Kind.SERVE
+    spec: dict[str, Any] = {
+        "restartPolicy": "Always" if is_endpoint else "Never",
+        "terminationGracePeriodSeconds": outline.window.pod_seconds,
+        "serviceAccountName": outline.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+    }
+    if outline.has_priority:
+        spec["priorityClassName"] = outline.priority_class_name
+    if outline.is_gang and outline.form == Form.JOB:
+        spec["subdomain"] = outline.name
+    spec["nodeSelector"] = node_selector(outline)
+    where = {"affinity": affinity(outline), "tolerations": tolerations(outline)}
+    spec |= {key: value for key, value in where.items() if value}
+    spec["securityContext"] = {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    spec["containers"] = [container(outline)]
+    spec["volumes"] = volumes(outline)
+    return spec
+
+
+def container(outline: Outline) -> dict[str, Any]:
+    """The one container of the pod."""
+    found: dict[str, Any] = {
+        "name": "main",
+        "image": outline.spec.image,
+        "command": container_command(outline.spec.command),
+    }
+    sources: list[dict[str, Any]] = []
+    if shared_variables(outline):
+        sources.append({"configMapRef": {"name": outline.name}})
+    if needs_credentials(outline):
+        sources.append({"secretRef": {"name": credentials_name(outline)}})
+    if sources:
+        found["envFrom"] = sources
+    found["env"] = container_variables(outline)
+    if is_watched(outline):
+        found["ports"] = [{"name": PORT_NAME, "containerPort": METRICS_PORT}]
+    asked = requests(outline)
+    found["resources"] = {"requests": asked, "limits": {outline.resource: asked[outline.resource]}}
+    found["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    found["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    found["volumeMounts"] = mounts(outline)
+    return found
+
+
+def mounts(outline: Outline) -> list[dict[str, Any]]:
+    """Where the volumes appear."""
+    found: list[dict[str, Any]] = [
+        {"name": "tmp", "mountPath": "/tmp"},
+        {"name": "shared-memory", "mountPath": "/dev/shm"},
+    ]
+    if outline.has_lease:
+        found.append({"name": "lease", "mountPath": LEASE_DIRECTORY, "readOnly": True})
+    if outline.spec.volume_kind:
+        found.append({"name": "checkpoints", "mountPath": outline.spec.volume_path})
+    return found
+
+
+def volumes(outline: Outline) -> list[dict[str, Any]]:
+    """Scratch space, the lease's end, and checkpoints where they are kept on a volume."""
+    found: list[dict[str, Any]] = [
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shared_memory_gib(outline)}Gi"}},
+    ]
+    if outline.has_lease:
+        field = f"metadata.annotations['{LEASE_ENDS_AT}']"
+        item = {"path": LEASE_FILE, "fieldRef": {"fieldPath": field}}
+        found.append({"name": "lease", "downwardAPI": {"items": [item]}})
+    if outline.spec.volume_kind:
+        claim = {"claimName": claim_name(outline)}
+        found.append({"name": "checkpoints", "persistentVolumeClaim": claim})
+    return found

@@ -1,1 +1,0 @@
-"""The pure replay engine that both ``plan`` and ``simulate`` stand on: traces, policies, replay, optimum, intervals."""

@@ -1,0 +1,287 @@
+"""The checkpoint engine: snapshot, persist, restore, verify. Committing is the caller's, through ``HEAD.json``.
+
+::
+
+    snapshot = engine.snapshot(step, state)     # the training loop waits for this, and for nothing else
+    persisted = engine.persist(snapshot, 3)     # on a background thread; durable, not yet visible
+    ...the caller commits...
+    engine.committed(persisted)                 # from now on unchanged parts may be referenced instead of written
+
+One persist at a time, each committed (or given up) before the next begins: a save may reference parts of the newest
+committed checkpoint, and retention must never remove them in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from stayfast.clock import Clock, SystemClock
+from stayfast.errors import CheckpointError, CorruptError
+from stayfast.runtime.checkpoint.arena import Arena, Pool
+from stayfast.runtime.checkpoint.checksum import default_algorithm
+from stayfast.runtime.checkpoint.cuda_copies import Arrival, DeviceCopier, register_host
+from stayfast.runtime.checkpoint.estimate import Rates
+from stayfast.runtime.checkpoint.in_place_reader import read_into
+from stayfast.runtime.checkpoint.inventory import Inventory
+from stayfast.runtime.checkpoint.layout import PART_BYTES, Layout, Planner
+from stayfast.runtime.checkpoint.reader import Damage, assemble, find_damage, read_all, read_inventory
+from stayfast.runtime.checkpoint.sharded_reader import RankState
+from stayfast.runtime.checkpoint.snapshot import Snapshot, copy_host, take_apart
+from stayfast.runtime.checkpoint.writer import CHUNK_BYTES, Content, Persisted, Writer, folder_of
+from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.runtime.state.numpy_arrays import Leaf
+from stayfast.storage.stores.protocol import Store
+
+log = logging.getLogger("stayfast")
+
+
+def default_threads() -> int:
+    """Enough to keep a disk or a bucket busy, few enough to leave the cores to the training loop."""
+    return max(4, min(16, _cores()))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+class Engine:
+    """Saves and restores one run's state in one store; safe to call from the loop and one background thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        buffers: int = 2,
+        threads: int | None = None,
+        part_bytes: int = PART_BYTES,
+        algorithm: str | None = None,
+        rank: int = 0,
+    ) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._threads = threads or default_threads()
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="stayfast-engine")
+        # Copies have threads of their own: queued behind the writes of the last save they would stall the loop.
+        self._copiers = ThreadPoolExecutor(min(self._threads, _cores()), thread_name_prefix="stayfast-copy")
+        self._pool = Pool(buffers, self._copiers)
+        self._planner = Planner(part_bytes)
+        self._algorithm = algorithm or default_algorithm()
+        self._rank = rank
+        self._rates = Rates()
+        self._lock = threading.Lock()
+        self._persisting = threading.Lock()
+        self._base: Inventory | None = None
+        self._in_flight: set[str] = set()
+        self._device: DeviceCopier | None = None
+        self._last: Persisted | None = None
+
+    # -- saving
+
+    def snapshot(self, step: int, state: Mapping[str, Any]) -> Snapshot:
+        """Copy the state out of the training loop's reach; waits only when every buffer still holds a snapshot."""
+        started = self._clock.monotonic()
+        leaves, layout = take_apart(state, self._planner)
+        arena = self._pool.acquire()
+        try:
+            arena.reserve(layout.total)
+            arrival = self._copy_device(leaves, layout, arena)
+            copy_host(leaves, layout, arena, self._copiers)
+        except BaseException:
+            self._pool.release(arena)
+            raise
+        seconds = self._clock.monotonic() - started
+        self._rates.snapshot_took(layout.total, seconds)
+        snapshot = Snapshot(step, layout, leaves, arena, self._pool, seconds)
+        if arrival is not None:
+            snapshot.wait, snapshot.settle, snapshot.prints = arrival.wait, arrival.settle, arrival.prints
+            base = self._base
+            assert base is not None or not arrival.same
+            snapshot.same = {number: base.parts[number] for number in arrival.same} if base is not None else {}
+        else:
+            snapshot.forget()
+        return snapshot
+
+    def _copy_device(self, leaves: list[Leaf], layout: Layout, arena: Arena) -> Arrival | None:
+        if not any(leaf.address is None and leaf.length for leaf in leaves):
+            return None
+        torch = sys.modules["torch"]
+        arena.pin(register_host(torch))
+        with self._lock:
+            last = self._last
+        same_shape = last is not None and last.layout is layout and last.inventory is self._base
+        cold = dict(last.unchanged) if last is not None and same_shape else {}
+        return self._copier(torch).copy(leaves, layout, arena, cold)
+
+    def _copier(self, torch: Any) -> DeviceCopier:
+        with self._lock:
+            if self._device is None:
+                self._device = DeviceCopier(torch)
+            return self._device
+
+    def watch(self, thing: Any) -> None:
+        """Tell the engine of a tracked object; a torch optimizer will wait on the device for copies under way."""
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and isinstance(thing, torch.optim.Optimizer):
+            self._copier(torch).hook(thing)
+
+    def prepare(self, state: Mapping[str, Any]) -> None:
+        """Get (and pin) the memory that snapshots of this state need, ahead of the first one; call it in a thread."""
+        leaves, layout = take_apart(state, self._planner)
+        on_device = any(leaf.address is None and leaf.length for leaf in leaves)
+        taken = [self._pool.acquire() for _ in range(self._pool.free)]
+        for arena in taken:
+            try:
+                arena.reserve(layout.total)
+                if on_device:
+                    arena.pin(register_host(sys.modules["torch"]))
+            finally:
+                self._pool.release(arena)
+
+    def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
+        """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
+        folder = folder_of(snapshot.step, attempt, self._rank)
+        with self._persisting:
+            self._forget_if_uncertain()
+            known = self._known()
+            if any(known.get(part.content) != part.key for part in snapshot.same.values()):
+                raise CheckpointError(
+                    "a newer save replaced what this snapshot builds on", help="take another snapshot"
+                )
+            with self._lock:
+                self._in_flight.add(folder)
+            try:
+                writer = Writer(self._store, self._clock, self._algorithm, known, CHUNK_BYTES, self._rank)
+                persisted = writer.write(snapshot, attempt, self._executor)
+            except BaseException:
+                with self._lock:
+                    self._in_flight.discard(folder)
+                raise
+        self._rates.persist_took(persisted.written_bytes, persisted.seconds)
+        snapshot.release()
+        return persisted
+
+    def committed(self, persisted: Persisted) -> None:
+        """The caller's commit succeeded: later saves may reference these parts."""
+        with self._lock:
+            self._base = persisted.inventory
+            self._last = persisted
+            self._in_flight.clear()  # what was uncertain before is listed now, or never will be
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """Folders of saves that are under way or whose commit is not certain: garbage collection leaves them alone."""
+        with self._lock:
+            return frozenset(self._in_flight)
+
+    @property
+    def free_buffers(self) -> int:
+        """How many snapshots can be taken now without waiting."""
+        return self._pool.free
+
+    def estimate(self, state_bytes: int) -> tuple[float, float]:
+        """Seconds to snapshot and to persist this many bytes, learned from the saves so far."""
+        return self._rates.estimate(state_bytes)
+
+    def _forget_if_uncertain(self) -> None:
+        """After a commit of unknown outcome the head may list other parts than we think, and a prune may end the rest.
+
+        So the next save writes everything, and references nothing until it is committed.
+        """
+        with self._lock:
+            if self._in_flight:
+                self._base = self._last = None
+
+    def _known(self) -> dict[Content, str]:
+        with self._lock:
+            base = self._base
+        if base is None or base.algorithm != self._algorithm or base.chunk_bytes != CHUNK_BYTES:
+            return {}
+        return {part.content: part.key for part in base.parts}
+
+    # -- restoring
+
+    def restore(self, committed: Committed, *, into: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The state of one committed checkpoint; ``CorruptError`` names the file that does not verify.
+
+        ``into`` is a state like the one that was saved: its tensors are filled in place where name, dtype and shape
+        agree, and stand in the result. Tensors that lived on a GPU come back on one where there is one.
+        """
+        _, inventory = read_inventory(self._store, committed)
+        if into or (_gpu_here() and any(entry.device for entry in inventory.entries)):
+            state = read_into(self._store, inventory, into, self._threads)
+        else:
+            memory = read_all(self._store, inventory, self._executor)
+            state = assemble(inventory, memory)
+        with self._lock:
+            self._base = inventory
+        return state
+
+    def restore_newest(
+        self,
+        head: Head,
+        *,
+        into: Mapping[str, Any] | None = None,
+        reread: Callable[[], Head | None] | None = None,
+        read: Callable[[Committed], dict[str, Any]] | None = None,
+    ) -> tuple[Committed, dict[str, Any]] | None:
+        """The newest checkpoint that verifies, or None when the run has none; ``read`` may stand in for ``restore``.
+
+        A damaged one is named in a warning and the one before it is used. When a part vanishes under the reader,
+        somebody may have pruned: ``reread`` gives the head of now, and what it no longer lists is not damage.
+        """
+        damaged: list[str] = []
+        pending = list(head.checkpoints)
+        while pending:
+            committed = pending.pop(0)
+            if committed.inventory_sha256 is None:
+                return committed, {}
+            try:
+                return committed, read(committed) if read is not None else self.restore(committed, into=into)
+            except CorruptError as error:
+                now = reread() if reread is not None else None
+                if now is not None and committed not in now.checkpoints:
+                    pending = [item for item in now.checkpoints if item.name not in damaged]
+                    continue
+                damaged.append(committed.name)
+                log.warning(
+                    "checkpoint %s is damaged and set aside: %s", committed.name, error, extra={"action": "set_aside"}
+                )
+        if damaged:
+            raise CorruptError(
+                f"none of the committed checkpoints in {self._store.url} verifies ({', '.join(damaged)})",
+                help="stayfast checkpoints verify lists the damage; start over under another URL",
+            )
+        return None
+
+    def open_rank(self, row: Committed) -> RankState:
+        """What one rank has saved, to be read piece by piece."""
+        return RankState(self._store, row, self._executor)
+
+    def continue_from(self, rank: RankState) -> None:
+        """Later saves may reference the parts of this one, as after ``restore``."""
+        with self._lock:
+            self._base = rank.inventory
+
+    def verify(self, committed: Committed) -> Iterator[Damage | int]:
+        """Read a whole checkpoint: yields the length of every good chunk, and a ``Damage`` for every bad one."""
+        return find_damage(self._store, committed, self._executor)
+
+    def close(self) -> None:
+        """Stop the threads and give the memory back."""
+        if self._device is not None:
+            self._device.unhook()
+        self._executor.shutdown(wait=True)
+        self._copiers.shutdown(wait=True)
+        self._pool.drop()
+
+
+def _gpu_here() -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())

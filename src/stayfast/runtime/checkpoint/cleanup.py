@@ -1,0 +1,100 @@
+"""Removing what no committed checkpoint needs, so that a crash at any point, or a second writer, loses nothing.
+
+The rule is by reference, not by folder: an object under ``checkpoints/`` may go only when no inventory that
+``HEAD.json`` lists mentions it. What makes that safe without locks: a save writes new parts under its own attempt's
+folder, and refers to old ones only if the newest committed checkpoint does. So nothing that is unlisted now can become
+listed later, except what a save in flight is writing, and that is left alone. When an inventory cannot be read, nothing
+is deleted at all.
+
+Written as a protocol that yields its effects, so that the simulator can stop it anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from stayfast.errors import CorruptError, FormatError, KeyMissingError
+from stayfast.runtime.checkpoint import inventory as inventory_format
+from stayfast.runtime.checkpoint.inventory import FOLDER, INVENTORY_KEY, PART_KEY
+from stayfast.runtime.checkpoint.reader import matches
+from stayfast.runtime.run_record.commit_protocol import read_head
+from stayfast.runtime.run_record.effects import Delete, Get, Keys, Protocol
+from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.storage.stores.protocol import Blob, Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed, and why nothing was when nothing was."""
+
+    keys: tuple[str, ...] = ()
+    bytes: int = 0
+    refused: str | None = None
+
+
+def collect(attempt: int | None, in_flight: Collection[str] = (), *, dry_run: bool = False) -> Protocol[Collected]:
+    """Delete unreferenced objects of this attempt and older ones.
+
+    ``attempt`` is the caller's own; None means a caller from outside the run (the command line), which leaves alone
+    everything that the live attempt may be writing right now. ``in_flight`` are keys or folders of the caller's own
+    unfinished save.
+    """
+    held = yield from read_head()
+    if held is None:
+        return Collected(refused="the run has never been claimed: there is no HEAD.json to say what is needed")
+    head = held.head
+    if attempt is not None and head.attempt != attempt:
+        return Collected(refused=f"attempt {head.attempt} owns the run, not {attempt}")
+    entries: list[Entry] = yield Keys(f"{FOLDER}/")
+    try:
+        needed = yield from _needed(head, entries)
+    except (CorruptError, FormatError) as error:
+        return Collected(refused=f"what is needed cannot be told: {error}")
+    doomed = [entry for entry in entries if _may_go(entry.key, head, attempt, needed, in_flight)]
+    doomed.sort(key=lambda entry: (entry.key.endswith(".bin"), entry.key))  # an inventory goes before its parts
+    if not dry_run:
+        for entry in doomed:
+            yield Delete(entry.key)
+    return Collected(tuple(entry.key for entry in doomed), sum(entry.size for entry in doomed))
+
+
+def _may_go(key: str, head: Head, attempt: int | None, needed: set[str], in_flight: Collection[str]) -> bool:
+    match = PART_KEY.match(key) or INVENTORY_KEY.match(key)
+    if match is None or key in needed:  # not of our making, or of use
+        return False
+    if any(key == name or key.startswith(name.rstrip("/") + "/") for name in in_flight):
+        return False
+    step, owner = int(match[1]), int(match[2])
+    if owner > head.attempt:
+        return False
+    if owner < head.attempt or (attempt is None and head.attempts and head.row.outcome is not None):
+        return True
+    # Of the live attempt, only what lies before its newest commit: the rest may be in flight, here or on another rank.
+    newest = -1 if head.newest is None else head.newest.step
+    return step < newest or (step == newest and attempt is not None)
+
+
+def _needed(head: Head, entries: list[Entry]) -> Protocol[set[str]]:
+    """Every key that a committed checkpoint needs, its inventory included."""
+    needed: set[str] = set()
+    for committed in head.checkpoints:
+        for row in committed.ranks:
+            if row.inventory_sha256 is not None:
+                key, found = yield from _inventory(row, entries)
+                needed.add(key)
+                needed.update(part.key for part in found.parts)
+    return needed
+
+
+def _inventory(committed: Committed, entries: list[Entry]) -> Protocol[tuple[str, inventory_format.Inventory]]:
+    """The one inventory under the folder that the commit record means."""
+    folder = f"{FOLDER}/{committed.folder}/"
+    for key in [entry.key for entry in entries if entry.key.startswith(folder) and INVENTORY_KEY.match(entry.key)]:
+        try:
+            blob: Blob = yield Get(key)
+        except KeyMissingError:
+            continue
+        if matches(blob.data, committed):
+            return key, inventory_format.decode(blob.data, where=key)
+    raise CorruptError(f"{folder}inventory.json is missing or does not match the commit record")

@@ -1,0 +1,44 @@
+"""Notices for ``stayfast exec`` beyond signals: the metadata server, the lease, a file, when the environment says so.
+
+A program in any language then gets SIGTERM as soon as anything is known, and the termination message the true cause.
+Loaded only when one of them is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from stayfast.clock import SystemClock
+from stayfast.model.notice import Notice
+from stayfast.runtime.interruption.machine_lease import LeaseSource
+from stayfast.runtime.interruption.metadata_source import MetadataSource
+from stayfast.runtime.interruption.notice_board import NoticeBoard, NoticeSource
+from stayfast.runtime.interruption.notice_file import NoticeFileSource
+from stayfast.settings import Settings
+
+
+class ToldNotices:
+    """What the other sources say."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._board = NoticeBoard(settings, SystemClock())
+        self._sources: list[NoticeSource] = [LeaseSource(self._board), NoticeFileSource(self._board)]
+        if settings.metadata == "on" or (settings.metadata == "auto" and settings.metadata_host is not None):
+            self._sources.append(MetadataSource(self._board))
+
+    def start(self) -> None:
+        """Watch from now on; the main thread, which waits for signals, is woken by one that means nothing else."""
+        self._board.on_notice(lambda: os.kill(os.getpid(), signal.SIGCHLD))
+        for source in self._sources:
+            source.start()
+
+    @property
+    def notice(self) -> Notice | None:
+        """The notice, or None."""
+        return self._board.notice
+
+    @property
+    def deadline(self) -> float:
+        """When to be gone, margin taken off."""
+        return self._board.deadline

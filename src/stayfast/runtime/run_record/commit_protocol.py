@@ -1,0 +1,165 @@
+"""Claim and commit: the two conditional replaces of ``HEAD.json`` that everything else rests on.
+
+Each write carries a fresh random token. Whatever the answer to a write was — conflict, time-out, dropped connection —
+the truth is read back: my token means it happened, another's means I am superseded (and says whether my commit is in
+it: an answer can be lost just before another attempt takes over), unreadable means *unknown*, and then nothing is
+deleted and nothing is assumed. (All official clients report one's own commit as a conflict when the
+answer to the first try was lost.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from stayfast.errors import (
+    CheckpointError,
+    ConflictError,
+    KeyMissingError,
+    OutcomeUnknownError,
+    StayfastError,
+    StoreError,
+    StoreUnavailableError,
+    SupersededError,
+)
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.run_record.effects import Get, Protocol, Put, Sleep
+from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, decode, encode
+from stayfast.storage.stores.protocol import ABSENT, Blob
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A head we own, at the generation that the next commit must still find."""
+
+    head: Head
+    generation: str
+
+
+class CameLateError(OutcomeUnknownError):
+    """This write was not applied, because an older one of our own was: nobody took over, look again and repeat it."""
+
+
+def read_head() -> Protocol[Held | None]:
+    """The run's head, or None when the run has never been claimed."""
+    pause = FIRST_PAUSE_SECONDS
+    for attempt in range(TRIES):
+        try:
+            blob: Blob = yield Get(HEAD_KEY)
+        except KeyMissingError:
+            return None
+        except StoreUnavailableError:
+            if attempt == TRIES - 1:
+                raise
+            yield Sleep(pause)
+            pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+        else:
+            return Held(decode(blob.data), blob.generation)
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def claim(run: str, row: AttemptRow, token: Callable[[], str]) -> Protocol[Held]:
+    """Become the owner: attempt + 1, conditional on what was read; after losing a race, go after the winner."""
+    for _ in range(TRIES):
+        held = yield from read_head()
+        new = _claimed(held, run, row, token())
+        outcome = yield from _replace(new, ABSENT if held is None else held.generation)
+        if isinstance(outcome, Held):
+            return outcome
+    raise OutcomeUnknownError(
+        f"{HEAD_KEY} kept changing while this attempt tried to claim the run", help="look for other writers of this run"
+    )
+
+
+def _claimed(held: Held | None, run: str, row: AttemptRow, token: str) -> Head:
+    if held is None:
+        return Head(run=run, attempt=1, token=token, attempts=(replace(row, attempt=1),))
+    head = held.head
+    attempts = head.attempts
+    if attempts and attempts[-1].outcome is None:  # it never said goodbye: killed
+        last = replace(attempts[-1], outcome=Outcome.LOST, cause=attempts[-1].cause or "unknown")
+        attempts = (*attempts[:-1], last)
+    number = head.attempt + 1
+    mine = replace(row, attempt=number, first_step=head.next_step, last_step=head.next_step - 1)
+    return replace(head, attempt=number, token=token, attempts=(*attempts, mine))
+
+
+def commit(held: Held, new: Head, token: Callable[[], str]) -> Protocol[Held]:
+    """Replace the head we own by ``new``; ``SupersededError`` when somebody else owns it by now."""
+    assert new.attempt == held.head.attempt, "a commit never changes the owner"
+    outcome = yield from _replace(replace(new, token=token()), held.generation)
+    if isinstance(outcome, Held):
+        return outcome
+    if outcome.head is not None and outcome.head.attempt == new.attempt:
+        raise CameLateError("an earlier write of this attempt, whose answer was lost, arrived only now")
+    newest = new.newest
+    landed = newest is not None and newest != held.head.newest and outcome.has(newest)
+    raise SupersededError(
+        "another attempt of this run took over while this one was saving"
+        + (f"; the checkpoint of step {newest.step} was committed before" if newest and landed else ""),
+        landed=landed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Another:
+    """Somebody else's head is there, and ours can never be applied any more; None when the head is gone."""
+
+    head: Head | None
+
+    def has(self, checkpoint: Committed) -> bool:
+        """Whether the other head was built on ours: our answer was lost, then we were superseded."""
+        return self.head is not None and checkpoint in self.head.checkpoints
+
+
+def _replace(new: Head, generation: str) -> Protocol[Held | _Another]:
+    """Write the head once, and find out for certain what became of it.
+
+    Once an answer was lost, no later error can mean "nothing was written": the first request may still be on its way.
+    """
+    data = encode(new)
+    pause = FIRST_PAUSE_SECONDS
+    lost: StoreError | None = None
+    trouble: StayfastError | None = None
+    for _ in range(TRIES):
+        try:
+            written: str = yield Put(HEAD_KEY, data, generation)
+            return Held(new, written)
+        except (ConflictError, OutcomeUnknownError) as error:
+            if isinstance(error, OutcomeUnknownError):
+                lost = error
+            try:
+                certain = yield from _read_back(new.token, generation)
+            except (StoreError, CheckpointError) as unreadable:  # unknown; the same conditional write is harmless
+                lost, trouble = lost or error, unreadable
+            else:
+                if certain is not None:
+                    return certain
+        except StoreUnavailableError as error:
+            trouble = error  # this one was certainly not applied: the same write may be sent again
+        except StoreError:
+            if lost is None:
+                raise
+            break
+        yield Sleep(pause)
+        pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+    if lost is None and isinstance(trouble, StoreUnavailableError):
+        raise trouble
+    raise OutcomeUnknownError(
+        f"{HEAD_KEY} could not be written or read back for certain ({trouble or lost})",
+        help="nothing was deleted; the next attempt resumes from the last certain state",
+    ) from (trouble or lost)
+
+
+def _read_back(token: str, generation: str) -> Protocol[Held | _Another | None]:
+    """What is there now: ours, another's, or None when nothing changed, so that the write may be sent again."""
+    held = yield from read_head()
+    if held is None:
+        return None if generation == ABSENT else _Another(None)
+    if held.head.token == token:
+        return held
+    return None if held.generation == generation else _Another(held.head)

@@ -1,0 +1,214 @@
+"""How an attempt ends: save what fits, run the drain, write it down.
+
+Separate from the loop, because all ways out meet here: a notice at a boundary, the end of the block, a failure.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from stayfast.errors import Interrupted, SupersededError
+from stayfast.model.exit_codes import Outcome
+from stayfast.model.notice import Cause
+from stayfast.runtime.interruption.drain import DrainStep, SaveChoice, Saving, choose_saving
+from stayfast.runtime.interruption.guard import Guard
+from stayfast.runtime.runs.books import Books
+from stayfast.runtime.runs.saving import Saver
+
+log = logging.getLogger("stayfast")
+
+_FAILURE_WAITS_SECONDS = 5.0
+_PEERS_ANSWER_SECONDS = 5.0
+
+
+class Place(NamedTuple):
+    """Where the loop was when the block ended."""
+
+    completed: int
+    """The last step whose end was a boundary, or was treated as one."""
+    reached: int
+    """The step that the loop was in or would have entered next."""
+    at_boundary: bool
+    """Whether the tracked state is that of the end of ``completed``; otherwise an exception cut a step short."""
+    started: bool
+    interruption: Interrupted | None
+    """What was raised into the loop already."""
+    total: int | None
+    declared: str
+    """Why the program said that the work is complete; empty when it did not."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do."""
+        return bool(self.declared) or self.total is None or self.completed + 1 >= self.total
+
+
+class Ending:
+    """The last saves of one attempt."""
+
+    def __init__(self, guard: Guard, books: Books, saver: Saver) -> None:
+        self._guard, self._books, self._saver = guard, books, saver
+        self.outcome: Outcome | None = None
+        """How the attempt ended, when that is not for the exception to say: finished or stopped."""
+
+    def commit_now(self, step: int, **final: Any) -> None:
+        """Save and wait until it is committed; the saver's thread does it, so that a deadline can end the waiting."""
+        if not self._books.exists:
+            return
+        self._saver.submit(self._books.prepare(step, **final))
+        if not self._saver.wait(self._guard.budget.remaining_seconds):
+            raise TimeoutError("the deadline came before the checkpoint was committed")
+        if self._saver.superseded is not None:
+            raise self._saver.superseded
+        if self._saver.error is not None:
+            raise self._saver.error
+
+    def drain(self, step: int, cause: str) -> None:
+        """Save what fits, then the program's own steps; numbers go to the log."""
+        first = []
+        if self._books.exists and step < self._books.next_step:  # nothing has happened since the last commit
+            self._saver.wait(self._guard.budget.remaining_seconds)
+            self._books.close(Outcome.INTERRUPTED, cause, kept=True)
+        elif self._books.exists:
+            choice = choose_saving(
+                self._guard.budget,
+                full_seconds=self._books.full_save_seconds(),
+                in_flight_seconds=self._saver.in_flight_seconds(),
+            )
+            log.warning("drain: %s", choice, extra={"action": "drain_started", "step": step})
+            first.append(DrainStep("save", lambda: self._save_last(step, cause, choice)))
+        self._guard.drain(first)
+
+    def _save_last(self, step: int, cause: str, choice: SaveChoice) -> None:
+        if choice.saving is not Saving.COMMITTED:
+            self._saver.wait(self._guard.budget.remaining_seconds)
+        if choice.saving is Saving.FULL and not self._saver.busy:
+            self.commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
+        elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
+            self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
+
+    def conclude(self, error: BaseException | None, place: Place) -> BaseException | None:
+        """Save what can be saved; returns the interruption or failure that the block ends by, None when it finished."""
+        if place.interruption is not None:  # it stands, whatever the program made of it
+            if error is not place.interruption:
+                self._guard.log_interrupting(error)
+            return place.interruption
+        if error is None:
+            return self._end_of_block(place)
+        if isinstance(error, Interrupted):
+            return error
+        notice = self._guard.notice
+        if isinstance(error, SystemExit) and (
+            notice is None or (place.at_boundary and (self._guard.told or place.declared))
+        ):
+            return self._exit(error, place)
+        cause = self._guard.interruption_in(error)
+        if notice is None or cause is None or isinstance(error, SupersededError):
+            return error
+        self._guard.log_interrupting(error)
+        self._drain_after(error, place, cause)
+        return Interrupted(self._guard.settings.interrupted_code, cause=cause, detail=notice.detail)
+
+    def _exit(self, error: SystemExit, place: Place) -> BaseException:
+        """``sys.exit`` inside the block ends its step as ``break`` does; the program's own code is kept."""
+        clean = error.code in (None, 0)
+        if self._guard.notice is None and error.code == self._guard.settings.interrupted_code != 0:
+            if place.at_boundary:
+                self.drain(place.completed, Cause.REQUEST)
+            else:
+                self._drain_after(error, place, Cause.REQUEST)
+            return Interrupted(self._guard.settings.interrupted_code, cause=Cause.REQUEST, detail="the program exited")
+        if clean or not place.complete:
+            return self._end_of_block(place) or error
+        return error
+
+    def _end_of_block(self, place: Place) -> BaseException | None:
+        notice = self._guard.notice
+        done = (place.complete and place.at_boundary) or (self._books.is_finished and not place.started)
+        try:
+            if notice is not None and not place.declared and (self._guard.told or not done):
+                self.drain(place.completed, notice.cause)
+                return Interrupted(self._guard.settings.interrupted_code, cause=notice.cause, detail=notice.detail)
+            if done:
+                self._finish(place)
+            else:
+                self._stop(place)
+        except Exception as error:  # noqa: BLE001 - handed on: the caller ends by it
+            return error
+        return None
+
+    def _drain_after(self, error: BaseException, place: Place, cause: str) -> None:
+        """An exception came after the notice. What it cut short is never saved: the state is between two boundaries."""
+        gang = self._books.gang
+        last: int | None = place.completed
+        if gang is not None:
+            gang.world.publish(place.reached)
+            until = self._guard.clock.monotonic() + _PEERS_ANSWER_SECONDS
+            last = gang.world.last_step(lambda: min(until, self._guard.board.deadline))
+        if place.at_boundary and last == place.completed:
+            self.drain(place.completed, cause)
+            return
+        if gang is not None:
+            gang.fail(place.reached if last is None else last, f"{type(error).__name__} cut the step short")
+        self._saver.wait(self._guard.budget.remaining_seconds)
+        if not self._saver.busy:
+            self._books.close(Outcome.INTERRUPTED, cause)
+        self._guard.drain()
+
+    def _finish(self, place: Place) -> None:
+        """The work is complete: all steps are done, the program said so, or there is no ``total_steps``."""
+        self._saver.wait()
+        if self._saver.superseded is not None:
+            raise self._saver.superseded
+        if place.declared:
+            log.info("finished after step %d: %s", place.completed, place.declared, extra={"action": "finished_early"})
+        if not self._books.exists or (self._books.is_finished and not place.started):
+            self._books.close(Outcome.FINISHED)
+        elif place.completed >= self._books.next_step:
+            self.commit_now(place.completed, finished=True, outcome=Outcome.FINISHED)
+            log.info("checkpoints cost %.2g %% of the time", 100 * self._books.overhead(), extra={"action": "overhead"})
+        else:
+            self._books.close(Outcome.FINISHED, finished=True)
+        self.outcome = Outcome.FINISHED
+
+    def _stop(self, place: Place) -> None:
+        """The program left its loop before ``total_steps``: save, so that the next start resumes after this step."""
+        self._saver.wait()
+        if self._saver.superseded is not None:
+            raise self._saver.superseded
+        news = self._books.exists and place.completed >= self._books.next_step
+        obstacle = self._obstacle(place, news)
+        if news and not obstacle:
+            self.commit_now(place.completed, outcome=Outcome.STOPPED)
+        else:
+            self._books.close(Outcome.STOPPED, kept=not news)
+        log.warning(
+            "the block ended after step %d, %s: the run is stopped, not finished, and the next start resumes at "
+            "step %d; call run.finish() when the work is complete",
+            place.completed,
+            obstacle or f"before total_steps={place.total}",
+            self._books.next_step,
+            extra={"action": "stopped"},
+        )
+        self.outcome = Outcome.STOPPED
+        self._guard.drain()
+
+    def _obstacle(self, place: Place, news: bool) -> str:
+        """Why the state of a program that left early cannot be saved; empty when it can."""
+        if not place.at_boundary:
+            return "a signal handler cut the next one short"
+        if news and self._books.gang is not None and not self._books.gang.leaves(place.completed):
+            return "and other ranks did not end there"
+        return ""
+
+    def write_down(self, error: BaseException | None) -> None:
+        """A failure goes on record too; nothing is saved then, since the step was cut short."""
+        if error is None or isinstance(error, Interrupted) or self.outcome is not None or not self._books.exists:
+            return
+        cause = self._guard.interruption_in(error)
+        self._saver.wait(min(_FAILURE_WAITS_SECONDS, self._guard.budget.remaining_seconds))
+        if cause is Cause.SUPERSEDED or isinstance(error, SupersededError) or self._saver.busy:
+            return
+        outcome = Outcome.FAILED if cause is None else Outcome.INTERRUPTED
+        self._books.close(outcome, cause or type(error).__name__)

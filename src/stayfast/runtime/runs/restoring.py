@@ -1,0 +1,219 @@
+"""What a run keeps beyond its counter: the tracked things, and the engine that carries them to the store and back.
+
+The engine is loaded when the first thing is tracked; a run that tracks nothing needs none of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stayfast.errors import CorruptError, StateMismatchError, UsageError
+from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.runtime.runs.options import RunOptions
+from stayfast.storage.stores.protocol import Store
+
+if TYPE_CHECKING:
+    from stayfast.runtime.checkpoint.checkpointer import Engine
+    from stayfast.runtime.checkpoint.snapshot import Snapshot
+    from stayfast.runtime.checkpoint.writer import Persisted
+    from stayfast.runtime.runs.rank_group import Gang
+    from stayfast.runtime.state.tracked_state import Tracked
+
+log = logging.getLogger("stayfast")
+
+RNG = "~rng"
+"""The name of the global generators; no keyword argument can be spelt like that."""
+
+
+class State:
+    """The tracked things of one run."""
+
+    def __init__(self, options: RunOptions, rank: int = 0) -> None:
+        self._options = options
+        self._rank = rank
+        self._tracked: dict[str, Tracked] = {}
+        self._engine: Engine | None = None
+        self._size = 0
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything is tracked."""
+        return bool(self._tracked)
+
+    def track(self, things: dict[str, Any]) -> None:
+        """Add things by name; a name is used once."""
+        from stayfast.runtime.state.tracked_state import track
+
+        fresh = {name: track(name, thing) for name, thing in things.items()}
+        for name in fresh:
+            if name in self._tracked:
+                raise UsageError(f"{name} is tracked already", help="give each thing a name of its own")
+        self._tracked |= fresh
+
+    def open(self, store: Store) -> None:
+        """Get ready to save and restore; the generators join when something else is tracked."""
+        if not self._tracked or self._engine is not None:
+            return
+        from stayfast.runtime.checkpoint.checkpointer import Engine
+        from stayfast.runtime.state.rng import GlobalRng
+        from stayfast.runtime.state.tracked_state import track
+
+        if self._options.rng:
+            self._tracked[RNG] = track(RNG, GlobalRng())
+        self._engine = Engine(store, buffers=self._options.buffers, rank=self._rank)
+        for item in self._tracked.values():
+            self._engine.watch(item.thing)
+
+    def warm_up(self) -> None:
+        """Get the memory for snapshots ahead of the first one, off the loop's time; called once, after a step."""
+        if self._engine is None:
+            return
+        from stayfast.runtime.state.tracked_state import collect
+
+        state = collect(self._tracked)
+        threading.Thread(target=self._engine.prepare, args=(state,), name="stayfast-memory", daemon=True).start()
+
+    def restore(self, head: Head, reread: Callable[[], Head | None]) -> Committed | None:
+        """Load the newest checkpoint that verifies; returns which, None when there is none."""
+        if head.newest is None:
+            return None
+        if self._engine is None:
+            self._nothing_tracked(head.newest)
+            return head.newest
+        found = self._engine.restore_newest(head, reread=reread, read=lambda one: self._read(one, rank=0, size=1))
+        if found is None:
+            return None
+        committed, state = found
+        self._load(state, committed)
+        return committed
+
+    def restore_with(self, gang: Gang, head: Head) -> Committed | None:
+        """The same for one rank of a gang: all ranks restore the same checkpoint, each its own part."""
+        if self._engine is None:
+            if head.newest is not None:
+                self._nothing_tracked(head.newest)
+            return head.newest
+        states: dict[str, dict[str, Any]] = {}
+        size = gang.world.size
+
+        def try_one(committed: Committed) -> str | None:
+            states.clear()
+            if committed.inventory_sha256 is None:
+                states[committed.name] = {}
+                return None
+            try:
+                states[committed.name] = self._read(committed, rank=gang.world.rank, size=size)
+            except CorruptError as error:
+                return str(error)
+            return None
+
+        committed = gang.restore(list(head.checkpoints), try_one)
+        if committed is not None:
+            self._load(states[committed.name], committed)
+        elif head.checkpoints:
+            raise CorruptError("none of the committed checkpoints can be restored by every rank")
+        return committed
+
+    def _read(self, committed: Committed, *, rank: int, size: int) -> dict[str, Any]:
+        """This rank's state. Sharded things load themselves here, from all ranks that saved, however many."""
+        assert self._engine is not None
+        rows = committed.ranks
+        sharded = {name: item.thing for name, item in self._tracked.items() if hasattr(item.thing, "load_ranks")}
+        if len(rows) != size and not sharded:
+            raise StateMismatchError(
+                f"checkpoint {committed.name} was saved by {len(rows)} ranks, this world has {size}",
+                help="start as many ranks, or track sharded state through stayfast.integrations.dcp.sharded",
+            )
+        if not sharded:
+            return self._engine.restore(rows[rank], into=self._present())
+        ranks = [self._engine.open_rank(row) for row in rows]
+        own = ranks[min(rank, len(ranks) - 1)]
+        state = {name: own.whole(name) for name in own.names if name not in sharded}
+        if rank >= len(ranks):
+            state.pop(RNG, None)  # two ranks must not draw the same numbers
+        for name, thing in sharded.items():
+            thing.load_ranks(name, ranks)
+        if len(ranks) == size:
+            self._engine.continue_from(own)
+        return state
+
+    def _present(self) -> dict[str, Any] | None:
+        """What is there now: tensors are filled in place where they fit, without a second copy on the way.
+
+        Pairs of functions are not asked: they may have nothing to give before they were given a state.
+        """
+        if "torch" not in sys.modules:
+            return None
+        from stayfast.runtime.state.tracked_state import collect
+
+        return collect({name: item for name, item in self._tracked.items() if item.thing is not None})
+
+    def _load(self, state: dict[str, Any], committed: Committed) -> None:
+        from stayfast.runtime.state.tracked_state import load
+
+        wanted = {name: item for name, item in self._tracked.items() if not hasattr(item.thing, "load_ranks")}
+        if RNG not in state or not self._options.rng:  # an older checkpoint, or asked to leave the generators alone
+            state.pop(RNG, None)
+            wanted.pop(RNG, None)
+        load(wanted, state, strict=self._options.strict)
+        self._size = committed.size
+
+    def _nothing_tracked(self, newest: Committed) -> None:
+        if newest.inventory_sha256 is not None and self._options.strict:
+            raise UsageError(
+                f"checkpoint {newest.name} holds state, but this program tracks nothing",
+                help="call run.track(...) before the first step, or pass strict=False to resume the counter alone",
+            )
+        log.warning(
+            "nothing is tracked: only the step counter resumes, at step %d; run.track(model=...) keeps state",
+            newest.step + 1,
+            extra={"action": "nothing_tracked"},
+        )
+
+    def snapshot(self, step: int) -> Snapshot | None:
+        """Copy everything out of the loop's reach; None when nothing is tracked."""
+        if self._engine is None:
+            return None
+        from stayfast.runtime.state.tracked_state import collect
+
+        snapshot = self._engine.snapshot(step, collect(self._tracked))
+        self._size = snapshot.size
+        return snapshot
+
+    def values(self) -> dict[str, Any]:
+        """What every tracked thing says of itself now; the generators are left out."""
+        return {name: item.get() for name, item in self._tracked.items() if name != RNG}
+
+    def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
+        """Make it durable, on any thread."""
+        assert self._engine is not None
+        try:
+            return self._engine.persist(snapshot, attempt)
+        except BaseException:
+            snapshot.release()
+            raise
+
+    def committed(self, persisted: Persisted) -> None:
+        """Later saves may refer to these parts."""
+        assert self._engine is not None
+        self._engine.committed(persisted)
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """Folders that garbage collection has to leave alone."""
+        return frozenset() if self._engine is None else self._engine.in_flight
+
+    def save_seconds(self) -> float | None:
+        """What a full save from here would take, learned from the saves so far; None before the first."""
+        if self._engine is None or not self._size:
+            return None
+        return sum(self._engine.estimate(self._size))
+
+    def close(self) -> None:
+        """Give threads and memory back."""
+        if self._engine is not None:
+            self._engine.close()

@@ -1,0 +1,183 @@
+"""What a run keeps: named things that can give their state and take it back."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stayfast.errors import StateMismatchError, UsageError
+from stayfast.runtime.state.torch_tensors import LoaderState, check_data
+
+SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """One thing, as two functions; ``thing`` is the object itself when there is one."""
+
+    name: str
+    get: Callable[[], Any]
+    set: Callable[[Any], Any]
+    thing: Any = None
+
+
+def track(name: str, thing: Any) -> Tracked:
+    """Anything with ``state_dict`` and ``load_state_dict``, a random generator, or a pair of functions (get, set)."""
+    if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
+        return Tracked(name, *thing)
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and isinstance(thing, data.DataLoader) and hasattr(thing, "base_dataloader"):
+        raise UsageError(
+            f"{name}: the position of a loader that accelerate has prepared cannot be restored",
+            help="give the DataLoader a stayfast.integrations.torch.ResumableSampler before it is prepared, track "
+            "that, and iterate sampler.batches(loader)",
+        )
+    stateful = sys.modules.get("torchdata.stateful_dataloader")
+    if stateful is not None and isinstance(thing, stateful.StatefulDataLoader):
+        check_data(thing)
+        wrapped = LoaderState(thing)
+        return Tracked(name, wrapped.state_dict, wrapped.load_state_dict, thing)
+    get, put = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
+    if callable(get) and callable(put) and not isinstance(thing, type):
+        return Tracked(name, get, put, thing)
+    if data is not None and isinstance(thing, data.DataLoader):
+        raise UsageError(
+            f"{name}: a plain DataLoader cannot say where it is",
+            help="track a torchdata.stateful_dataloader.StatefulDataLoader, or give the DataLoader a "
+            "stayfast.integrations.torch.ResumableSampler, track that, and iterate sampler.batches(loader)",
+        )
+    pair = _generator(thing)
+    if pair is not None:
+        return Tracked(name, *pair, thing)
+    raise UsageError(
+        f"{name}: {_with_article(type(thing).__name__)} has no state_dict and load_state_dict",
+        help=f"track an object that has both, or a pair of functions (get, set){_example(name, thing)}",
+    )
+
+
+def _generator(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    """The state of a random generator of the program's own, of Python, NumPy or torch."""
+    if isinstance(thing, random.Random):
+        return thing.getstate, thing.setstate
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and isinstance(thing, numpy.random.Generator):
+        bits = thing.bit_generator
+        return (lambda: bits.state), (lambda saved: setattr(bits, "state", saved))
+    if torch is not None and isinstance(thing, torch.Generator):
+        return thing.get_state, thing.set_state
+    return None
+
+
+def _example(name: str, thing: Any) -> str:
+    """The pair to write for what cannot be tracked itself: a program may bind the name to another object any time."""
+    if isinstance(thing, dict):
+        put = f"{name}.update"
+    elif isinstance(thing, list):
+        put = f"lambda saved: {name}.__setitem__(slice(None), saved)"
+    elif type(thing).__module__ == "numpy" and hasattr(thing, "shape"):
+        put = f"lambda saved: np.copyto({name}, saved)"
+    else:
+        return ""
+    return f", here run.track({name}=(lambda: {name}, {put}))"
+
+
+def _with_article(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' or word == 'ndarray' else 'a'} {word}"
+
+
+def collect(tracked: Mapping[str, Tracked]) -> dict[str, Any]:
+    """The state of all of them."""
+    return {name: item.get() for name, item in tracked.items()}
+
+
+def load(tracked: Mapping[str, Tracked], state: Mapping[str, Any], *, strict: bool = True) -> None:
+    """Give every tracked thing its state; what does not fit is listed all at once, and then nothing is loaded.
+
+    With ``strict=False`` names that stand on one side only are passed over; shapes and dtypes must fit all the same.
+    """
+    problems = []
+    if strict:
+        problems += [f"{name}: tracked, but not in the checkpoint" for name in tracked if name not in state]
+        problems += [f"{name}: in the checkpoint, but not tracked" for name in state if name not in tracked]
+    both = [name for name in tracked if name in state]
+    for name in both:
+        problems += compare(tracked[name], state[name], strict=strict)
+    refuse(problems)
+    for name in both:
+        try:
+            _set(tracked[name], state[name], strict)
+        except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
+            problems.append(f"{name}: its load_state_dict refused ({type(error).__name__}: {error})")
+    refuse(problems)
+
+
+def _set(item: Tracked, saved: Any, strict: bool) -> None:
+    torch = sys.modules.get("torch")
+    if not strict and torch is not None and isinstance(item.thing, torch.nn.Module):
+        item.thing.load_state_dict(saved, strict=False)
+    else:
+        item.set(saved)
+
+
+def refuse(problems: list[str]) -> None:
+    """One error for all differences; none is no error."""
+    if not problems:
+        return
+    shown = "".join(f"\n  {line}" for line in problems[:SHOWN])
+    more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    raise StateMismatchError(
+        f"the checkpoint does not fit what is tracked, {len(problems)} differences:{shown}{more}\n",
+        help="restore into the model it was saved from, use strict=False for names, or start over under another URL",
+    )
+
+
+def compare(item: Tracked, saved: Any, *, strict: bool) -> Iterator[str]:
+    """Every difference between what was saved and what is there, where both can be known before loading."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(item.thing, torch.nn.Module) and isinstance(saved, Mapping):
+        yield from _compare_tensors(torch, item.name, saved, item.get(), strict)
+    elif torch is not None and isinstance(item.thing, torch.optim.Optimizer) and isinstance(saved, Mapping):
+        yield from _compare_optimizer(item, saved)
+
+
+def _compare_tensors(
+    torch: Any, name: str, saved: Mapping[str, Any], now: Mapping[str, Any], strict: bool
+) -> Iterator[str]:
+    if strict:
+        for key in now:
+            if key not in saved:
+                yield f"{name}.{key}: missing in the checkpoint"
+        for key in saved:
+            if key not in now:
+                yield f"{name}.{key}: in the checkpoint only"
+    for key, value in now.items():
+        old = saved.get(key)
+        if not isinstance(value, torch.Tensor) or not isinstance(old, torch.Tensor):
+            continue
+        if old.shape != value.shape:
+            yield f"{name}.{key}: shape {list(old.shape)} in the checkpoint, {list(value.shape)} here"
+        elif old.dtype != value.dtype:
+            yield f"{name}.{key}: dtype {old.dtype} in the checkpoint, {value.dtype} here"
+
+
+def _compare_optimizer(item: Tracked, saved: Mapping[str, Any]) -> Iterator[str]:
+    groups = item.thing.param_groups
+    old_groups = saved.get("param_groups", [])
+    if len(old_groups) != len(groups):
+        yield f"{item.name}: {len(old_groups)} parameter groups in the checkpoint, {len(groups)} here"
+        return
+    for number, (old, new) in enumerate(zip(old_groups, groups, strict=True)):
+        if len(old["params"]) != len(new["params"]):
+            yield (
+                f"{item.name}.param_groups[{number}]: {len(old['params'])} parameters in the checkpoint, "
+                f"{len(new['params'])} here"
+            )
+            continue
+        for index, parameter in zip(old["params"], new["params"], strict=True):
+            for key, value in saved.get("state", {}).get(index, {}).items():
+                shape = list(getattr(value, "shape", []))
+                if shape and key.startswith("exp_avg") and shape != list(parameter.shape):
+                    yield f"{item.name}.state[{index}].{key}: shape {shape}, parameter {list(parameter.shape)}"

@@ -1,1 +1,0 @@
-"""Replaying capacity histories through policies: many windows, and the summary of them."""

@@ -1,1 +1,0 @@
-"""Sinks: where results go; recording twice is recording once."""

@@ -1,0 +1,166 @@
+"""HTTP/1.1 over the standard library: a pool of connections, and exactness about what became of a request.
+
+A commit needs to know one thing that client libraries hide: whether a request that failed *can* have been applied. A
+request whose body was not sent to its end cannot; one that was sent whole and whose answer did not come may have been.
+Bodies are sent from, and answers read into, the caller's own memory.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from stayfast.filesystem import Buffer
+from stayfast.storage.network.connections import Connections
+
+CONNECT_SECONDS = 5.0
+SLICE_BYTES = 1 << 20  # a socket's time limit covers one whole send, so a big body goes in slices
+
+
+class NotSentError(Exception):
+    """The request was not sent to its end: the server cannot have applied it."""
+
+
+class AnswerLostError(Exception):
+    """The request was sent and no whole answer came: it may have been applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, headers and body; the body is empty when it was read into the caller's buffer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    count: int = 0
+    """Bytes that went into the caller's buffer."""
+    whole: bool = True
+    """Whether the body was read to its end, so that the connection can be used again."""
+
+
+def split_address(url: str) -> tuple[bool, str, int]:
+    """Whether to use TLS, host and port; ``ValueError`` with a sentence when it is no such address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9._:-]+", parts.hostname or ""):
+        raise ValueError(f"{url!r} is not an address like http://host:port")
+    secure = parts.scheme == "https"
+    return secure, parts.hostname or "", parts.port or (443 if secure else 80)
+
+
+class Wire:
+    """Requests to one host; safe to call from many threads."""
+
+    def __init__(self, base_url: str, *, silence_seconds: float = 20.0) -> None:
+        self._secure, self._host, self._port = split_address(base_url)
+        self._silence_seconds = silence_seconds
+        self._connections = Connections(self._connect)
+        self._context: Any = None
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Buffer | None = None,
+        into: memoryview | None = None,
+    ) -> Answer:
+        """Send once, never again; the two errors above say what can have become of it."""
+        connection = self._connections.take()
+        try:
+            unsent = self._send(connection, method, target, headers or {}, body)
+            try:
+                answer = self._receive(connection, into)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                if unsent is not None:
+                    raise NotSentError(_words(unsent)) from error
+                raise AnswerLostError(_words(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        if unsent is not None or not answer.whole or connection.sock is None:
+            connection.close()
+        else:
+            self._connections.give_back(connection)
+        return answer
+
+    def close(self) -> None:
+        self._connections.close()
+
+    # -- inside
+
+    @staticmethod
+    def _send(
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Buffer | None,
+    ) -> Exception | None:
+        """What stopped the body short, if anything did: a server that refuses early may still answer why."""
+        view = memoryview(b"" if body is None else body).cast("B")
+        sent = 0
+        try:
+            connection.putrequest(method, target, skip_accept_encoding=True)
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            if body is not None or method in ("POST", "PUT"):
+                connection.putheader("Content-Length", str(len(view)))
+            connection.endheaders()
+            while sent < len(view):
+                connection.send(view[sent : sent + SLICE_BYTES])
+                sent += SLICE_BYTES
+        except (OSError, http.client.HTTPException) as error:
+            if sent + SLICE_BYTES >= len(view):  # the last bytes were on their way: they may have arrived
+                raise AnswerLostError(_words(error)) from error
+            if isinstance(error, TimeoutError):
+                raise NotSentError(_words(error)) from error
+            return error
+        return None
+
+    @staticmethod
+    def _receive(connection: http.client.HTTPConnection, into: memoryview | None) -> Answer:
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        if into is None or response.status not in (200, 206):
+            return Answer(response.status, headers, response.read())
+        view, count = into.cast("B"), 0
+        while count < len(view):
+            got = response.readinto(view[count:])
+            if not got:
+                break
+            count += got
+        expected = headers.get("content-length")
+        if expected is not None and count < min(int(expected), len(view)):
+            raise http.client.IncompleteRead(b"", int(expected) - count)
+        return Answer(response.status, headers, b"", count, whole=response.isclosed() or not response.read1(1))
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._secure:
+            if self._context is None:
+                import ssl
+
+                self._context = ssl.create_default_context()
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=CONNECT_SECONDS, context=self._context
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise NotSentError(f"cannot connect to {self._host}:{self._port} ({error})") from error
+        connection.sock.settimeout(self._silence_seconds)
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+
+def _words(error: Exception) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

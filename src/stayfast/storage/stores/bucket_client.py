@@ -1,0 +1,99 @@
+"""What a bucket needs of a cloud's client, and how the clouds' refusals read as our errors.
+
+A client sends each request once. Retrying is the business of :mod:`stayfast.storage.stores.bucket`, which knows
+what a lost answer means for each kind of request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from stayfast.errors import (
+    AccessDeniedError,
+    ConflictError,
+    KeyMissingError,
+    OutcomeUnknownError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from stayfast.filesystem import Buffer
+from stayfast.storage.stores.protocol import Blob, Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An object as its metadata shows it."""
+
+    generation: str
+    size: int
+    md5: str | None = None
+    """Of the content, hexadecimal, where the cloud says so."""
+
+
+class Client(Protocol):
+    """Objects by their full name in one bucket."""
+
+    def fetch(self, name: str, offset: int, length: int | None) -> Blob: ...
+
+    def fetch_into(self, name: str, buffer: memoryview, offset: int) -> int: ...
+
+    def send(self, name: str, data: Buffer, if_generation: str | None) -> str: ...
+
+    def look(self, name: str) -> Seen: ...
+
+    def page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
+        """One page of a listing, in order, and the token of the next; an empty token ends it."""
+
+    def remove(self, name: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+CREDENTIALS_HELP = {
+    "gs": "grant the service account roles/storage.objectAdmin on the bucket, or check which account the pod runs as",
+    "s3": "allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the bucket, or check the credentials",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that is not success: where, doing what, and what the server said."""
+
+    scheme: str
+    bucket: str
+    name: str
+    verb: str
+    """read, write, list or delete."""
+    status: int
+    code: str = ""
+    """The server's own word for it, such as NoSuchBucket."""
+
+    def error(self) -> StoreError:
+        """The error that says what this means for the caller."""
+        place = f"{self.name or '(listing)'} in {self.scheme}://{self.bucket}"
+        said = f"HTTP {self.status}{f' {self.code}' if self.code else ''}"
+        if self.status in (401, 403):
+            return AccessDeniedError(f"not allowed to {self.verb} {place} ({said})", help=CREDENTIALS_HELP[self.scheme])
+        if self.status == 404:
+            if self.verb == "read" and "bucket" not in self.code.lower():
+                return KeyMissingError(f"there is no {place}")
+            return StoreError(
+                f"the bucket {self.scheme}://{self.bucket} does not exist", help="create it, or correct the URL"
+            )
+        if self.status == 412:
+            return ConflictError(f"{place} is not at the generation that this write expected")
+        if self.status in (400, 405, 411, 413, 416, 501):
+            return StoreError(f"the server refused to {self.verb} {place} ({said})")
+        if self.code in ("QuotaExceeded", "InsufficientStorage") or self.status == 507:
+            return StoreFullError(f"cannot {self.verb} {place}: no space or quota left ({said})")
+        return self.passing()
+
+    def passing(self) -> StoreError:
+        """Trouble that goes away by itself: 409, 429, 5xx and the like."""
+        place = f"{self.name or '(listing)'} in {self.scheme}://{self.bucket}"
+        said = f"HTTP {self.status}{f' {self.code}' if self.code else ''}"
+        if self.verb == "write" and self.status != 429:  # a 5xx may follow an applied write; 409 leaves it open too
+            return OutcomeUnknownError(f"the write of {place} was answered with {said}: it may have happened")
+        return StoreUnavailableError(f"cannot {self.verb} {place} at the moment ({said})")

@@ -1,1 +1,0 @@
-"""Where bytes live: one narrow protocol, and what implements it."""

@@ -1,0 +1,5 @@
+"""Text for people: units, suggestions, files that a user names, progress. No domain knowledge.
+
+May import: model, errors.
+Start reading: ``units.py``.
+"""
