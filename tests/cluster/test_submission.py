@@ -13,16 +13,9 @@ from stayfast.clock import ManualClock
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.resources import CLAIMS, CONFIG_MAPS, JOBS, NAMESPACES, NODES, PODS, QUOTAS
 from stayfast.cluster.observed.bucket_location import check_region
+from stayfast.cluster.observed.problem import Weight
 from stayfast.cluster.submission.apply import Action, apply_all, check_update, decide
-from stayfast.cluster.submission.preflight import (
-    Placed,
-    Weight,
-    check_needs,
-    missing_namespaces,
-    place,
-    pod_spec,
-    try_objects,
-)
+from stayfast.cluster.submission.preflight import Placed, check_needs, missing_namespaces, place, pod_spec, try_objects
 from stayfast.errors import ClusterUnreachableError, ObjectRefusedError
 
 POD: dict[str, Any] = {

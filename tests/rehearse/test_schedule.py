@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, AtEvent, AtResume, AtTime, Kind, Point, Profile, TrialPlan
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, AtEvent, AtResume, AtTime, Kind, Profile, TrialPlan
 from stayfast.proof.rehearse.schedule import schedule
+from stayfast.proof.syscalls.file_point import Point
 
 EVENTS = {
     ("state.tmp", Point.OPEN): 10,

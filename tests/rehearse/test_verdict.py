@@ -10,7 +10,7 @@ import pytest
 from stayfast.proof.rehearse.confirmation import settle, shrink
 from stayfast.proof.rehearse.differences import Difference
 from stayfast.proof.rehearse.facts import AttemptFact, BaselineFact, TrialFact, Wrote
-from stayfast.proof.rehearse.plan import AtEvent, AtTime, Kill, Kind, Point, Profile, TrialPlan
+from stayfast.proof.rehearse.plan import AtEvent, AtTime, Kill, Kind, Profile, TrialPlan
 from stayfast.proof.rehearse.trial import Setting, Trial, _OldOne, surroundings
 from stayfast.proof.rehearse.verdict import (
     Reason,
@@ -25,6 +25,7 @@ from stayfast.proof.rehearse.verdict import (
     with_idle,
     worked_on,
 )
+from stayfast.proof.syscalls.file_point import Point
 
 BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
 KILL = Kill(1, Kind.KILL, AtTime(0.7))

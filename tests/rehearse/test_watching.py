@@ -19,8 +19,9 @@ from stayfast.process.tree import disposition
 from stayfast.proof.rehearse import confine, workspace
 from stayfast.proof.rehearse.attempt import Attempt, Surroundings, last_words
 from stayfast.proof.rehearse.baseline import is_steady
-from stayfast.proof.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Point, Profile
+from stayfast.proof.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Profile
 from stayfast.proof.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.syscalls.file_point import Point
 from stayfast.proof.syscalls.polling import Listener, watch_files
 from stayfast.proof.syscalls.watcher import GO_ON, Watcher, family
 

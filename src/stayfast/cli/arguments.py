@@ -40,7 +40,7 @@ def chosen_namespace(args: argparse.Namespace, client: Client) -> str | None:
 
 def warn(client: Client) -> None:
     """What the server accepted but warned about."""
-    from stayfast.cluster.diagnosis.diagnosis import printable
+    from stayfast.text.safe import printable
 
     for text in client.warnings:
         print(f"stayfast: the API server warns: {printable(text)}", file=sys.stderr)

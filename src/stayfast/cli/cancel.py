@@ -8,12 +8,12 @@ import sys
 
 from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
 from stayfast.cli.main import OK, add_output
-from stayfast.cluster.diagnosis.diagnosis import printable
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.discovery import served
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, Resource
 from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, meta
 from stayfast.errors import ClusterAccessError, UsageError
+from stayfast.text.safe import printable
 
 _EPILOG = """\
 examples:

@@ -9,7 +9,6 @@ from typing import Any
 
 from stayfast.cli.arguments import add_cluster, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.cluster.diagnosis.diagnosis import printable
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.endpoint import gke_context
 from stayfast.cluster.kubernetes.resources import NODES
@@ -18,6 +17,7 @@ from stayfast.cluster.observed.bucket_location import region_of
 from stayfast.cluster.observed.capabilities import Check, ClusterFacts, State, judge
 from stayfast.cluster.observed.google_cloud import gcloud_json
 from stayfast.errors import ClusterAccessError, ClusterError, ClusterLoginError, ObjectMissingError, UsageError
+from stayfast.text.safe import printable
 
 NAMES = (
     "version", "gke", "auto-provisioning", "kueue", "jobset", "compute-class", "provisioning-request", "spot",

@@ -9,10 +9,11 @@ from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnose import explain, find_root
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict, line, printable
+from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.observed.snapshot import CLUSTER_WIDE_FOR_EXPLAIN, FOR_EXPLAIN, Observed, look, title
 from stayfast.errors import UsageError
+from stayfast.text.safe import line, printable
 
 _EPILOG = """\
 examples:

@@ -9,12 +9,12 @@ import threading
 
 from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
 from stayfast.cli.main import OK, add_output
-from stayfast.cluster.diagnosis.diagnosis import printable
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import PODS
 from stayfast.cluster.observed.snapshot import meta, spec_of, status_of
 from stayfast.errors import ClusterError, ClusterUnreachableError, UsageError
 from stayfast.storage.network.transport import AnswerLostError
+from stayfast.text.safe import printable
 
 _EPILOG = """\
 examples:

@@ -14,11 +14,12 @@ from urllib.parse import unquote, urlsplit
 from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
 from stayfast.cli.main import OK, add_output
 from stayfast.clock import SystemClock, from_rfc3339
-from stayfast.cluster.diagnosis.diagnosis import duration, line, printable
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
 from stayfast.cluster.observed.runs import RunRow, summarize
 from stayfast.cluster.observed.snapshot import FOR_STATUS, RUN_LABEL, look
 from stayfast.errors import ClusterAccessError, StayfastError, UsageError
+from stayfast.text.safe import line, printable
+from stayfast.text.units import duration
 
 MOST_OBJECTS = 200
 """A ledger in a bucket is one object per item: more would take longer than anybody waits for a status."""

@@ -17,26 +17,21 @@ from stayfast.cli.prices import current_catalogue
 from stayfast.cli.simulate import positive
 from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnose import explain, find_root
-from stayfast.cluster.diagnosis.diagnosis import Verdict, duration, printable
+from stayfast.cluster.diagnosis.diagnosis import Verdict
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.resources import NAMESPACES, identity
 from stayfast.cluster.observed.bucket_location import check_region
+from stayfast.cluster.observed.problem import Problem, Weight
 from stayfast.cluster.submission.apply import Action, Decision, apply_all, check_update, decide
-from stayfast.cluster.submission.preflight import (
-    Placed,
-    Problem,
-    Weight,
-    check_needs,
-    missing_namespaces,
-    place,
-    try_objects,
-)
+from stayfast.cluster.submission.preflight import Placed, check_needs, missing_namespaces, place, try_objects
 from stayfast.cluster.submission.prepare import findings
 from stayfast.cluster.watch.actions.classes import later_classes
 from stayfast.errors import ObjectRefusedError, SettingError, StayfastError, UsageError, one_line
 from stayfast.render.bundle import Bundle, render
 from stayfast.render.context import Form
 from stayfast.text.files import MAX_SPEC_BYTES, read_text
+from stayfast.text.safe import printable
+from stayfast.text.units import duration
 
 POLL_SECONDS = 5.0
 _EPILOG = """\

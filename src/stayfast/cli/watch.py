@@ -15,7 +15,6 @@ from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.cli.simulate import port, positive
 from stayfast.cli.status import table
 from stayfast.clock import SystemClock, from_rfc3339, to_rfc3339
-from stayfast.cluster.diagnosis.diagnosis import duration, printable
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.observed.live_snapshot import Following
 from stayfast.cluster.observed.runs import Phase, RunRow
@@ -28,6 +27,8 @@ from stayfast.cluster.watch.metrics import MetricsServer
 from stayfast.cluster.watch.watcher import Duties, Look, Watchman
 from stayfast.cluster.watch.webhook import Webhook, text
 from stayfast.errors import SettingError, StayfastError
+from stayfast.text.safe import printable
+from stayfast.text.units import duration
 
 WEBHOOK_VARIABLE = "STAYFAST_WEBHOOK_URL"
 LEDGER_SECONDS = 300.0

@@ -10,9 +10,8 @@ import copy
 from typing import Any
 
 from stayfast.documents import Document, parse_documents, rendering
-from stayfast.documents.positions import Mapping, Path, Sequence
-from stayfast.lint.finding import Edit
-from stayfast.lint.objects.objects import dig
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import Mapping, Path, Sequence, dig
 
 
 class _NotPossible(Exception):

@@ -1,4 +1,4 @@
-"""Kubernetes quantities (``500m``, ``80Gi``, ``"2"``) as plain numbers."""
+"""Kubernetes quantities (``500m``, ``80Gi``, ``"2"``) as plain numbers, and durations for people."""
 
 from __future__ import annotations
 
@@ -23,3 +23,15 @@ def quantity(value: Any) -> float | None:
         return None
     amount, exponent, suffix = match.groups()
     return float(amount) * 10.0 ** int(exponent or 0) * _SUFFIXES[suffix or ""]
+
+
+def duration(seconds: float) -> str:
+    """``2 h 10 min`` for a person."""
+    seconds = max(0.0, seconds)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"

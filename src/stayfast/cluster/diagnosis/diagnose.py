@@ -15,7 +15,7 @@ from stayfast.cluster.diagnosis.causes.endings import explain_ending
 from stayfast.cluster.diagnosis.causes.provisioning import explain_request
 from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
 from stayfast.cluster.diagnosis.causes.scheduling import explain_gate, explain_scheduling
-from stayfast.cluster.diagnosis.diagnosis import REPLACEMENT_WAIT, Explanation, Verdict, duration, line
+from stayfast.cluster.diagnosis.diagnosis import REPLACEMENT_WAIT, Explanation, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import (
     DEPLOYMENTS,
@@ -41,6 +41,8 @@ from stayfast.cluster.observed.snapshot import (
     status_of,
     title,
 )
+from stayfast.text.safe import line
+from stayfast.text.units import duration
 
 ROOTS = (JOB_SETS, JOBS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS)
 _SHORT = {"Deployment": ("deploy",), "Pod": ("po",), "Workload": ("wl",), "ProvisioningRequest": ("provreq", "pr")}

@@ -44,28 +44,3 @@ SCALE_UP_WAIT = "about 6 minutes for node, image and start where there is capaci
 FLEX_START_WAIT = (
     "queue times are not published; the plan assumes that half are below an hour per node and one in twenty above seven"
 )
-
-
-def line(*parts: Any) -> str:
-    """One evidence line: parts joined, spaces folded, kept short; nothing in it can steer a terminal."""
-    text = printable(" ".join(" ".join(str(part).split()) for part in parts if part))
-    return text if len(text) <= 400 else text[:399] + "…"
-
-
-def printable(text: str) -> str:
-    """For a terminal: what comes from a cluster must not move the cursor, change colours or reverse the line."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def duration(seconds: float) -> str:
-    """``2 h 10 min`` for a person."""
-    seconds = max(0.0, seconds)
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 172_800:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
-    return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stayfast.clock import Clock, SystemClock, seconds_at
-from stayfast.cluster.diagnosis.diagnosis import printable
 from stayfast.cluster.kubernetes.credentials import ClientCertificate, usable_token
 from stayfast.errors import ClusterConfigError, ClusterLoginError
+from stayfast.text.safe import printable
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 RENEW_BEFORE_SECONDS = 5.0

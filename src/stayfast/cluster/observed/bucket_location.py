@@ -9,8 +9,8 @@ from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.endpoint import gke_context
 from stayfast.cluster.kubernetes.resources import NODES
 from stayfast.cluster.observed.google_cloud import gcloud_json
+from stayfast.cluster.observed.problem import Problem, Weight
 from stayfast.cluster.observed.snapshot import meta
-from stayfast.cluster.submission.preflight import Problem, Weight
 from stayfast.errors import ClusterError, StayfastError
 
 _DUAL = {

@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stayfast.cluster.diagnosis.diagnosis import line
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.snapshot import meta
+from stayfast.text.safe import line
 
 FLEX_START_GPU_VERSION = (1, 32, 2, 1652000)
 FLEX_START_TPU_VERSION = (1, 33, 0, 1712000)

@@ -6,9 +6,9 @@ import json
 import os
 from typing import Any
 
-from stayfast.cluster.diagnosis.diagnosis import line
 from stayfast.cluster.kubernetes.exec_plugin import redact
 from stayfast.errors import ClusterAccessError, ClusterConfigError, ClusterUnreachableError
+from stayfast.text.safe import line
 
 GCLOUD_SECONDS = 30.0
 

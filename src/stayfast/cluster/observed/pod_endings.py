@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from stayfast.cluster.diagnosis.diagnosis import line
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.snapshot import LEASE_ENDS_AT, condition, meta, seconds_at, spec_of, status_of, title
 from stayfast.model.exit_codes import INTERRUPTED, Outcome
 from stayfast.model.notice import Cause
+from stayfast.text.safe import line
 
 NODE_GONE_REASONS = ("Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "NodeLost")
 KILLED_CODES = (137, 247)  # SIGKILL, as two runtimes write it

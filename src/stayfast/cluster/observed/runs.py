@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from stayfast.cluster.diagnosis.causes.queueing import is_suspended, workload_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, PODS
 from stayfast.cluster.kubernetes.trimming import whole
+from stayfast.cluster.observed.kueue_workload import is_suspended, workload_of
 from stayfast.cluster.observed.pod_endings import end_of
 from stayfast.cluster.observed.snapshot import (
     PART_LABEL,

@@ -6,7 +6,6 @@ class, account, volumes, nodes that fit) is looked up. All problems are gathered
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,25 +22,10 @@ from stayfast.cluster.kubernetes.resources import (
     Resource,
     identity,
 )
+from stayfast.cluster.observed.problem import Problem, Weight
 from stayfast.cluster.observed.snapshot import meta, spec_of, status_of
 from stayfast.errors import ClusterAccessError, ObjectConflictError, ObjectMissingError, ObjectRefusedError
 from stayfast.text.units import quantity
-
-
-class Weight(enum.StrEnum):
-    """Whether it stops a submit."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
-class Problem(NamedTuple):
-    """One thing that is wrong or missing."""
-
-    weight: Weight
-    object: str
-    sentence: str
-    fix: str = ""
 
 
 class Placed(NamedTuple):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, explain_request, workload_behind
 from stayfast.cluster.diagnosis.diagnose import pods_of
-from stayfast.cluster.diagnosis.diagnosis import Verdict, duration, line
+from stayfast.cluster.diagnosis.diagnosis import Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import (
     DEPLOYMENTS,
@@ -39,6 +39,8 @@ from stayfast.cluster.observed.snapshot import (
 )
 from stayfast.cluster.watch.actions.reactivate_workload import why_stopped
 from stayfast.model.exit_codes import Outcome
+from stayfast.text.safe import line
+from stayfast.text.units import duration
 
 ROOTS = (JOB_SETS, JOBS, DEPLOYMENTS)
 

@@ -7,9 +7,9 @@ import json
 from urllib.parse import urlsplit
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.cluster.diagnosis.diagnosis import printable
 from stayfast.cluster.watch.alerts import Alert
 from stayfast.errors import SettingError
+from stayfast.text.safe import printable
 
 TRIES = 4
 TIMEOUT_SECONDS = 10.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from stayfast.lint.objects.objects import Item, dig, items, mapping, text
+from stayfast.documents.positions import dig
+from stayfast.lint.objects.objects import Item, items, mapping, text
 from stayfast.lint.objects.pod import Capacity, Pod
 from stayfast.lint.objects.pools import Pool
 from stayfast.lint.objects.scheduling import SPOT

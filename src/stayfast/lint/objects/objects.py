@@ -97,15 +97,3 @@ def _objects(file: str, document: Document, value: Any, prefix: Path) -> Iterato
     for index, inner in enumerate(value["items"]):
         named = inner if not isinstance(inner, dict) or "kind" in inner else implied | inner
         yield from _objects(file, document, named, (*prefix, "items", index))
-
-
-def dig(value: Any, *path: str | int) -> Any:
-    """What stands at ``path``, or ``None``."""
-    for part in path:
-        if isinstance(value, dict) and isinstance(part, str):
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        else:
-            return None
-    return value

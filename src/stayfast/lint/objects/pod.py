@@ -6,10 +6,10 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from stayfast.documents.positions import Path
+from stayfast.documents.positions import Path, dig
 from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.containers import Container, containers
-from stayfast.lint.objects.objects import dig, mapping, text
+from stayfast.lint.objects.objects import mapping, text
 from stayfast.lint.objects.scheduling import Demand, Toleration, demands, tolerations
 from stayfast.lint.objects.workloads import GANGS, JOB_LIKE, Template, job_metadata_path, total_pods
 

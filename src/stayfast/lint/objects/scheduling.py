@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from stayfast.documents.positions import Path
-from stayfast.lint.objects.objects import dig, items, mapping, text
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.objects.objects import items, mapping, text
 
 SPOT = "cloud.google.com/gke-spot"
 PREEMPTIBLE = "cloud.google.com/gke-preemptible"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from stayfast.documents.positions import Path
-from stayfast.lint.objects.objects import Item, dig, items, mapping, number, text
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.objects.objects import Item, items, mapping, number, text
 
 
 class Job(NamedTuple):

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stayfast.lint.objects.objects import Item, dig, items, mapping, number, text
+from stayfast.documents.positions import dig
+from stayfast.lint.objects.objects import Item, items, mapping, number, text
 from stayfast.lint.objects.pools import AUTOMATIC, Pool, Taint
 from stayfast.lint.readers import terraform
 from stayfast.lint.sources import Source

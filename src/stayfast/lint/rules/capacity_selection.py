@@ -14,11 +14,12 @@ from stayfast.capacity.machines.machine import (
     TRUE_ONLY_KEYS,
     is_known_key,
 )
-from stayfast.documents.positions import Path
-from stayfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit, Severity
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit, Severity
 from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import Item, dig, is_placeholder, items, mapping
+from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping
 from stayfast.lint.objects.pod import GPU, Capacity, Pod
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
 from stayfast.text.suggest import closest, distance

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stayfast.documents.positions import Path
-from stayfast.lint.finding import ERROR, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.finding import ERROR, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import Item, dig, items, mapping, text
+from stayfast.lint.objects.objects import Item, items, mapping, text
 from stayfast.lint.objects.pod import Pod
 from stayfast.lint.rule import POD, rule
 

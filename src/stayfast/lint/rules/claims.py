@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.documents.positions import Path
-from stayfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import Item, dig, is_placeholder, items, mapping, text
+from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping, text
 from stayfast.lint.objects.pod import Pod
 from stayfast.lint.rule import POD, rule
 from stayfast.lint.rules.checkpoint_storage import GCSFUSE

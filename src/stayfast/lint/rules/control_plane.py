@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stayfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import dig
+from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import Item, dig, number
+from stayfast.lint.objects.objects import Item, number
 from stayfast.lint.objects.pod import Capacity, Pod
 from stayfast.lint.rule import OBJECT, POD, rule
 

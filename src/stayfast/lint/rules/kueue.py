@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.documents.positions import Path
-from stayfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
-from stayfast.lint.objects.objects import Item, dig, items, mapping, text
+from stayfast.lint.objects.objects import Item, items, mapping, text
 from stayfast.lint.objects.pod import GPU, PROVREQ_PREFIX, QUEUE_LABEL, TPU, Pod
 from stayfast.lint.objects.workloads import GANGS
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule

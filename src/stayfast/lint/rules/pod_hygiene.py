@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stayfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.objects import is_placeholder, mapping, text
 from stayfast.lint.objects.pod import Pod

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from stayfast.capacity.machines.machine import MAX_RUN_SECONDS
-from stayfast.documents.positions import Path
-from stayfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.fitting import why_not
-from stayfast.lint.objects.objects import Item, dig, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping, number, text
 from stayfast.lint.objects.pod import CONSUME, CONSUME_OLD, RUN_DURATION, Capacity, Pod
 from stayfast.lint.objects.scheduling import FLEX_START, NODE_POOL, QUEUED, RUN_LIMIT
 from stayfast.lint.rule import OBJECT, POD, rule

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.lint.finding import ADVICE, ERROR, WARNING, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import dig
+from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import dig, items, mapping, number
+from stayfast.lint.objects.objects import items, mapping, number
 from stayfast.lint.objects.pod import Pod
 from stayfast.lint.objects.workloads import Job
 from stayfast.lint.rule import POD, rule

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stayfast.capacity.machines.machine import LONGEST_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
-from stayfast.documents.positions import Path
-from stayfast.lint.finding import ERROR, WARNING, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import Item, dig, items, mapping, number, text
+from stayfast.lint.objects.objects import Item, items, mapping, number, text
 from stayfast.lint.objects.pod import Capacity, Pod
 from stayfast.lint.objects.scheduling import FLEX_START, NODE_POOL
 from stayfast.lint.readers.shell import Script, exits_zero_on_term, inline_script, swallowed_program

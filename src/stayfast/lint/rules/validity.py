@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfast.documents.positions import Path
-from stayfast.lint.finding import ADVICE, ERROR, Edit, Fix, Hit
+from stayfast.documents.edit import Edit
+from stayfast.documents.positions import Path, dig
+from stayfast.lint.finding import ADVICE, ERROR, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import Item, dig, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping, number, text
 from stayfast.lint.objects.pod import Pod
 from stayfast.lint.objects.workloads import Job
 from stayfast.lint.rule import OBJECT, POD, rule

@@ -15,10 +15,11 @@ from stayfast.proof.rehearse import confine
 from stayfast.proof.rehearse.attempt import Attempt, Surroundings
 from stayfast.proof.rehearse.differences import Comparison
 from stayfast.proof.rehearse.facts import AttemptFact, BaselineFact, Family, Wrote
-from stayfast.proof.rehearse.plan import Point, Profile
+from stayfast.proof.rehearse.plan import Profile
 from stayfast.proof.rehearse.slow_baseline import Slowness
 from stayfast.proof.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
 from stayfast.proof.rehearse.workspace import remove
+from stayfast.proof.syscalls.file_point import Point
 
 _STEADY_SHARE = 0.1
 _STEADY_MIDDLE = 0.2  # of what is counted, in the middle half of the time; even work has a half of it there

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from stayfast.proof.syscalls.file_point import Point
+
 
 class Kind(enum.StrEnum):
     """How an attempt is taken away."""
@@ -19,22 +21,6 @@ class Kind(enum.StrEnum):
 
 DEFAULT_KINDS = (Kind.TERM, Kind.KILL, Kind.KILL_DURING_RESUME)
 TWO_WRITERS = (Kind.OVERLAP, Kind.FREEZE)
-
-
-class Point(enum.StrEnum):
-    """What the program is about to do to a file when it is interrupted."""
-
-    OPEN = "open"  # about to empty it or create it
-    FIRST_WRITE = "first-write"  # it is empty, nothing written yet
-    LATER_WRITE = "later-write"  # some of it is written
-    WRITE = "write"  # about to write into a file that was not emptied: an append, a database page
-    RENAME = "rename"  # the temporary file is complete, its name not yet
-    REMOVE = "remove"  # about to remove it: what it stands for is done, and this not yet said
-    CHANGE = "change"  # it has just changed; all that is known where system calls cannot be watched
-
-
-COUNTABLE = (Point.OPEN, Point.RENAME)
-"""What is seen in every attempt, aimed at or not."""
 
 
 class AtTime(NamedTuple):

@@ -11,18 +11,8 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 
-from stayfast.proof.rehearse.plan import (
-    TWO_WRITERS,
-    AtEvent,
-    AtResume,
-    AtTime,
-    Kill,
-    Kind,
-    Moment,
-    Point,
-    Profile,
-    TrialPlan,
-)
+from stayfast.proof.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Moment, Profile, TrialPlan
+from stayfast.proof.syscalls.file_point import Point
 
 # The most telling first: a torn file, a name not given, a file half written, an append, the moment before, a claim
 _DANGER = (Point.FIRST_WRITE, Point.RENAME, Point.LATER_WRITE, Point.WRITE, Point.CHANGE, Point.OPEN, Point.REMOVE)

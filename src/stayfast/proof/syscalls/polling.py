@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from stayfast.proof.rehearse.plan import Point
+from stayfast.proof.syscalls.file_point import Point
 from stayfast.proof.syscalls.watcher import Event, Opened, Reaction, family
 from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, MODIFIED, PLACED, Watch
 

@@ -18,9 +18,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stayfast.proof.rehearse.plan import COUNTABLE, Point
 from stayfast.proof.syscalls import call_target, seccomp
 from stayfast.proof.syscalls.disk_limit import Disk
+from stayfast.proof.syscalls.file_point import COUNTABLE, Point
 from stayfast.proof.syscalls.wall_clock import CLOCKS, EXECS, WallClock
 
 _RANDOM = re.compile(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict, duration, line
+from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.snapshot import Observed, meta, seconds_at, status_of, title
+from stayfast.text.safe import line
+from stayfast.text.units import duration
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stayfast.cluster.diagnosis.diagnosis import NODE_LOST_WAIT, REPLACEMENT_WAIT, Explanation, Verdict, duration, line
+from stayfast.cluster.diagnosis.diagnosis import NODE_LOST_WAIT, REPLACEMENT_WAIT, Explanation, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import NODES, PODS
 from stayfast.cluster.observed.pod_endings import PodEnd, end_of
@@ -19,6 +19,8 @@ from stayfast.cluster.observed.snapshot import (
     title,
 )
 from stayfast.model.exit_codes import Outcome
+from stayfast.text.safe import line
+from stayfast.text.units import duration
 
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
 UNSEEN_SECONDS = 60.0

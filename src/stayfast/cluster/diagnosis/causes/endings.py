@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict, line
+from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS
 from stayfast.cluster.observed.pod_endings import PodEnd, end_of
 from stayfast.cluster.observed.snapshot import Observed, condition, meta, spec_of, status_of, title
 from stayfast.model.exit_codes import Outcome
+from stayfast.text.safe import line
 
 _FAILED = {
     "BackoffLimitExceeded": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stayfast.cluster.diagnosis.diagnosis import FLEX_START_WAIT, Explanation, Verdict, duration, line
+from stayfast.cluster.diagnosis.diagnosis import FLEX_START_WAIT, Explanation, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS, WORKLOADS
 from stayfast.cluster.kubernetes.trimming import mapping, rows
@@ -18,6 +18,8 @@ from stayfast.cluster.observed.snapshot import (
     status_of,
     title,
 )
+from stayfast.text.safe import line
+from stayfast.text.units import duration
 
 STUCK_SECONDS = 86_400.0  # "accepted but stuck over a day; recreating it works" (kueue#3245, kueue#13159)
 UNSEEN_SECONDS = 300.0

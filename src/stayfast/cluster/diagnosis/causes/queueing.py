@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from stayfast.cluster.diagnosis.causes.provisioning import explain_request
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict, line
+from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PROVISIONING_REQUESTS, WORKLOADS
-from stayfast.cluster.kubernetes.trimming import whole
+from stayfast.cluster.observed.kueue_workload import is_suspended, queue_position, workload_of
 from stayfast.cluster.observed.snapshot import (
     QUEUE_LABEL,
     Observed,
@@ -20,13 +20,9 @@ from stayfast.cluster.observed.snapshot import (
     status_of,
     title,
 )
+from stayfast.text.safe import line
 
 UNSEEN_SECONDS = 300.0
-
-
-def is_suspended(root: Object) -> bool:
-    """Whether somebody holds the Job or JobSet back."""
-    return spec_of(root).get("suspend") is True
 
 
 def explain_suspension(observed: Observed, root: Object) -> Explanation | None:
@@ -49,30 +45,6 @@ def explain_suspension(observed: Observed, root: Object) -> Explanation | None:
         or _explain_request(observed, workload)
         or _explain_checks(workload)
     )
-
-
-def workload_of(observed: Observed, root: Object) -> Object | None:
-    """Kueue's mirror of it; the newest, if there are several."""
-    found = observed.owned_by(WORKLOADS, root)
-    return max(found, key=lambda item: str(meta(item).get("creationTimestamp", "")), default=None)
-
-
-def queue_position(observed: Observed, workload: Object) -> int | None:
-    """How many wait before it in the same local queue, counted by age; Kueue's own order may differ by priority."""
-    queue, place = spec_of(workload).get("queueName"), meta(workload).get("namespace")
-    mine = (-whole(spec_of(workload).get("priority")), str(meta(workload).get("creationTimestamp", "")))
-    ahead = 0
-    for other in observed.of(WORKLOADS):
-        same = spec_of(other).get("queueName") == queue and meta(other).get("namespace") == place
-        if (
-            same
-            and other is not workload
-            and not condition(other, "QuotaReserved")
-            and not condition(other, "Finished")
-        ):
-            theirs = (-whole(spec_of(other).get("priority")), str(meta(other).get("creationTimestamp", "")))
-            ahead += theirs < mine
-    return ahead
 
 
 def _no_workload(observed: Observed, root: Object, queue: str) -> Explanation:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from stayfast.cluster.diagnosis.diagnosis import SCALE_UP_WAIT, Explanation, Verdict, line
+from stayfast.cluster.diagnosis.diagnosis import SCALE_UP_WAIT, Explanation, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.snapshot import Observed, condition, meta, spec_of, status_of, title
+from stayfast.text.safe import line
 
 _TAINT = re.compile(r"untolerated taint(?:\(s\))? \{([^}:]+)(?:: ?([^}]*))?\}")
 _SHORT_OF = re.compile(r"Insufficient ([\w./-]+)")

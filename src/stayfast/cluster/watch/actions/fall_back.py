@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
-from stayfast.cluster.diagnosis.diagnosis import duration, line
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, Resource
 from stayfast.cluster.observed.pod_endings import end_of
@@ -21,6 +20,8 @@ from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, RUN_LABEL, O
 from stayfast.cluster.watch.actions.action import Deed, Step, Verb, annotation, patch, remove
 from stayfast.cluster.watch.actions.classes import NextClass, class_number, read_classes
 from stayfast.cluster.watch.actions.split_parallelism import MACHINES_WAITED_FOR
+from stayfast.text.safe import line
+from stayfast.text.units import duration
 
 FALL_BACK = "fall-back"
 FALLING_BACK = "stayfast.dev/falling-back-to"

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from stayfast.clock import to_rfc3339
 from stayfast.cluster.diagnosis.diagnose import pods_of
-from stayfast.cluster.diagnosis.diagnosis import line
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS, WORKLOADS, Resource
 from stayfast.cluster.observed.pod_endings import end_of
 from stayfast.cluster.observed.snapshot import Observed, condition, meta, owner_uids, seconds_at, spec_of
 from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, Deed, annotation, patch, remove
 from stayfast.cluster.watch.actions.requeue_lease import is_out
+from stayfast.text.safe import line
 
 REACTIVATE = "reactivate-workload"
 REACTIVATED_AT = "stayfast.dev/reactivated-at"

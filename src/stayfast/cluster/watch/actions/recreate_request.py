@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, explain_request, next_try, workload_behind
 from stayfast.cluster.diagnosis.diagnose import pods_of
-from stayfast.cluster.diagnosis.diagnosis import line
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS
 from stayfast.cluster.kubernetes.trimming import rows
 from stayfast.cluster.observed.pod_endings import end_of
 from stayfast.cluster.observed.snapshot import Observed, condition, meta, owner_uids, seconds_at, spec_of, status_of
 from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, Deed, remove
+from stayfast.text.safe import line
 
 RECREATE_REQUEST = "recreate-request"
 

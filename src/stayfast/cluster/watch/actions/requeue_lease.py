@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfast.cluster.diagnosis.causes.queueing import workload_of
 from stayfast.cluster.diagnosis.diagnose import pods_of
-from stayfast.cluster.diagnosis.diagnosis import line
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, NODES, PODS, WORKLOADS
+from stayfast.cluster.observed.kueue_workload import workload_of
 from stayfast.cluster.observed.pod_endings import PodEnd, end_of
 from stayfast.cluster.observed.snapshot import (
     LEASE_ENDS_AT,
@@ -27,6 +26,7 @@ from stayfast.cluster.observed.snapshot import (
 from stayfast.cluster.watch.actions.action import Deed, annotation, patch
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.notice import Cause
+from stayfast.text.safe import line
 
 COPY_LEASE, REQUEUE_LEASE = "copy-lease", "requeue-lease"
 REQUEUED_LEASE = "stayfast.dev/requeued-lease"

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfast.clock import to_rfc3339
-from stayfast.cluster.diagnosis.causes.queueing import explain_suspension, is_suspended
-from stayfast.cluster.diagnosis.diagnosis import duration, line
+from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
 from stayfast.cluster.kubernetes.trimming import mapping, texts, whole
+from stayfast.cluster.observed.kueue_workload import is_suspended
 from stayfast.cluster.observed.pod_endings import end_of
 from stayfast.cluster.observed.runs import RunRow
 from stayfast.cluster.observed.snapshot import QUEUE_LABEL, Observed, meta, seconds_at, spec_of
 from stayfast.cluster.watch.actions.action import Deed, annotation, patch
+from stayfast.text.safe import line
+from stayfast.text.units import duration
 
 SPLIT = "split-parallelism"
 SPLIT_AT = "stayfast.dev/split-at"
