@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of an attempt or a worker, made of the durations that the runtime measures anyway.
+"""OpenTelemetry spans made of durations that are measured anyway.
 
 Nothing here runs, and nothing is imported, unless ``STAYFAST_SPANS=on``. Spans go to the tracer provider of the program
 where it has one; otherwise to one of our own, which exports over OTLP as the ``OTEL_`` variables say. Whatever goes
@@ -11,17 +11,11 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stayfast.clock import Clock
-from stayfast.model.exit_codes import Outcome
 from stayfast.randomness import keep_apart, own
-from stayfast.runtime.runs.run_metrics import Progress
 from stayfast.version import __version__
-
-if TYPE_CHECKING:
-    from stayfast.runtime.interruption.guard import Guard
-    from stayfast.runtime.runs.books import Books
 
 log = logging.getLogger("stayfast")
 
@@ -98,87 +92,6 @@ class Recorder:
             sending = threading.Thread(target=_quietly, args=(flush,), name="stayfast-spans", daemon=True)
             sending.start()
             sending.join(max(0.0, min(_FLUSH_SECONDS, seconds)))
-
-
-class RunRecorder(Recorder):
-    """Knows about steps: those between two saves are one span, and saves say which step they hold."""
-
-    def __init__(self, provider: Any, guard: Guard, books: Books, progress: Progress) -> None:
-        settings = guard.settings
-        about = {"run": books.url or "", "attempt": books.attempt, "rank": settings.rank}
-        about |= {"capacity": settings.capacity, "zone": settings.zone, "machine": settings.machine}
-        super().__init__(provider, guard.clock, ATTEMPT, about)
-        self._guard, self._books, self._progress = guard, books, progress
-        self._since, self._told = guard.clock.wall(), books.next_step - 1
-
-    def measured(self, kind: str, seconds: float, about: Mapping[str, Any]) -> None:
-        """With the step, where one can be told."""
-        now = self._clock.wall()
-        if kind == "restore":
-            self._since, self._told = now, int(about["step"])
-        elif kind == "snapshot":
-            about = {"step": self._progress()[0]}
-            self._steps(now - seconds)
-            self._since = now
-        elif kind == "persist" and self._books.head is not None and self._books.head.newest is not None:
-            newest = self._books.head.newest
-            about = {"step": newest.step, "bytes": newest.size}
-        super().measured(kind, seconds, about)
-
-    def _steps(self, until: float) -> None:
-        """All that were done since the last save."""
-        last = self._progress()[0]
-        if last > self._told:
-            self.add(STEPS, self._since, until, {"first_step": self._told + 1, "last_step": last})
-            self._told = last
-
-    def finish(self) -> None:
-        """How it ended, as the run's own record has it."""
-        now = self._clock.wall()
-        self._steps(now)
-        row = self._books.head.row if self._books.head is not None else None
-        notice = self._guard.notice
-        if notice is not None:
-            began = now - max(0.0, self._clock.monotonic() - notice.received_at)
-            safe = row.safe_seconds if row is not None else None
-            about = {"cause": str(notice.cause), "safe": safe is not None}
-            self.add(NOTICE, began, now if safe is None else began + safe, about)
-        outcome = row.outcome if row is not None else None
-        told: dict[str, Any] = {"saved_step": self._books.next_step - 1}
-        if row is not None and outcome is not None:
-            told |= {"outcome": outcome.value, "cause": row.cause or ""}
-        self.end(told, failed=outcome is Outcome.FAILED, seconds=self._guard.budget.remaining_seconds / 2)
-
-
-def begin_run(guard: Guard, books: Books, progress: Progress) -> Callable[[], None]:
-    """Spans of one attempt, until the returned function is called."""
-    provider = find_provider()
-    if provider is None:
-        return lambda: None
-    recorder = RunRecorder(provider, guard, books, progress)
-    guard.durations.listener = recorder.measured
-
-    def end() -> None:
-        guard.durations.listener = None
-        recorder.finish()
-
-    return end
-
-
-def begin_worker(guard: Guard, task: str) -> Callable[[], None]:
-    """Spans of one worker process, until the returned function is called."""
-    provider = find_provider()
-    if provider is None:
-        return lambda: None
-    recorder = Recorder(provider, guard.clock, WORKER, {"task": task, "machine": guard.settings.machine})
-    guard.durations.listener = recorder.measured
-
-    def end() -> None:
-        guard.durations.listener = None
-        cause = {} if guard.notice is None else {"cause": str(guard.notice.cause)}
-        recorder.end(cause, failed=False, seconds=guard.budget.remaining_seconds / 2)
-
-    return end
 
 
 def find_provider() -> Any | None:

@@ -102,11 +102,23 @@ def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
 
 
 def _spans(task: str, guard: Guard) -> Callable[[], None]:
+    """Spans of this worker, until the returned function is called."""
     if guard.settings.spans == "off":
         return lambda: None
-    from stayfast.telemetry.spans import begin_worker
+    from stayfast.telemetry import spans
 
-    return begin_worker(guard, task)
+    provider = spans.find_provider()
+    if provider is None:
+        return lambda: None
+    recorder = spans.Recorder(provider, guard.clock, spans.WORKER, {"task": task, "machine": guard.settings.machine})
+    guard.durations.listener = recorder.measured
+
+    def end() -> None:
+        guard.durations.listener = None
+        cause = {} if guard.notice is None else {"cause": str(guard.notice.cause)}
+        recorder.end(cause, failed=False, seconds=guard.budget.remaining_seconds / 2)
+
+    return end
 
 
 def _patiently(opening: Callable[[], Opened], guard: Guard) -> Opened:

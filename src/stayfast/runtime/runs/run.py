@@ -22,7 +22,6 @@ from stayfast.runtime.runs.books import Books
 from stayfast.runtime.runs.final_save import Ending, Place
 from stayfast.runtime.runs.options import RunOptions, whole_steps
 from stayfast.runtime.runs.rank_group import Gang
-from stayfast.runtime.runs.run_metrics import begin
 from stayfast.runtime.runs.saving import Saver
 
 log = logging.getLogger("stayfast")
@@ -331,7 +330,9 @@ class Run:
             try:
                 self._books.open()
                 self._guard.describe = self._describe
-                if self._owns_guard:
+                if self._owns_guard and (self._guard.settings.metrics_port or self._guard.settings.spans == "on"):
+                    from stayfast.runtime.runs.run_metrics import begin  # its imports cost every other start
+
                     self._unpublish = begin(self._guard, self._books, self._saver, self._progress)
             except BaseException as error:
                 if self._owns_guard:

@@ -1,15 +1,23 @@
-"""What a run tells the outside while it lives: metrics to whoever asks, spans to where they are sent."""
+"""What a run shows while it lives: its counters as samples for a scrape, and its spans."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from stayfast.clock import from_rfc3339
+from stayfast.model.exit_codes import Outcome
+from stayfast.runtime.run_record.billing import account, unaccounted_seconds
+from stayfast.runtime.runs.run_spans import begin_run
+from stayfast.telemetry.metric_table import Exposition
+from stayfast.telemetry.metrics_server import publish
 
 if TYPE_CHECKING:
     from stayfast.runtime.interruption.guard import Guard
+    from stayfast.runtime.run_record.record import Head
     from stayfast.runtime.runs.books import Books
     from stayfast.runtime.runs.saving import Saver
-    from stayfast.telemetry.metric_table import Exposition
 
 Progress = Callable[[], tuple[int, int | None]]
 """The last step that was finished, and how many there are to do."""
@@ -20,8 +28,6 @@ def begin(guard: Guard, books: Books, saver: Saver, progress: Progress) -> Calla
     settings = guard.settings
     ends: list[Callable[[], None]] = []
     if settings.metrics_port and settings.rank == 0:
-        from stayfast.batch.worker.pool_metrics import read_run
-        from stayfast.telemetry.metrics_server import publish
 
         def read() -> Exposition:
             step, total = progress()
@@ -29,8 +35,6 @@ def begin(guard: Guard, books: Books, saver: Saver, progress: Progress) -> Calla
 
         ends.append(publish(settings, read))
     if settings.spans == "on":
-        from stayfast.telemetry.spans import begin_run
-
         ends.append(begin_run(guard, books, progress))
 
     def end() -> None:
@@ -38,3 +42,62 @@ def begin(guard: Guard, books: Books, saver: Saver, progress: Progress) -> Calla
             each()
 
     return end
+
+
+def read_run(guard: Guard, books: Books, saver: Saver, *, step: int, total: int | None) -> Exposition:
+    """One scrape of a training process."""
+    out = Exposition()
+    run = books.url or ""
+    add_notice(out, guard)
+    out.add("stayfast_step", step, run=run)
+    out.add("stayfast_total_steps", total, run=run)
+    times = sorted(guard.durations.series("step"))
+    for share in (0.5, 0.95):
+        if times:
+            out.add(
+                "stayfast_step_seconds", times[min(len(times) - 1, int(share * len(times)))], run=run, quantile=share
+            )
+    out.add("stayfast_checkpoints_total", books.saves, run=run)
+    out.add("stayfast_checkpoint_failures_total", saver.failures, run=run)
+    out.add("stayfast_checkpoint_stall_seconds_total", books.stalled_seconds, run=run)
+    out.add("stayfast_checkpoint_persist_seconds_total", saver.total_seconds, run=run)
+    out.add("stayfast_checkpoint_bytes_total", books.committed_bytes, run=run)
+    if books.head is not None:
+        _read_ledger(out, run, books.head, guard)
+    return out
+
+
+def _read_ledger(out: Exposition, run: str, head: Head, guard: Guard) -> None:
+    bill = account(head, guard.settings.run_usd_per_hour)
+    out.add("stayfast_run_info", 1, run=run, attempt=head.attempt, capacity=head.row.capacity, zone=head.row.zone)
+    out.add("stayfast_attempts_total", bill["attempts"], run=run)
+    causes: dict[str, int] = {}
+    for row in head.attempts:
+        if row.outcome in (Outcome.INTERRUPTED, Outcome.LOST):
+            cause = "killed" if row.outcome is Outcome.LOST else row.cause or "unknown"
+            causes[cause] = causes.get(cause, 0) + 1
+    for cause, count in sorted(causes.items()):
+        out.add("stayfast_interruptions_total", count, run=run, cause=cause)
+    out.add("stayfast_failures_total", sum(row.outcome is Outcome.FAILED for row in head.attempts), run=run)
+    safe = [row.safe_seconds for row in head.attempts if row.safe_seconds is not None]
+    out.add("stayfast_safe_seconds_sum", sum(safe), run=run)
+    out.add("stayfast_safe_seconds_count", len(safe), run=run)
+    out.add("stayfast_saved_step", head.next_step - 1, run=run)
+    if head.newest is not None:
+        out.add("stayfast_checkpoint_size_bytes", sum(row.size for row in head.newest.ranks), run=run)
+        age = guard.clock.wall() - from_rfc3339(head.newest.committed_at)
+        out.add("stayfast_checkpoint_age_seconds", max(0.0, age), run=run)
+    for name in ("useful", "save", "lost", "paid"):
+        out.add(f"stayfast_{name}_seconds_total", bill[f"{name}_seconds"], run=run)
+    pairs = pairwise(head.attempts)
+    out.add("stayfast_unaccounted_seconds_total", sum(unaccounted_seconds(*pair) for pair in pairs), run=run)
+    out.add("stayfast_goodput_ratio", bill["goodput"], run=run)
+    out.add("stayfast_cost_usd_total", bill["usd_priced"], run=run)
+
+
+def add_notice(out: Exposition, guard: Guard) -> None:
+    """Whether there is a notice, and how much time it leaves."""
+    notice = guard.notice
+    if notice is not None:
+        out.add("stayfast_notice", 1, cause=str(notice.cause))
+        out.add("stayfast_notice_remaining_seconds", guard.budget.remaining_seconds)

@@ -1,0 +1,79 @@
+"""The spans of one attempt: its steps between saves, its saves, and the notice that ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from stayfast.model.exit_codes import Outcome
+from stayfast.telemetry import spans
+
+if TYPE_CHECKING:
+    from stayfast.runtime.interruption.guard import Guard
+    from stayfast.runtime.runs.books import Books
+    from stayfast.runtime.runs.run_metrics import Progress
+
+
+class RunRecorder(spans.Recorder):
+    """Knows about steps: those between two saves are one span, and saves say which step they hold."""
+
+    def __init__(self, provider: Any, guard: Guard, books: Books, progress: Progress) -> None:
+        settings = guard.settings
+        about = {"run": books.url or "", "attempt": books.attempt, "rank": settings.rank}
+        about |= {"capacity": settings.capacity, "zone": settings.zone, "machine": settings.machine}
+        super().__init__(provider, guard.clock, spans.ATTEMPT, about)
+        self._guard, self._books, self._progress = guard, books, progress
+        self._since, self._told = guard.clock.wall(), books.next_step - 1
+
+    def measured(self, kind: str, seconds: float, about: Mapping[str, Any]) -> None:
+        """With the step, where one can be told."""
+        now = self._clock.wall()
+        if kind == "restore":
+            self._since, self._told = now, int(about["step"])
+        elif kind == "snapshot":
+            about = {"step": self._progress()[0]}
+            self._steps(now - seconds)
+            self._since = now
+        elif kind == "persist" and self._books.head is not None and self._books.head.newest is not None:
+            newest = self._books.head.newest
+            about = {"step": newest.step, "bytes": newest.size}
+        super().measured(kind, seconds, about)
+
+    def _steps(self, until: float) -> None:
+        """All that were done since the last save."""
+        last = self._progress()[0]
+        if last > self._told:
+            self.add(spans.STEPS, self._since, until, {"first_step": self._told + 1, "last_step": last})
+            self._told = last
+
+    def finish(self) -> None:
+        """How it ended, as the run's own record has it."""
+        now = self._clock.wall()
+        self._steps(now)
+        row = self._books.head.row if self._books.head is not None else None
+        notice = self._guard.notice
+        if notice is not None:
+            began = now - max(0.0, self._clock.monotonic() - notice.received_at)
+            safe = row.safe_seconds if row is not None else None
+            about = {"cause": str(notice.cause), "safe": safe is not None}
+            self.add(spans.NOTICE, began, now if safe is None else began + safe, about)
+        outcome = row.outcome if row is not None else None
+        told: dict[str, Any] = {"saved_step": self._books.next_step - 1}
+        if row is not None and outcome is not None:
+            told |= {"outcome": outcome.value, "cause": row.cause or ""}
+        self.end(told, failed=outcome is Outcome.FAILED, seconds=self._guard.budget.remaining_seconds / 2)
+
+
+def begin_run(guard: Guard, books: Books, progress: Progress) -> Callable[[], None]:
+    """Spans of one attempt, until the returned function is called."""
+    provider = spans.find_provider()
+    if provider is None:
+        return lambda: None
+    recorder = RunRecorder(provider, guard, books, progress)
+    guard.durations.listener = recorder.measured
+
+    def end() -> None:
+        guard.durations.listener = None
+        recorder.finish()
+
+    return end
