@@ -42,7 +42,7 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
         assert outside == [], page.name
 
 
-@pytest.mark.parametrize("tool", ["make_cli_reference.py", "make_library_reference.py"])
+@pytest.mark.parametrize("tool", ["make_cli_reference.py", "make_house.py", "make_library_reference.py"])
 def test_generated_pages_are_up_to_date(tool: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, f"tools/{tool}", "--check"]

@@ -2,5 +2,5 @@
 Pure: no input or output but files that come with the package.
 
 May import: documents, text, model, the ground.
-Start reading: ``capacity/plan/planner.py``.
+Start reading: ``plan/planner.py``.
 """
