@@ -22,9 +22,10 @@ from reporting import parse, publish
 from stayfast.capacity.policies.adaptive import Adaptive
 from stayfast.capacity.policies.policy import BATCH_POLICIES
 from stayfast.capacity.policies.regimes import fit_regimes
+from stayfast.capacity.policies.values import Scenario, floor_ticks
 from stayfast.capacity.replay.engine import BatchReplay, Openings
 from stayfast.capacity.replay.optimum import optima
-from stayfast.capacity.replay.scenario import Scenario, cut, floor_ticks
+from stayfast.capacity.replay.scenario import cut
 from stayfast.capacity.replay.traces import Trace, read_traces
 
 JOBS = {"48 h by 60 h": (48, 60), "24 h by 36 h": (24, 36)}

@@ -24,9 +24,10 @@ from reporting import parse, publish
 
 from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.value_tables import look_ahead
+from stayfast.capacity.policies.values import Scenario
 from stayfast.capacity.replay.optimum import optima, optimum
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Scenario, Window, cut
+from stayfast.capacity.replay.scenario import Window, cut
 from stayfast.capacity.replay.summary import run_batch
 from stayfast.capacity.replay.traces import Trace, from_counts, read_traces
 

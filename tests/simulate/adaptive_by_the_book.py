@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from stayfast.capacity.policies.adaptive import FIRST_AGE_HOURS, FLOOR, MARGIN_STEPS
+from stayfast.capacity.policies.batch_view import IDLE, ON_DEMAND, SPOT, BatchView
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
 from stayfast.capacity.policies.survival import BANDS_HOURS
 from stayfast.capacity.policies.value_tables import Question, look_ahead
-from stayfast.capacity.replay.engine import IDLE, ON_DEMAND, SPOT, BatchView
-from stayfast.capacity.replay.scenario import EPSILON_SECONDS
+from stayfast.capacity.policies.values import EPSILON_SECONDS
 
 
 class ByTheBook:

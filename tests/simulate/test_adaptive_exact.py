@@ -11,9 +11,10 @@ from adaptive_by_the_book import ByTheBook
 from stayfast.capacity.policies.adaptive import Adaptive
 from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.regimes import bundled_regimes
+from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.engine import BatchReplay, Openings
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Saving, Scenario, Window
+from stayfast.capacity.replay.scenario import Window
 
 RESULTS = ("cost", "finish", "done", "interruptions", "attempts", "starting", "saving", "lost", "waiting", "tail")
 

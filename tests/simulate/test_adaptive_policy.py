@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stayfast.capacity.policies.adaptive import Adaptive, Stayfast
+from stayfast.capacity.policies.batch_view import BatchView
 from stayfast.capacity.policies.policy import BATCH_POLICIES
 from stayfast.capacity.policies.regimes import (
     Regime,
@@ -20,10 +21,11 @@ from stayfast.capacity.policies.regimes import (
 )
 from stayfast.capacity.policies.survival import BANDS_HOURS, band_of, expose, hazards, pooled
 from stayfast.capacity.policies.value_tables import Question, look_ahead
-from stayfast.capacity.replay.engine import BatchReplay, BatchView, Openings
+from stayfast.capacity.policies.values import Mode, Saving, Scenario
+from stayfast.capacity.replay.engine import BatchReplay, Openings
 from stayfast.capacity.replay.optimum import optimum
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Mode, Saving, Scenario, Window
+from stayfast.capacity.replay.scenario import Window
 from stayfast.capacity.replay.traces import from_counts
 
 STEADY = Regime((0.5,) * 5, (0.02,) * 5)

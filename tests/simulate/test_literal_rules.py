@@ -11,8 +11,8 @@ import pytest
 from literal_replay import Case, optimum, tell
 
 from stayfast.capacity.policies.policy import BATCH_POLICIES
+from stayfast.capacity.policies.values import Scenario
 from stayfast.capacity.replay.engine import BatchReplay, Openings
-from stayfast.capacity.replay.scenario import Scenario
 from stayfast.capacity.replay.summary import run_many
 from stayfast.capacity.replay.traces import from_counts
 from stayfast.cli.main import main

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
+from stayfast.capacity.policies.values import Mode, Scenario
 from stayfast.capacity.replay.optimum import optima, optimum
-from stayfast.capacity.replay.scenario import Mode, Scenario, Window
+from stayfast.capacity.replay.scenario import Window
 from stayfast.errors import UsageError
 
 TICK = 600.0

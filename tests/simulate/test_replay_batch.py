@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from stayfast.capacity.policies.policy import BATCH_POLICIES, POLICIES
+from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.engine import BatchReplay, Openings
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Saving, Scenario, Window
+from stayfast.capacity.replay.scenario import Window
 
 TICK = 600.0
 

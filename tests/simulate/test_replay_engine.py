@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from stayfast.capacity.policies.plain_policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
+from stayfast.capacity.policies.values import Mode, Saving, Scenario, ceil_ticks, floor_ticks
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.plain_policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
-from stayfast.capacity.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, cut, floor_ticks
+from stayfast.capacity.replay.scenario import Window, cut
 from stayfast.capacity.replay.traces import from_counts
 from stayfast.errors import UsageError
 

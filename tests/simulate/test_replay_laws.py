@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfast.capacity.policies.policy import POLICIES
+from stayfast.capacity.policies.values import Mode, Saving, Scenario, ceil_ticks, floor_ticks
 from stayfast.capacity.replay.optimum import by_counts, by_grid, optimum
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Mode, Saving, Scenario, Window, ceil_ticks, floor_ticks
+from stayfast.capacity.replay.scenario import Window
 
 TICK = 600.0
 QUICK = [name for name in POLICIES if name != "stayfast"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stayfast.capacity.policies.values import Scenario, floor_ticks
 from stayfast.capacity.replay.optimum import by_counts, optimum
-from stayfast.capacity.replay.scenario import Scenario, cut, floor_ticks
+from stayfast.capacity.replay.scenario import cut
 from stayfast.capacity.replay.summary import run_one
 
 POLICIES = {

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stayfast.capacity.policies.policy import NAMES, NEEDS_FLEX_PRICE, check_name
-from stayfast.capacity.replay.scenario import Saving, Scenario, cut, floor_ticks
+from stayfast.capacity.policies.values import Saving, Scenario, floor_ticks
+from stayfast.capacity.replay.scenario import cut
 from stayfast.capacity.replay.summary import draw_starts, outcome_row, run_many, run_one, summary_row
 from stayfast.capacity.replay.synthetic import MODEL_NAMES, draw_model, source_of
 from stayfast.capacity.replay.traces import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces

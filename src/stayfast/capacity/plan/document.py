@@ -9,8 +9,9 @@ from typing import Any
 from stayfast.capacity.plan.options import POLICY, Option, Spread, scenario_of, watched_seconds
 from stayfast.capacity.plan.planner import Plan
 from stayfast.capacity.policies.policy import POLICIES
+from stayfast.capacity.policies.values import Saving
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Outcome, Saving, Window
+from stayfast.capacity.replay.scenario import Outcome, Window
 
 EXAMPLE_WINDOW = 0
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from stayfast.capacity.machines.prices import Prices
 from stayfast.capacity.plan.assumptions import Assumptions
+from stayfast.capacity.policies.batch_view import FLEX_START, ON_DEMAND, SPOT
 from stayfast.capacity.policies.policy import BATCH_POLICIES
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
-from stayfast.capacity.replay.engine import FLEX_START, ON_DEMAND, SPOT, BatchReplay, Openings
-from stayfast.capacity.replay.optimum import load_numpy
-from stayfast.capacity.replay.scenario import Saving, Scenario
+from stayfast.capacity.policies.values import Saving, Scenario
+from stayfast.capacity.replay.engine import BatchReplay, Openings
 from stayfast.capacity.replay.synthetic import draw_bursty, lognormal_waits
 from stayfast.capacity.replay.traces import Trace
 from stayfast.capacity.spec.workload import CapacityClass, Kind, WorkloadSpec
+from stayfast.extras import load_numpy
 
 BLEND_HANDICAP = 1.01
 """A blend of classes must be at least this much cheaper than a single one: it has more parts that can fail."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from stayfast.capacity.plan.options import Option
 from stayfast.capacity.plan.planner import Plan
-from stayfast.capacity.replay.scenario import Mode, Outcome
+from stayfast.capacity.policies.values import Mode
+from stayfast.capacity.replay.scenario import Outcome
 
 COLOURS = {Mode.IDLE: "#d9d9d9", Mode.SPOT: "#2a9d8f", Mode.ON_DEMAND: "#e76f51", Mode.FLEX_START: "#457b9d"}
 LABELS = {Mode.IDLE: "waiting", Mode.SPOT: "Spot", Mode.ON_DEMAND: "on-demand", Mode.FLEX_START: "flex-start"}

@@ -22,11 +22,11 @@ from stayfast.capacity.plan.options import (
 )
 from stayfast.capacity.plan.reasons import advise_workload, explain
 from stayfast.capacity.plan.sensitivity import Flip, Question, find_flips
-from stayfast.capacity.replay.optimum import load_numpy
-from stayfast.capacity.replay.scenario import Saving, Scenario
+from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.traces import Trace
 from stayfast.capacity.spec.workload import CapacityClass, Kind, WorkloadSpec
 from stayfast.errors import UsageError
+from stayfast.extras import load_numpy
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 30.0, 1800.0
 """The runtime's own bounds."""

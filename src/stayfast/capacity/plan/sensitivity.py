@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.plan.options import Ground, Option, evaluate, merit
-from stayfast.capacity.replay.optimum import load_numpy
-from stayfast.capacity.replay.scenario import Scenario
+from stayfast.capacity.policies.values import Scenario
 from stayfast.capacity.spec.workload import CapacityClass, WorkloadSpec
+from stayfast.extras import load_numpy
 
 REACH = 8.0
 """Prices are looked at from an eighth to eight times what they are."""

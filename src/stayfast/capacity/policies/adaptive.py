@@ -13,13 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.capacity.policies.baselines import forced
+from stayfast.capacity.policies.batch_view import IDLE, ON_DEMAND, SPOT, BatchView
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
 from stayfast.capacity.policies.survival import BANDS_HOURS
 from stayfast.capacity.policies.value_tables import Question, Values, look_ahead
-from stayfast.capacity.replay.engine import IDLE, ON_DEMAND, SPOT, BatchView
-from stayfast.capacity.replay.optimum import load_numpy
-from stayfast.capacity.replay.plain_engine import View
-from stayfast.capacity.replay.scenario import Mode, Placement
+from stayfast.capacity.policies.values import Mode, Placement, View
+from stayfast.extras import load_numpy
 
 FIRST_AGE_HOURS = 1.0
 """Whoever looks at a random moment meets a spell in its middle, not at its start."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stayfast.capacity.replay.engine import FLEX_START, IDLE, ON_DEMAND, SPOT, BatchView
-from stayfast.capacity.replay.scenario import EPSILON_SECONDS
+from stayfast.capacity.policies.batch_view import FLEX_START, IDLE, ON_DEMAND, SPOT, BatchView
+from stayfast.capacity.policies.values import EPSILON_SECONDS
 
 BatchPolicy = Callable[[BatchView], tuple[Any, Any]]
 

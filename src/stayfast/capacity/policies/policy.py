@@ -15,8 +15,8 @@ from stayfast.capacity.policies.baselines import (
     spot_only,
     uniform_progress,
 )
-from stayfast.capacity.replay.plain_engine import Policy
-from stayfast.capacity.replay.plain_policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
+from stayfast.capacity.policies.plain_policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
+from stayfast.capacity.policies.values import Policy
 from stayfast.errors import SettingError
 
 OPTIMUM = "optimum"

@@ -12,15 +12,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from stayfast.capacity.policies.survival import BANDS_HOURS, Table, expose, hazards, pooled
-from stayfast.capacity.replay.traces import Trace
 
 ABSENT_KINDS, PRESENT_KINDS = 5, 4
 
 Row = tuple[float, ...]
 """Events per hour, by age band."""
+
+
+class History(Protocol):
+    """What a regime is fitted to, such as a recorded trace."""
+
+    @property
+    def tick_seconds(self) -> float:
+        """Seconds between two counts."""
+
+    def available(self, nodes: int) -> bytes:
+        """One byte per tick: 1 where that many nodes could be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ def mean_hours(row: Row) -> float:
     return mean
 
 
-def fit_regimes(histories: Sequence[tuple[Trace, int]]) -> tuple[Regime, ...]:
+def fit_regimes(histories: Sequence[tuple[History, int]]) -> tuple[Regime, ...]:
     """A few kinds of absence, a few of presence, and every pair of them.
 
     How capacity goes and how it comes back are weighed apart: a new place may go like one history and come back like

@@ -14,7 +14,7 @@ from typing import Any
 
 from stayfast.capacity.policies.regimes import Regime
 from stayfast.capacity.policies.survival import BANDS_HOURS
-from stayfast.capacity.replay.optimum import load_numpy
+from stayfast.extras import load_numpy
 
 STEPS = 180
 """Steps from start to deadline; finer ones gained nothing in the benchmark."""

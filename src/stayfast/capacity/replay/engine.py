@@ -5,21 +5,14 @@ Tests hold it against ``engine.replay`` window by window; whoever changes a rule
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from stayfast.capacity.replay.optimum import load_numpy
-from stayfast.capacity.replay.scenario import (
-    BACKOFF_CAP_SECONDS,
-    BACKOFF_FIRST_SECONDS,
-    EPSILON_SECONDS,
-    Mode,
-    Outcome,
-    Scenario,
-    floor_ticks,
-)
+from stayfast.capacity.policies.batch_view import FLEX_START, IDLE, ON_DEMAND, SPOT, BatchView
+from stayfast.capacity.policies.values import EPSILON_SECONDS, Scenario, floor_ticks
+from stayfast.capacity.replay.scenario import BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS, Outcome
+from stayfast.extras import load_numpy
 
-IDLE, SPOT, ON_DEMAND, FLEX_START = (int(mode) for mode in Mode)
 _DELAYS = (0.0, *(min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0**power) for power in range(17)))
 """What the Job controller adds to a start after that many interruptions."""
 
@@ -70,44 +63,6 @@ class Openings:
         if self.own:
             return (self.zones[np.arange(len(place)), place] == 1)[None, :] & inside
         return (self.zones[:, place] == 1) & inside
-
-
-@dataclass(slots=True)
-class BatchView:
-    """What a policy may know, for all windows; the names are those of ``engine.View``."""
-
-    np: Any
-    scenario: Scenario
-    tick_seconds: float
-    deadline_ticks: int
-    spot_prices: Any
-    """Per zone."""
-    tick: int = 0
-    active: Any = None
-    """Windows that are neither finished nor hopeless; what is decided for the others counts for nothing."""
-    mode: Any = None
-    zone: Any = None
-    available: Any = None
-    flex_ready: Any = None
-    done_seconds: Any = None
-    need_seconds: Any = None
-    start_left_seconds: Any = None
-    start_seconds: Any = None
-    memory: dict[str, Any] = field(default_factory=dict)
-    """Where a policy keeps what it has seen."""
-
-    @property
-    def elapsed_seconds(self) -> float:
-        return self.tick * self.tick_seconds
-
-    @property
-    def remaining_ticks(self) -> int:
-        return self.deadline_ticks - self.tick
-
-    def need_ticks(self, starts: int) -> Any:
-        """Whole ticks for the rest of the work and this many starts."""
-        need = self.need_seconds + starts * self.start_seconds
-        return self.np.ceil((need - EPSILON_SECONDS) / self.tick_seconds)
 
 
 class BatchReplay:

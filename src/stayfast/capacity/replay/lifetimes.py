@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stayfast.capacity.replay.optimum import load_numpy
 from stayfast.errors import UsageError
+from stayfast.extras import load_numpy
 
 
 class Lifetime(Protocol):

@@ -15,29 +15,19 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stayfast.capacity.replay.scenario import EPSILON_SECONDS, Outcome, Scenario, Window, ceil_ticks, floor_ticks
-from stayfast.errors import MissingExtraError, UsageError
+from stayfast.capacity.policies.values import EPSILON_SECONDS, Scenario, ceil_ticks, floor_ticks
+from stayfast.capacity.replay.scenario import Outcome, Window
+from stayfast.errors import UsageError
+from stayfast.extras import load_numpy
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    pass
 
 MAX_GRID_UNITS = 20_000
 MAX_BITS = 16
 """Of the number of ticks: with more, too few bits would be left for the money."""
 AT_ONCE = 64
 """Windows in one pass: enough to spread the cost of a pass, few enough to stay in the processor's cache."""
-
-
-def load_numpy() -> ModuleType:
-    """NumPy, or the sentence that says how to get it."""
-    try:
-        import numpy
-    except ImportError as error:
-        raise MissingExtraError(
-            "the optimum and many windows at once need NumPy", help="pip install 'stayfast[sim]'"
-        ) from error
-    module: ModuleType = numpy
-    return module
 
 
 class Schedule(NamedTuple):

@@ -8,65 +8,19 @@ trace says so; flex-start when its queue has let the request through, for one le
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
 
-from stayfast.capacity.replay.scenario import (
-    BACKOFF_CAP_SECONDS,
-    BACKOFF_FIRST_SECONDS,
+from stayfast.capacity.policies.values import (
     EPSILON_SECONDS,
     IDLE,
     Mode,
-    Outcome,
     Placement,
+    Policy,
     Saving,
     Scenario,
-    Window,
-    ceil_ticks,
+    View,
     floor_ticks,
 )
-
-
-@dataclass(slots=True)
-class View:
-    """What a policy may know at a tick: the past and the present, never the future."""
-
-    scenario: Scenario
-    tick_seconds: float
-    deadline_ticks: int
-    tick: int = 0
-    placement: Placement = IDLE
-    available: tuple[bool, ...] = ()
-    """Per zone: could the gang be had now."""
-    spot_usd_per_hour: tuple[float, ...] = ()
-    flex_ready: bool = False
-    done_seconds: float = 0.0
-    need_seconds: float = 0.0
-    """Machine time for the work that is not yet safe, saving included, starts not."""
-    start_left_seconds: float = 0.0
-    """What is left of the present machine's cold start."""
-    start_seconds: float = 0.0
-    """What a start would cost now."""
-
-    @property
-    def elapsed_seconds(self) -> float:
-        return self.tick * self.tick_seconds
-
-    @property
-    def remaining_ticks(self) -> int:
-        """Whole ticks until the deadline."""
-        return self.deadline_ticks - self.tick
-
-    def need_ticks(self, starts: int) -> int:
-        """Whole ticks for the rest of the work and this many starts."""
-        return ceil_ticks(self.need_seconds + starts * self.start_seconds, self.tick_seconds)
-
-
-class Policy(Protocol):
-    """Where to be during the next tick. An object serves one replay: it may remember what it has seen."""
-
-    def decide(self, view: View) -> Placement:
-        """Spot may be asked for only where it is available now, flex-start only when it is ready or held."""
+from stayfast.capacity.replay.scenario import BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS, Outcome, Window
 
 
 class Progress:

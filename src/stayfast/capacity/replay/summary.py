@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from stayfast.capacity.policies.policy import BATCH_POLICIES, OPTIMUM, POLICIES
+from stayfast.capacity.policies.values import Scenario, floor_ticks
 from stayfast.capacity.replay.engine import BatchReplay, Openings
-from stayfast.capacity.replay.optimum import load_numpy, optima, optimum
+from stayfast.capacity.replay.optimum import optima, optimum
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Outcome, Scenario, Window, cut, floor_ticks
+from stayfast.capacity.replay.scenario import Outcome, Window, cut
 from stayfast.capacity.replay.traces import Trace
 from stayfast.errors import UsageError
+from stayfast.extras import load_numpy
 
 AT_ONCE = 20_000
 """Windows in one pass: memory does not grow with their number beyond this."""

@@ -15,8 +15,8 @@ from typing import Any
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes, regimes_source
 from stayfast.capacity.policies.survival import BANDS_HOURS
 from stayfast.capacity.replay.lifetimes import Bathtub, Exponential, Lifetime, Weibull
-from stayfast.capacity.replay.optimum import load_numpy
 from stayfast.errors import UsageError
+from stayfast.extras import load_numpy
 
 HOUR = 3600.0
 

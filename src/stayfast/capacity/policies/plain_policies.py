@@ -6,8 +6,7 @@ time left is rounded down, need is rounded up.
 
 from __future__ import annotations
 
-from stayfast.capacity.replay.plain_engine import View
-from stayfast.capacity.replay.scenario import EPSILON_SECONDS, FLEX_START, IDLE, ON_DEMAND, SPOT, Mode, Placement
+from stayfast.capacity.policies.values import EPSILON_SECONDS, FLEX_START, IDLE, ON_DEMAND, SPOT, Mode, Placement, View
 
 
 class OnDemand:
