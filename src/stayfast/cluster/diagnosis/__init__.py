@@ -1,5 +1,5 @@
-"""Why a workload does not run: one answer per run from a snapshot; read by explain, status, watch and the dashboard.
+"""Why a workload does not run: one answer, with its evidence, from a snapshot.
 
-May import: observed, model, text; neither kubernetes nor lint.
+May import: observed, kubernetes, model, text.
 Start reading: ``diagnose.py``.
 """

@@ -1,5 +1,5 @@
-"""From a file to objects in a cluster: plan, render, lint, try, apply; twice changes nothing.
+"""A rendered bundle put into a cluster: linted, tried by the server, applied; applied twice it changes nothing.
 
 May import: capacity, render, lint, kubernetes, observed, diagnosis.
-Start reading: ``prepare.py``.
+Start reading: ``apply.py``.
 """

@@ -1,4 +1,4 @@
-"""A program's state as a JSON tree and raw arrays and back; what a run tracks; one module per array framework.
+"""A program's state as a JSON tree and raw arrays and back; what a run tracks.
 
 May import: the ground.
 Start reading: ``tracked_state.py``.

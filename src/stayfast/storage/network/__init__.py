@@ -1,4 +1,4 @@
-"""One HTTP client with a pool of connections, URLs taken apart once, and Google's token service.
+"""HTTP with a pool of connections, URLs taken apart, and Google's access tokens.
 
 May import: errors, clock, filesystem.
 Start reading: ``transport.py``.
