@@ -221,6 +221,32 @@ def test_threads_that_never_end_do_not_keep_the_process() -> None:
     assert ended.report["seconds_used"] < 1
 
 
+def test_a_finalizer_that_hangs_after_the_program_does_not_keep_the_process() -> None:
+    """As multiprocessing's Pool does when a signal to the process group has ended its workers."""
+    child = python(
+        """
+        import time, stayfast
+        class Hangs:
+            def __del__(self):
+                time.sleep(60)
+        def main():
+            held = Hangs()
+            with stayfast.run(total_steps=1000) as run:
+                for step in run.steps():
+                    print("step", flush=True)
+                    time.sleep(0.02)
+        main()
+        """,
+        STAYFAST_GRACE_SECONDS="6",
+        STAYFAST_MARGIN_SECONDS="1",
+    )
+    child.wait_for("step")
+    child.send()
+    ended = child.end()
+    assert ended.code == 75
+    assert 4 < ended.seconds < 7
+
+
 def test_signals_after_the_end_of_the_block_do_not_change_the_code() -> None:
     """Launchers forward twice; the second one may come when the handlers are back already."""
     child = python(

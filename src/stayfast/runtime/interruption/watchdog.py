@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from types import CodeType, FrameType
 
 from stayfast.errors import Interrupted
 from stayfast.runtime.interruption.notice_board import NoticeBoard
@@ -35,6 +36,7 @@ class Watchdog:
         self._stood_down = threading.Event()
         self._caught = threading.Event()
         self._lives_on: Callable[[], None] = lambda: None
+        self._program: CodeType | None = None
         board.on_notice(self._start)
 
     def stand_down(self) -> None:
@@ -49,6 +51,7 @@ class Watchdog:
         """
         global _leaving
         self._lives_on = lives_on
+        self._program = _outermost(sys._getframe()) if threading.current_thread() is threading.main_thread() else None
         _leaving = (os.getpid(), self._board.settings.interrupted_code)
         weakref.finalize(interruption, self._caught.set).atexit = False
 
@@ -63,7 +66,8 @@ class Watchdog:
             if left <= 0:
                 self._go()
             if self._caught.is_set():
-                if not _exiting.wait(min(left, _LIVES_ON_SECONDS)) and not sys.is_finalizing():
+                is_exiting = _exiting.wait(min(left, _LIVES_ON_SECONDS)) or sys.is_finalizing()
+                if not is_exiting and not self._has_left_its_program():
                     self._let_live()
                     return
                 self._caught.clear()
@@ -77,10 +81,22 @@ class Watchdog:
         finally:
             os._exit(self._board.settings.interrupted_code)
 
+    def _has_left_its_program(self) -> bool:
+        """Whether the main thread runs a finalizer below no line of the program: it exits, and may hang there."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        return self._program is not None and frame is not None and _outermost(frame) is not self._program
+
     def _let_live(self) -> None:
         global _leaving
         _leaving = None
         self._lives_on()
+
+
+def _outermost(frame: FrameType) -> CodeType:
+    """The code that a thread began with: for the main thread the program's module."""
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code
 
 
 def _shutdown_begins() -> None:
