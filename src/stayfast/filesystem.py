@@ -41,6 +41,8 @@ class FileStat(NamedTuple):
     size: int
     mtime_ns: int
     is_dir: bool
+    is_link: bool = False
+    """Whether the path is a symbolic link; the rest is then of what it leads to."""
 
 
 class FS(Protocol):
@@ -178,10 +180,15 @@ class SystemFS:
 
     def stat(self, path: str) -> FileStat | None:
         try:
-            status = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return FileStat(status.st_size, status.st_mtime_ns, stat.S_ISDIR(status.st_mode))
+            status = os.lstat(path)
+            is_link = stat.S_ISLNK(status.st_mode)
+            if is_link:
+                status = os.stat(path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise
+        return FileStat(status.st_size, status.st_mtime_ns, stat.S_ISDIR(status.st_mode), is_link)
 
     def fstat(self, fd: int) -> FileStat:
         status = os.fstat(fd)

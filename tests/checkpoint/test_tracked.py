@@ -117,6 +117,88 @@ def test_a_stream_without_a_state_is_refused() -> None:
     track("loader", module.StatefulDataLoader(Stateful()))
 
 
+class WithState(torch.utils.data.SequentialSampler):
+    """A sampler of the program's own that keeps its place."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def own_batches(data: list[int]) -> torch.utils.data.BatchSampler:
+    class Own(torch.utils.data.BatchSampler):
+        pass
+
+    return Own(torch.utils.data.SequentialSampler(data), 5, False)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda data, _theirs: {"sampler": torch.utils.data.RandomSampler(data)},
+        lambda data, _theirs: {"sampler": torch.utils.data.WeightedRandomSampler([1.0] * len(data), 50)},
+        lambda data, _theirs: {"sampler": torch.utils.data.SubsetRandomSampler(data)},
+        lambda data, _theirs: {"sampler": torch.utils.data.RandomSampler(data), "batch_size": None},
+        lambda data, _theirs: {
+            "batch_sampler": torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(data), 5, False)
+        },
+        lambda data, theirs: {"batch_sampler": theirs.BatchSampler(torch.utils.data.RandomSampler(data), 5, False)},
+        lambda data, theirs: {"batch_sampler": torch.utils.data.BatchSampler(theirs.RandomSampler(data), 5, False)},
+        lambda data, _theirs: {"batch_sampler": own_batches(data)},
+    ],
+)
+def test_a_stateful_loader_whose_sampler_has_no_state_is_refused(order: Any) -> None:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    data = list(range(50))
+    loader = module.StatefulDataLoader(data, **order(data, module.sampler))
+    with pytest.raises(UsageError, match="resumes in another order: the sampler has no state"):
+        track("loader", loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda _data, _theirs: {"shuffle": True, "batch_size": 5},
+        lambda _data, _theirs: {"shuffle": True, "batch_size": 5, "generator": torch.Generator().manual_seed(1)},
+        lambda _data, _theirs: {"batch_size": 5, "drop_last": True},
+        lambda data, theirs: {"sampler": theirs.RandomSampler(data), "batch_size": 5},
+        lambda data, theirs: {"sampler": theirs.RandomSampler(data), "batch_size": None},
+        lambda data, _theirs: {
+            "batch_sampler": torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(data), 5, False)
+        },
+        lambda data, theirs: {"batch_sampler": theirs.BatchSampler(theirs.RandomSampler(data), 5, False)},
+    ],
+)
+def test_a_stateful_loader_that_is_accepted_resumes_in_its_order(order: Any, workers: int) -> None:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    data = list(range(50))
+
+    def make() -> Any:
+        return module.StatefulDataLoader(data, num_workers=workers, **order(data, module.sampler))
+
+    torch.manual_seed(3)
+    loader = make()
+    list(loader)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    state, random_state = track("loader", loader).get(), torch.get_rng_state()
+    wanted = [torch.as_tensor(batch).tolist() for batch in [*batches, *loader]]
+    torch.manual_seed(99)
+    loader = make()
+    track("loader", loader).set(state)
+    torch.set_rng_state(random_state)
+    assert [torch.as_tensor(batch).tolist() for batch in [*loader, *loader]] == wanted
+
+
+def test_a_sampler_of_the_program_with_a_state_is_accepted() -> None:
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    data = list(range(50))
+    track("loader", module.StatefulDataLoader(data, sampler=WithState(data), batch_size=5))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_loader_resumes_in_the_epoch_of_its_distributed_sampler(workers: int) -> None:
     module = pytest.importorskip("torchdata.stateful_dataloader")

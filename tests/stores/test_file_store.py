@@ -417,6 +417,21 @@ def test_leftovers_of_dead_writers_are_swept_and_young_ones_kept(tmp_path: Path)
     assert store.get("checkpoints/live/part").data == b"x"
 
 
+def test_nothing_behind_a_link_is_swept(tmp_path: Path) -> None:
+    old = time.time() - LEFTOVER_SECONDS - 60
+    left = tmp_path / "other" / "results" / ".tmp-1-a"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x")
+    os.utime(left, (old, old))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "link").symlink_to(tmp_path / "other")
+    (run / "self").symlink_to(run)
+    (run / "loop").symlink_to(run / "loop")
+    assert FileStore(str(run)).sweep() == 0
+    assert left.exists()
+
+
 def test_a_swept_writer_fails_and_harms_nobody(tmp_path: Path) -> None:
     class Sweeping(SystemFS):
         def link(self, source: str, target: str) -> None:

@@ -9,9 +9,12 @@ must not do again in its middle. And the loader's own generator stands, after a 
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from stayfast.errors import UsageError
+
+_SAMPLERS = "torchdata.stateful_dataloader.sampler"  # theirs keep their place
 
 
 class LoaderState:
@@ -47,7 +50,10 @@ class LoaderState:
 
 
 def check_data(loader: Any) -> None:
-    """Refuse a stream without a state of its own: torchdata passes over too many batches at its second resume."""
+    """Refuse what cannot be resumed exactly.
+
+    Of a stream without a state of its own torchdata passes over too many batches at its second resume.
+    """
     from torch.utils.data import IterableDataset
 
     data = loader.dataset
@@ -56,3 +62,47 @@ def check_data(loader: Any) -> None:
             f"a loader over {type(data).__name__}, an IterableDataset without a state, cannot be resumed exactly",
             help="give the data set state_dict and load_state_dict, or make it a Dataset with __getitem__",
         )
+    _check_order(loader)
+
+
+def _check_order(loader: Any) -> None:
+    """Refuse a sampler that torchdata can only run again from its start: a random one then gives another order."""
+    stateful = sys.modules.get("torchdata.stateful_dataloader")
+    if stateful is None or not isinstance(loader, stateful.StatefulDataLoader):
+        return
+    from torch.utils.data import BatchSampler
+
+    sampler, batches = loader.sampler, loader.batch_sampler
+    keeps_place = True  # of the sampler inside
+    if batches is not None and not _has_state(batches):
+        keeps_place = type(batches) is not BatchSampler  # it is run again, and the sampler in it
+        if keeps_place and type(batches).__module__ != _SAMPLERS:
+            raise _unknown_order(batches)
+        sampler = batches.sampler
+    elif batches is not None:
+        return
+    if not (
+        _is_repeatable(sampler) or (keeps_place and (_has_state(sampler) or type(sampler).__module__ == _SAMPLERS))
+    ):
+        raise _unknown_order(sampler)
+
+
+def _has_state(thing: Any) -> bool:
+    return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
+
+
+def _is_repeatable(sampler: Any) -> bool:
+    """Whether it gives the same order again: nothing random in it, or all of it from the seed and the epoch."""
+    from torch.utils.data import DistributedSampler, SequentialSampler
+    from torch.utils.data.dataloader import _InfiniteConstantSampler
+
+    return isinstance(sampler, DistributedSampler) or type(sampler) in (SequentialSampler, _InfiniteConstantSampler)
+
+
+def _unknown_order(sampler: Any) -> UsageError:
+    return UsageError(
+        f"a StatefulDataLoader with a {type(sampler).__name__} of {type(sampler).__module__} resumes in another order: "
+        "the sampler has no state",
+        help="leave it out and write shuffle=True, use the RandomSampler of torchdata.stateful_dataloader.sampler, or "
+        "give the sampler state_dict and load_state_dict",
+    )

@@ -113,7 +113,7 @@ class Tree:
         for name in names:
             path = os.path.join(directory, name)
             status = self._fs.stat(path)
-            if status is not None and status.is_dir:
+            if status is not None and status.is_dir and not status.is_link:  # what a link leads to is not ours
                 yield from self._directories(path)
 
     def _sweep(self, directory: str) -> int:
