@@ -144,7 +144,8 @@ def check_progress(head: Head, most: int) -> None:
             stuck += 1
     if stuck >= most:
         raise NoProgressError(
-            f"the last {stuck} attempts of {head.run} failed or stalled with no commit past step {head.next_step - 1}",
+            f"the last {stuck} attempts of {head.run} failed or stalled, and "
+            + (f"nothing was saved after step {head.next_step - 1}" if head.next_step else "nothing was ever saved"),
             help="look at the last attempt's error; raise STAYFAST_MAX_STALLED_ATTEMPTS to try again",
         )
 

@@ -95,7 +95,7 @@ class Saver:
             self.error = error
             self.failures += 1
             log.warning(
-                "a checkpoint could not be saved (%s); the one before it still stands",
+                "a checkpoint could not be saved (%s); an earlier one, if there is any, is still valid",
                 error,
                 extra={"action": "checkpoint_failed"},
             )

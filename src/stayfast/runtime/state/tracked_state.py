@@ -128,8 +128,9 @@ def refuse(problems: list[str]) -> None:
         return
     shown = "".join(f"\n  {line}" for line in problems[:SHOWN])
     more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    count = "1 difference" if len(problems) == 1 else f"{len(problems)} differences"
     raise StateMismatchError(
-        f"the checkpoint does not fit what is tracked, {len(problems)} differences:{shown}{more}\n",
+        f"the checkpoint does not fit what is tracked, {count}:{shown}{more}\n",
         help="restore into the model it was saved from, use strict=False for names, or start over under another URL",
     )
 
