@@ -196,7 +196,7 @@ def test_a_stateful_loader_that_is_accepted_resumes_in_its_order(order: Any, wor
 def test_a_sampler_of_the_program_with_a_state_is_accepted() -> None:
     module = pytest.importorskip("torchdata.stateful_dataloader")
     data = list(range(50))
-    track("loader", module.StatefulDataLoader(data, sampler=WithState(data), batch_size=5))
+    assert track("loader", module.StatefulDataLoader(data, sampler=WithState(data), batch_size=5)).name == "loader"
 
 
 @pytest.mark.parametrize("workers", [0, 2])

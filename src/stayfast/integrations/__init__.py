@@ -1,4 +1,4 @@
-"""Glue for Lightning, Transformers, DCP and plain PyTorch. Imported by nobody; each loads its framework at import.
+"""Glue for Lightning, Transformers, DCP and plain PyTorch; no other chapter imports it. Each loads its framework.
 
 May import: runtime.
 Start reading: ``torch.py``.
