@@ -19,13 +19,13 @@ import numpy as np
 from fit_regimes import histories
 from reporting import parse, publish
 
-from stayfast.capacity.policies.adaptive import Adaptive
+from stayfast.capacity.policies.adaptive import AdaptivePolicy
 from stayfast.capacity.policies.policy import BATCH_POLICIES
 from stayfast.capacity.policies.regimes import fit_regimes
 from stayfast.capacity.policies.values import Scenario, floor_ticks
-from stayfast.capacity.replay.engine import BatchReplay, Openings
-from stayfast.capacity.replay.optimum import optima
-from stayfast.capacity.replay.scenario import cut
+from stayfast.capacity.replay.engine import AvailabilityTable, Replay
+from stayfast.capacity.replay.optimum import find_optima
+from stayfast.capacity.replay.scenario import window_of
 from stayfast.capacity.replay.traces import Trace, read_traces
 
 JOBS = {"48 h by 60 h": (48, 60), "24 h by 36 h": (24, 36)}
@@ -45,13 +45,13 @@ def gaps(traces: list[Trace], scenario: Scenario, starts: list[int], policies: d
     """Mean gap of each policy over the same windows, and the deadlines missed that greedy met."""
     tick = traces[0].tick_seconds
     base = scenario.on_demand_usd_per_hour * scenario.work_seconds / 3600
-    windows = [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts]
-    best = np.array([outcome.cost_usd for outcome in optima(scenario, windows)])
+    windows = [window_of(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts]
+    best = np.array([outcome.cost_usd for outcome in find_optima(scenario, windows)])
     table = np.array([np.frombuffer(trace.available(scenario.nodes), dtype=np.uint8) for trace in traces])
     row: dict[str, Any] = {"optimum": float(best.mean()) / base}
     met = {}
     for name, policy in policies.items():
-        done = BatchReplay(scenario, Openings(tick, table, np.array(starts)), policy).run()
+        done = Replay(scenario, AvailabilityTable(tick, table, np.array(starts)), policy).run()
         row[name] = float((done.cost * tick / 3600 - best).mean()) / base
         met[name] = done.in_time
     row["missed"] = int((met["greedy"] & ~met["stayfast"]).sum())
@@ -74,7 +74,7 @@ def main() -> int:
             last = trace.ticks - floor_ticks(scenario.deadline_seconds, trace.tick_seconds)
             starts = [rng.randint(0, last) for _ in range(args.windows)]
             policies = {name: BATCH_POLICIES[name] for name in ("greedy", "uniform-progress")}
-            row = gaps([trace], scenario, starts, policies | {"stayfast": Adaptive(fit_regimes(others))})
+            row = gaps([trace], scenario, starts, policies | {"stayfast": AdaptivePolicy(fit_regimes(others))})
             rows.append({"job": job, "trace": trace.id, "nodes": nodes, "kind": "single", **row})
             show(rows[-1])
         for nodes in (16, 4):
@@ -92,7 +92,7 @@ def free_choice(known: list[Trace], nodes: int, job: str, args: argparse.Namespa
     last = min(zone.ticks for zone in zones) - floor_ticks(scenario.deadline_seconds, zones[0].tick_seconds)
     starts = [rng.randint(0, last) for _ in range(args.windows)]
     policies = {name: BATCH_POLICIES[name] for name in ("greedy", "uniform-progress")}
-    policies["stayfast"] = Adaptive(fit_regimes(others))
+    policies["stayfast"] = AdaptivePolicy(fit_regimes(others))
     rows = []
     for _ in range(ORDERS):
         rng.shuffle(zones)  # uniform progress takes the first open one: which is first must not matter

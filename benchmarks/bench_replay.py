@@ -23,11 +23,11 @@ from typing import Any
 from reporting import parse, publish
 
 from stayfast.capacity.policies.policy import POLICIES
-from stayfast.capacity.policies.value_tables import look_ahead
+from stayfast.capacity.policies.value_tables import solve_value_tables
 from stayfast.capacity.policies.values import Scenario
-from stayfast.capacity.replay.optimum import optima, optimum
+from stayfast.capacity.replay.optimum import find_optima, optimum
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Window, cut
+from stayfast.capacity.replay.scenario import TraceWindow, window_of
 from stayfast.capacity.replay.summary import run_batch
 from stayfast.capacity.replay.traces import Trace, from_counts, read_traces
 
@@ -57,21 +57,21 @@ def measure(trace: Trace, name: str) -> dict[str, Any]:
     """One policy on one trace."""
     rng = random.Random(0)
     starts = [rng.randint(0, trace.ticks - 360) for _ in range(WINDOWS)]
-    few = [cut([trace], nodes=16, start_seconds=start * 600.0) for start in starts[: PLAIN_WINDOWS.get(name, 40)]]
-    many = [cut([trace], nodes=16, start_seconds=start * 600.0) for start in starts[:500]]
+    few = [window_of([trace], nodes=16, start_seconds=start * 600.0) for start in starts[: PLAIN_WINDOWS.get(name, 40)]]
+    many = [window_of([trace], nodes=16, start_seconds=start * 600.0) for start in starts[:500]]
 
     def fast() -> float:
         if name == "optimum":
-            return rate(len(many), lambda: optima(SCENARIO, many))
+            return rate(len(many), lambda: find_optima(SCENARIO, many))
         return rate(WINDOWS, lambda: run_batch([trace], SCENARIO, name, starts))
 
-    def plain(window: Window) -> None:
+    def plain(window: TraceWindow) -> None:
         if name == "optimum":
             optimum(SCENARIO, window)
         else:
             replay(SCENARIO, window, POLICIES[name](), name)
 
-    look_ahead.cache_clear()
+    solve_value_tables.cache_clear()
     begun = time.process_time()
     if name != "optimum":
         run_batch([trace], SCENARIO, name, starts[:1])

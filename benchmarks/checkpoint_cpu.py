@@ -27,12 +27,12 @@ import torch
 from reporting import machine, parse, write
 
 from stayfast.clock import SystemClock
-from stayfast.runtime.checkpoint.arena import map_pages, touch
-from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.arena import map_pages, prefault
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.checksum import default_algorithm
 from stayfast.runtime.run_record.commit_protocol import claim, commit
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.storage.stores.file import FileStore
 
 BLOCK = 32 << 20
@@ -71,7 +71,7 @@ class Raw:
         self.views, self.addresses = [], []
         for _ in range(2):
             pages, view, address = map_pages(self.size)
-            touch(address, self.size, self.executor)
+            prefault(address, self.size, self.executor)
             self._pages.append(pages)
             self.views.append(view)
             self.addresses.append(address)
@@ -103,12 +103,12 @@ class Subject:
 
     def __init__(self, folder: str, threads: int) -> None:
         self.store = FileStore(folder)
-        self.engine = Engine(self.store, threads=threads)
+        self.engine = Checkpointer(self.store, threads=threads)
         self.clock = SystemClock()
         self.count = 0
-        self.held = drive(claim("bench", AttemptRow(1, WHEN), self.token), self.store, self.clock)
+        self.held = run_protocol(claim("bench", AttemptRecord(1, WHEN), self.token), self.store, self.clock)
         self.stall = 0.0
-        self.newest: Committed | None = None
+        self.newest: CheckpointRecord | None = None
 
     def token(self) -> str:
         self.count += 1
@@ -120,10 +120,10 @@ class Subject:
         snapshot = self.engine.snapshot(self.count, state)
         self.stall = time.perf_counter() - start
         persisted = self.engine.persist(snapshot, 1)
-        self.newest = Committed(self.count, 1, WHEN, persisted.size, persisted.inventory_sha256)
+        self.newest = CheckpointRecord(self.count, 1, WHEN, persisted.size, persisted.inventory_sha256)
         new = replace(self.held.head, checkpoints=(self.newest,))
-        self.held = drive(commit(self.held, new, self.token), self.store, self.clock)
-        self.engine.committed(persisted)
+        self.held = run_protocol(commit(self.held, new, self.token), self.store, self.clock)
+        self.engine.mark_committed(persisted)
 
     def forget(self) -> None:
         """So that the next save is a full one again."""

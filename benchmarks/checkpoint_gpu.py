@@ -24,13 +24,13 @@ from checkpoint_peers import Training, clean, median, peers, seconds
 from reporting import machine, parse, write
 
 from stayfast.clock import SystemClock
-from stayfast.runtime.checkpoint.arena import map_pages, touch
-from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.arena import map_pages, prefault
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.checksum import default_algorithm
-from stayfast.runtime.checkpoint.cuda_copies import register_host
+from stayfast.runtime.checkpoint.cuda_copies import pin_function
 from stayfast.runtime.run_record.commit_protocol import claim, commit
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.storage.stores.file import FileStore
 
 BLOCK = 32 << 20
@@ -45,8 +45,8 @@ class Floors:
         self.size, self.folder = -(-size // BLOCK) * BLOCK, folder
         self.executor = ThreadPoolExecutor(threads)
         self.pages, self.view, self.address = map_pages(self.size)
-        touch(self.address, self.size, self.executor)
-        self.pinned = register_host(torch)(self.address, self.size) is not None
+        prefault(self.address, self.size, self.executor)
+        self.pinned = pin_function(torch)(self.address, self.size) is not None
         self.host = torch.frombuffer(self.view, dtype=torch.uint8)
 
     def device_to_host(self, tensors: list[torch.Tensor]) -> None:
@@ -121,17 +121,17 @@ class Stayfast:
     def __init__(self, folder: str, training: Training, options: dict[str, Any]) -> None:
         self.training = training
         self.store = FileStore(folder)
-        self.engine = Engine(self.store, **options)
-        self.engine.watch(training.optimizer)
+        self.engine = Checkpointer(self.store, **options)
+        self.engine.watch_optimizer(training.optimizer)
         self.clock = SystemClock()
         self.token = iter(range(10**9))
-        self.held = drive(
-            claim("bench", AttemptRow(1, "2026-01-01T00:00:00.000Z"), lambda: f"t{next(self.token)}"),
+        self.held = run_protocol(
+            claim("bench", AttemptRecord(1, "2026-01-01T00:00:00.000Z"), lambda: f"t{next(self.token)}"),
             self.store,
             self.clock,
         )
         self.step = 0
-        self.newest: Committed | None = None
+        self.newest: CheckpointRecord | None = None
         self.written = 0
 
     def snapshot(self) -> Any:
@@ -140,10 +140,12 @@ class Stayfast:
 
     def finish(self, snapshot: Any) -> None:
         persisted = self.engine.persist(snapshot, 1)
-        row = Committed(persisted.step, 1, "2026-01-01T00:00:00.000Z", persisted.size, persisted.inventory_sha256)
+        row = CheckpointRecord(
+            persisted.step, 1, "2026-01-01T00:00:00.000Z", persisted.size, persisted.inventory_sha256
+        )
         new = replace(self.held.head, checkpoints=(row,))
-        self.held = drive(commit(self.held, new, lambda: f"t{next(self.token)}"), self.store, self.clock)
-        self.engine.committed(persisted)
+        self.held = run_protocol(commit(self.held, new, lambda: f"t{next(self.token)}"), self.store, self.clock)
+        self.engine.mark_committed(persisted)
         self.newest, self.written = row, persisted.written_bytes
 
     def forget(self) -> None:
@@ -287,7 +289,7 @@ def restore(training: Training, folder: str, subject: Stayfast, floors: Floors, 
         warm.append(seconds(lambda: subject.engine.restore(committed, into=training.state())))
         now = training.model.state_dict()
         assert all(torch.equal(now[name], value) for name, value in expected.items()), "restored something else"
-    fresh = Engine(FileStore(folder))
+    fresh = Checkpointer(FileStore(folder))
     anew = seconds(lambda: fresh.restore(committed))
     fresh.close()
     return {

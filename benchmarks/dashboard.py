@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE.parent / "tests" / "dashboard"))
 from dashboard_server import Dashboard, row
 
 from stayfast.clock import to_rfc3339
-from stayfast.runtime.run_record.record import HEAD_KEY, Committed, Head, encode
+from stayfast.runtime.run_record.record import RECORD_KEY, CheckpointRecord, RunRecord, encode
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -40,11 +40,11 @@ def write_head(folder: Path, checkpoints: int, newest: int) -> None:
         row(number, started_at=to_rfc3339(now - 6000 + 1000 * number), ended_at=to_rfc3339(now - 5000 + 1000 * number))
         for number in range(1, 6)
     )
-    listed = tuple(Committed(newest - n, 5, to_rfc3339(now - 60 * n), size=7 << 30) for n in range(checkpoints))
-    head = Head(f"file://{folder}", 5, "token", listed, rows, total_steps=100_000)
+    listed = tuple(CheckpointRecord(newest - n, 5, to_rfc3339(now - 60 * n), size=7 << 30) for n in range(checkpoints))
+    head = RunRecord(f"file://{folder}", 5, "token", listed, rows, total_steps=100_000)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".new").write_bytes(encode(head))
-    os.replace(folder / ".new", folder / HEAD_KEY)
+    os.replace(folder / ".new", folder / RECORD_KEY)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -21,7 +21,7 @@ from reporting import SOURCE, parse, publish
 sys.path.insert(0, str(SOURCE))
 
 from stayfast.proof.rehearse.differences import Comparison
-from stayfast.proof.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -54,7 +54,9 @@ def run(name: str, work: str, steps: int, trials: int) -> dict[str, float | str]
         Path(folder, "program.py").write_text(text)
         own, children, began = time.process_time(), children_seconds(), time.monotonic()
         command = [sys.executable, "program.py"]
-        options = Options(command=command, comparison=Comparison(globs=("result.txt",)), trials=trials, kills=2)
+        options = RehearsalOptions(
+            command=command, comparison=Comparison(globs=("result.txt",)), trials=trials, kills=2
+        )
         result = rehearse(options._replace(directory=folder))
         own, children = time.process_time() - own, children_seconds() - children
     assert result.survives, result.reasons

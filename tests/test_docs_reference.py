@@ -67,7 +67,7 @@ def test_every_cause_and_notice_source_is_documented() -> None:
     words = {
         "SignalSource": "SIGTERM",
         "MetadataSource": "metadata",
-        "LeaseSource": "lease",
+        "MachineLeaseSource": "lease",
         "NoticeFileSource": "file",
     }
     for source in Guard()._sources:

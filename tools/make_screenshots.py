@@ -31,7 +31,7 @@ from real_browser import emulate, eventually, open_browser, text  # noqa: E402
 
 from servers.api_server import ApiServer  # noqa: E402
 from stayfast.batch.queue.open_queue import open_queue  # noqa: E402
-from stayfast.batch.queue.protocol import Failure, Policy  # noqa: E402
+from stayfast.batch.queue.protocol import Failure, RetryPolicy  # noqa: E402
 from stayfast.dashboard.run_view import identify  # noqa: E402
 
 RUNS = {
@@ -88,7 +88,7 @@ def storm(runs: Path, seconds: float, seed: int = 7) -> Iterator[None]:
 def dead_letters(folder: Path) -> str:
     """A queue with work done, work left, and some that failed."""
     url = f"sqlite://{folder}/captions.db?queue=captions"
-    queue = open_queue(url, policy=Policy(max_failures=1))
+    queue = open_queue(url, policy=RetryPolicy(max_failures=1))
     queue.enqueue((f"image-{number:05d}", json.dumps({"image": f"gs://data/{number}.jpg"})) for number in range(4000))
     queue.complete(queue.claim(2950))
     leases = queue.claim(5)

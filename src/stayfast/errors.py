@@ -92,7 +92,7 @@ class UrlError(UsageError):
     """A URL that no store, queue or sink understands."""
 
 
-class SinkAbsentError(UrlError):
+class SinkMissingError(UrlError):
     """A sink that is not there: nothing was recorded in it yet, or the URL is misspelt."""
 
 

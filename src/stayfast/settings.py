@@ -150,7 +150,7 @@ class Settings(NamedTuple):
         return window
 
     @property
-    def tells_more(self) -> bool:
+    def has_external_notice_source(self) -> bool:
         """Whether ``stayfast exec`` is told of notices beyond signals; being on GCE alone does not count."""
         told = (self.lease_ends_at, self.lease_file, self.notice_file)
         metadata = self.metadata == "on" or (self.metadata == "auto" and self.metadata_host is not None)
@@ -159,7 +159,7 @@ class Settings(NamedTuple):
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """All variables at once; the first unusable one is named."""
-    env = _Reader(os.environ if environ is None else environ)
+    env = _EnvironmentReader(os.environ if environ is None else environ)
     settings = Settings(
         grace_seconds=env.seconds("STAYFAST_GRACE_SECONDS"),
         termination_grace_seconds=env.seconds("STAYFAST_TERMINATION_GRACE_SECONDS"),
@@ -205,7 +205,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     return settings
 
 
-class _Reader:
+class _EnvironmentReader:
     """Parses values and names the variable when it cannot; an empty value is an unset one."""
 
     def __init__(self, values: Mapping[str, str]) -> None:

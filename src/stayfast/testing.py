@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stayfast.proof.rehearse.differences import Comparison
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, Kind
-from stayfast.proof.rehearse.rehearsal import Options, Result
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, InterruptionKind
+from stayfast.proof.rehearse.rehearsal import RehearsalOptions, RehearsalResult
 from stayfast.proof.rehearse.rehearsal import rehearse as _rehearse
 from stayfast.proof.rehearse.report_text import as_text
 
@@ -33,7 +33,7 @@ __all__ = ["Rehearsal", "interrupt_at", "rehearse"]
 class Rehearsal:
     """What a rehearsal has found."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: RehearsalResult) -> None:
         self.result = result
 
     @property
@@ -62,7 +62,9 @@ def rehearse(
     environment: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Rehearsal:
-    """``stayfast rehearse`` from Python; ``options`` are those of :class:`stayfast.proof.rehearse.rehearsal.Options`.
+    """``stayfast rehearse`` from Python.
+
+    ``options`` are those of :class:`stayfast.proof.rehearse.rehearsal.RehearsalOptions`.
 
     ``kinds`` may be plain words; ``check``, ``json_files`` and ``tolerance`` say what else has to be the same.
     """
@@ -74,8 +76,8 @@ def rehearse(
         tolerance=options.pop("tolerance", 1e-6),
         check=options.pop("check", ""),
     )
-    kinds = tuple(Kind(kind) for kind in options.pop("kinds", DEFAULT_KINDS))
-    asked = Options(
+    kinds = tuple(InterruptionKind(kind) for kind in options.pop("kinds", DEFAULT_KINDS))
+    asked = RehearsalOptions(
         command=list(command), comparison=comparison, kinds=kinds, directory=os.fspath(directory), **options
     )
     return Rehearsal(_rehearse(asked, environment))

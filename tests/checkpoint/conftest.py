@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.storage.stores.protocol import Store
 
 
 @pytest.fixture
-def make_engine() -> Iterator[Callable[..., Engine]]:
+def make_engine() -> Iterator[Callable[..., Checkpointer]]:
     """Engines with two threads and small parts, closed at the end."""
-    made: list[Engine] = []
+    made: list[Checkpointer] = []
 
-    def make(store: Store, **options: Any) -> Engine:
+    def make(store: Store, **options: Any) -> Checkpointer:
         options.setdefault("threads", 2)
         options.setdefault("part_bytes", 64 << 10)
-        made.append(Engine(store, **options))
+        made.append(Checkpointer(store, **options))
         return made[-1]
 
     yield make

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.runtime.checkpoint.checkpointer import Engine
-from stayfast.runtime.run_record.record import AttemptRow, Committed, Head
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 
 WHEN = "2026-11-15T12:00:00.000Z"
 
 
-def save(engine: Engine, step: int, state: dict[str, Any], attempt: int = 1) -> Committed:
+def save(engine: Checkpointer, step: int, state: dict[str, Any], attempt: int = 1) -> CheckpointRecord:
     """Snapshot, persist, and tell the engine that it was committed."""
     persisted = engine.persist(engine.snapshot(step, state), attempt)
-    engine.committed(persisted)
-    return Committed(step, attempt, WHEN, persisted.size, persisted.inventory_sha256)
+    engine.mark_committed(persisted)
+    return CheckpointRecord(step, attempt, WHEN, persisted.size, persisted.inventory_sha256)
 
 
-def head_of(*checkpoints: Committed, attempt: int = 1) -> Head:
+def head_of(*checkpoints: CheckpointRecord, attempt: int = 1) -> RunRecord:
     """A head that lists these, newest first."""
-    return Head("run", attempt, "token", tuple(checkpoints), (AttemptRow(attempt, WHEN),))
+    return RunRecord("run", attempt, "token", tuple(checkpoints), (AttemptRecord(attempt, WHEN),))

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from stayfast.runtime.checkpoint.policies import EverySeconds, EverySteps, HazardRule, Moment, YoungDaly
+from stayfast.runtime.checkpoint.policies import CadenceInput, EverySeconds, EverySteps, HazardRule, YoungDaly
 
 
-def at(steps: int = 0, seconds: float = 0.0, **more: float) -> Moment:
-    return Moment(step=steps, steps_since_save=steps, seconds_since_save=seconds, **more)  # type: ignore[arg-type]
+def at(steps: int = 0, seconds: float = 0.0, **more: float) -> CadenceInput:
+    return CadenceInput(step=steps, steps_since_save=steps, seconds_since_save=seconds, **more)  # type: ignore[arg-type]
 
 
 def test_steps_and_seconds_and_either() -> None:
@@ -65,7 +65,7 @@ def test_the_hazard_rule_saves_often_while_the_machine_is_young() -> None:
 def test_is_due_is_never_true_before_the_next_look(policy: EverySteps) -> None:
     for steps in range(0, 60, 5):
         for seconds in range(0, 40, 3):
-            pause, count = policy.next_look(at(steps, float(seconds)))
+            pause, count = policy.next_check(at(steps, float(seconds)))
             if pause <= 0 or count <= 0:
                 continue
             just_before = at(steps + int(min(count, 1e6)) - 1, seconds + min(pause, 1e6) * 0.999)

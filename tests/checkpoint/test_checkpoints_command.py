@@ -12,18 +12,18 @@ import pytest
 from saving import head_of, save
 
 from stayfast.cli.main import main
-from stayfast.runtime.checkpoint.checkpointer import Engine
-from stayfast.runtime.run_record.record import HEAD_KEY, Committed, encode
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
+from stayfast.runtime.run_record.record import RECORD_KEY, CheckpointRecord, encode
 from stayfast.storage.stores.file import FileStore
 
 
 @pytest.fixture
-def run_url(tmp_path: Path, make_engine: Callable[..., Engine]) -> str:
+def run_url(tmp_path: Path, make_engine: Callable[..., Checkpointer]) -> str:
     store = FileStore(str(tmp_path / "run"))
     engine = make_engine(store)
-    rows: list[Committed] = [save(engine, step, {"a": np.full(40_000, step)}) for step in (10, 20)]
+    rows: list[CheckpointRecord] = [save(engine, step, {"a": np.full(40_000, step)}) for step in (10, 20)]
     engine.persist(engine.snapshot(5, {"a": np.zeros(9000)}), 1)  # never committed
-    store.put(HEAD_KEY, encode(head_of(*reversed(rows))))
+    store.put(RECORD_KEY, encode(head_of(*reversed(rows))))
     return store.url
 
 
@@ -84,8 +84,8 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert (code, body) == (2, None)
         assert "there is no run" in error
     assert call(capsys, "ls", "ftp://x")[0] == 2
-    (tmp_path / HEAD_KEY).write_text("{}")
+    (tmp_path / RECORD_KEY).write_text("{}")
     code, _, error = call(capsys, "ls", f"file://{tmp_path}")
     assert code == 1
-    assert HEAD_KEY in error
+    assert RECORD_KEY in error
     assert error.count("\n") == 1

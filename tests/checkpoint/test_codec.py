@@ -26,7 +26,7 @@ def round_trip(value: Any) -> Any:
 
     def fetch(number: int) -> Any:
         found = encoded.leaves[number]
-        return numpy_arrays.build(found.dtype, found.shape, memoryview(memory[number]))
+        return numpy_arrays.build_leaf(found.dtype, found.shape, memoryview(memory[number]))
 
     return decoding.decode(encoded.tree, fetch)["x"]
 
@@ -317,7 +317,7 @@ def test_mutated_trees_give_only_our_errors() -> None:
 )
 def test_leaves_of_the_wrong_form_give_only_our_errors(dtype: str, shape: tuple[int, ...], length: int) -> None:
     with pytest.raises((CorruptError, FormatError)):
-        numpy_arrays.build(dtype, shape, memoryview(bytearray(length)))
+        numpy_arrays.build_leaf(dtype, shape, memoryview(bytearray(length)))
 
 
 def test_the_tree_is_plain_json() -> None:

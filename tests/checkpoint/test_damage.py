@@ -19,14 +19,14 @@ from faults.counts import record
 from faults.tiers import account, goal, seed_for, tier
 from stayfast.errors import CheckpointError, CorruptError, FormatError
 from stayfast.runtime.checkpoint import inventory as inventory_format
-from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.inventory import Inventory, InventoryEntry, Part
-from stayfast.runtime.checkpoint.reader import assemble, read_inventory
+from stayfast.runtime.checkpoint.reader import build_state, read_inventory
 from stayfast.runtime.run_record import record as head_format
-from stayfast.runtime.run_record.record import Committed
+from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.storage.stores.memory import MemoryStore
 
-Make = Callable[..., Engine]
+Make = Callable[..., Checkpointer]
 BLOCK = 4096
 
 
@@ -66,7 +66,7 @@ def test_every_bit_of_the_records(make_engine: Make) -> None:
             assert head_format.decode(bytes(damaged)) == head_format.decode(head)
 
 
-def _decode_checked(data: bytes, committed: Committed) -> Inventory:
+def _decode_checked(data: bytes, committed: CheckpointRecord) -> Inventory:
     """As a restore does: the record's sha256 as well as the inventory's own checksum."""
     found = inventory_format.decode(data, where="inventory.json")
     if hashlib.sha256(data).hexdigest() != committed.inventory_sha256:
@@ -118,7 +118,7 @@ def _damage(good: bytes, start: int, round_: int, generator: random.Random) -> b
     return bytes(data)
 
 
-def _found(store: MemoryStore, engine: Engine, committed: Committed, key: str, data: bytes) -> bool:
+def _found(store: MemoryStore, engine: Checkpointer, committed: CheckpointRecord, key: str, data: bytes) -> bool:
     """Whether reading the damaged part, as a restore reads it, is refused by name."""
     from stayfast.runtime.checkpoint.reader import read_chunk
 
@@ -136,7 +136,7 @@ def _found(store: MemoryStore, engine: Engine, committed: Committed, key: str, d
 _inventories: dict[str, tuple[str, Inventory]] = {}
 
 
-def engine_inventory(store: MemoryStore, committed: Committed) -> tuple[str, Inventory]:
+def engine_inventory(store: MemoryStore, committed: CheckpointRecord) -> tuple[str, Inventory]:
     sha = committed.inventory_sha256
     assert sha is not None
     if sha not in _inventories:
@@ -304,7 +304,7 @@ def test_fuzzed_parts_behind_right_checksums_give_only_our_errors(make_engine: M
         for _ in range(generator.randint(1, 8)):
             damaged[generator.randrange(len(damaged))] = generator.randrange(256)
         try:
-            assemble(found, memoryview(damaged))
+            build_state(found, memoryview(damaged))
             survived += 1
         except CheckpointError:
             pass

@@ -18,13 +18,13 @@ from saving import save
 
 from stayfast.errors import CheckpointError
 from stayfast.runtime.checkpoint import cuda_copies
-from stayfast.runtime.checkpoint.checkpointer import Engine
-from stayfast.runtime.checkpoint.fingerprint import ROW_BYTES, Fingerprints
-from stayfast.runtime.run_record.record import Committed
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
+from stayfast.runtime.checkpoint.fingerprint import ROW_BYTES, DeviceFingerprints
+from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.state import encoding
 from stayfast.storage.stores.memory import MemoryStore
 
-Make = Callable[..., Engine]
+Make = Callable[..., Checkpointer]
 FROM_ELEMENTS = 1000  # smaller tensors stay on the host
 
 
@@ -57,7 +57,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
             leaf.address, leaf.device = None, "cuda:0"
         return tag, leaf, identity
 
-    original = cuda_copies.Arrival._issue
+    original = cuda_copies.PendingCopies._issue
 
     def issue(self: Any, copies: Any) -> None:
         fake.gate.wait(30)
@@ -66,7 +66,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
     runtime = SimpleNamespace(cudaHostRegister=lambda *_: 0, cudaHostUnregister=lambda *_: 0)
     event = lambda **_: SimpleNamespace(record=lambda stream: fake.log.append("event"), synchronize=lambda: None)  # noqa: E731
     monkeypatch.setattr(encoding, "torch_leaf", torch_leaf)
-    monkeypatch.setattr(cuda_copies.Arrival, "_issue", issue)
+    monkeypatch.setattr(cuda_copies.PendingCopies, "_issue", issue)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # restores go to the host, with a GPU here or not
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: main)
@@ -91,9 +91,9 @@ def training(**options: Any) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 def test_round_trip_and_what_is_copied_at_once(pretend: Pretend, make_engine: Make) -> None:
     engine = make_engine(MemoryStore())
     model, optimizer = training()
-    engine.watch(optimizer)
-    engine.watch(optimizer)  # twice is once
-    engine.watch(model)  # not an optimizer: nothing to hook
+    engine.watch_optimizer(optimizer)
+    engine.watch_optimizer(optimizer)  # twice is once
+    engine.watch_optimizer(model)  # not an optimizer: nothing to hook
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     pretend.gate.clear()
     snapshot = engine.snapshot(1, state)
@@ -102,7 +102,7 @@ def test_round_trip_and_what_is_copied_at_once(pretend: Pretend, make_engine: Ma
     model[1].running_mean.fill_(77)
     pretend.gate.set()
     persisted = engine.persist(snapshot, 1)
-    back = engine.restore(Committed(1, 1, "", persisted.size, persisted.inventory_sha256))
+    back = engine.restore(CheckpointRecord(1, 1, "", persisted.size, persisted.inventory_sha256))
     assert not back["model"]["1.running_mean"].any()
     assert torch.equal(back["model"]["0.weight"], model[0].weight)
     assert torch.equal(back["optimizer"]["state"][0]["exp_avg"], optimizer.state_dict()["state"][0]["exp_avg"])
@@ -112,7 +112,7 @@ def test_round_trip_and_what_is_copied_at_once(pretend: Pretend, make_engine: Ma
 def test_the_next_step_waits_for_the_copies(pretend: Pretend, make_engine: Make) -> None:
     engine = make_engine(MemoryStore())
     model, optimizer = training()
-    engine.watch(optimizer)
+    engine.watch_optimizer(optimizer)
     before = model[0].weight.detach().clone()
     pretend.gate.clear()
     snapshot = engine.snapshot(1, {"model": model.state_dict()})
@@ -126,7 +126,7 @@ def test_the_next_step_waits_for_the_copies(pretend: Pretend, make_engine: Make)
     assert pretend.log[-1] == "main waits for event"
     assert not torch.equal(model[0].weight, before)
     persisted = engine.persist(snapshot, 1)
-    back = engine.restore(Committed(1, 1, "", persisted.size, persisted.inventory_sha256))
+    back = engine.restore(CheckpointRecord(1, 1, "", persisted.size, persisted.inventory_sha256))
     assert torch.equal(back["model"]["0.weight"], before)
     count = len(pretend.log)
     optimizer.step()  # a step without a snapshot before it waits for nothing
@@ -137,13 +137,13 @@ def test_captured_optimizers_own_nothing(pretend: Pretend, make_engine: Make) ->
     engine = make_engine(MemoryStore())
     model, optimizer = training()
     optimizer.param_groups[0]["capturable"] = True
-    engine.watch(optimizer)
+    engine.watch_optimizer(optimizer)
     pretend.gate.clear()
     snapshot = engine.snapshot(1, {"model": model.state_dict()})
     model[0].weight.data.zero_()  # a graph replay: no hook runs
     pretend.gate.set()
     persisted = engine.persist(snapshot, 1)
-    back = engine.restore(Committed(1, 1, "", persisted.size, persisted.inventory_sha256))
+    back = engine.restore(CheckpointRecord(1, 1, "", persisted.size, persisted.inventory_sha256))
     assert back["model"]["0.weight"].any()
 
 
@@ -152,12 +152,12 @@ def test_an_error_while_copying_reaches_the_saver(
 ) -> None:
     engine = make_engine(MemoryStore(), buffers=1)
     model, optimizer = training()
-    engine.watch(optimizer)
+    engine.watch_optimizer(optimizer)
 
     def lost() -> Any:
         raise RuntimeError("the device is gone")
 
-    monkeypatch.setattr(cuda_copies.DeviceCopier, "_later", lambda *_: lost)
+    monkeypatch.setattr(cuda_copies.DeviceCopier, "_deferred_copy", lambda *_: lost)
     snapshot = engine.snapshot(1, {"model": model.state_dict()})
     with pytest.raises(RuntimeError, match="device is gone"):
         engine.persist(snapshot, 1)
@@ -166,9 +166,9 @@ def test_an_error_while_copying_reaches_the_saver(
 
 
 def test_closing_takes_the_hooks_away(pretend: Pretend) -> None:
-    engine = Engine(MemoryStore(), threads=1)
+    engine = Checkpointer(MemoryStore(), threads=1)
     _, optimizer = training()
-    engine.watch(optimizer)
+    engine.watch_optimizer(optimizer)
     assert optimizer._optimizer_step_pre_hooks
     engine.close()
     assert not optimizer._optimizer_step_pre_hooks
@@ -188,15 +188,15 @@ def test_frozen_parts_stop_leaving_the_device(pretend: Pretend, make_engine: Mak
         state["adapter"].add_(1)
         state["step"] = step
         snapshot = engine.snapshot(step, state)
-        same.append(len(snapshot.same))
+        same.append(len(snapshot.unchanged_parts))
         persisted = engine.persist(snapshot, 1)
-        engine.committed(persisted)
+        engine.mark_committed(persisted)
         written.append(persisted.written_bytes)
     # first all is written; then content is recognised; then fingerprints are taken; from then on they decide
     assert same[:3] == [0, 0, 0]
     assert same[3] == same[5] > 8
     assert max(written[1:]) < written[0] / 5
-    back = engine.restore(Committed(5, 1, "", persisted.size, persisted.inventory_sha256))
+    back = engine.restore(CheckpointRecord(5, 1, "", persisted.size, persisted.inventory_sha256))
     assert back["step"] == 5
     assert torch.equal(back["adapter"], state["adapter"])
     assert all(torch.equal(back["base"][name], value) for name, value in state["base"].items())
@@ -222,7 +222,7 @@ def test_a_snapshot_whose_base_is_gone_is_refused(pretend: Pretend, make_engine:
     for step in range(4):
         save(engine, step, state)
     late = engine.snapshot(5, state)
-    assert late.same
+    assert late.unchanged_parts
     for value in state["base"].values():
         value.add_(1)
     save(engine, 6, state)
@@ -232,33 +232,33 @@ def test_a_snapshot_whose_base_is_gone_is_refused(pretend: Pretend, make_engine:
 
 @pytest.mark.parametrize("length", [1, 3, 4, 1000, ROW_BYTES, ROW_BYTES + 1, 5 * ROW_BYTES, (32 << 20) + 5])
 def test_fingerprints_tell_every_small_change(length: int) -> None:
-    prints = Fingerprints(torch, "cpu")
+    prints = DeviceFingerprints(torch, "cpu")
     data = torch.randint(0, 256, (length,), dtype=torch.uint8, generator=torch.Generator().manual_seed(length))
-    before = prints.of(data)
-    assert torch.equal(prints.of(data.clone()), before)
+    before = prints.compute(data)
+    assert torch.equal(prints.compute(data.clone()), before)
     places = torch.linspace(0, length - 1, 12).long().tolist() if length < 1 << 20 else [0, length - 1]
     for place in places:
         for bit in (0, 7):
             data[place] ^= 1 << bit
-            assert not torch.equal(prints.of(data), before)
+            assert not torch.equal(prints.compute(data), before)
             data[place] ^= 1 << bit
     if length > 1:
-        assert not torch.equal(prints.of(data[:-1]), before)
+        assert not torch.equal(prints.compute(data[:-1]), before)
 
 
 def test_fingerprints_tell_pairs_of_flipped_signs_and_swaps() -> None:
-    prints = Fingerprints(torch, "cpu")
+    prints = DeviceFingerprints(torch, "cpu")
     values = torch.randn(ROW_BYTES, dtype=torch.float64)
-    before = prints.of(values.view(torch.uint8))
+    before = prints.compute(values.view(torch.uint8))
     generator = torch.Generator().manual_seed(2)
     for _ in range(60):
         first, second = torch.randint(0, len(values), (2,), generator=generator).tolist()
         if first == second:
             continue
         values[[first, second]] *= -1
-        assert not torch.equal(prints.of(values.view(torch.uint8)), before)
+        assert not torch.equal(prints.compute(values.view(torch.uint8)), before)
         values[[first, second]] *= -1
         values[[first, second]] = values[[second, first]]
-        assert not torch.equal(prints.of(values.view(torch.uint8)), before)
+        assert not torch.equal(prints.compute(values.view(torch.uint8)), before)
         values[[first, second]] = values[[second, first]]
-    assert torch.equal(prints.of(values.view(torch.uint8)), before)
+    assert torch.equal(prints.compute(values.view(torch.uint8)), before)

@@ -28,13 +28,13 @@ from stayfast.errors import (
 )
 from stayfast.filesystem import SystemFS
 from stayfast.runtime.checkpoint import inventory as inventory_format
-from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.reader import read_inventory
-from stayfast.runtime.run_record.record import Committed
+from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.memory import MemoryStore
 
-Make = Callable[..., Engine]
+Make = Callable[..., Checkpointer]
 
 
 def training() -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
@@ -75,7 +75,7 @@ def test_a_snapshot_is_safe_from_the_loop(make_engine: Make) -> None:
     array[:] = 0
     counters.append(3)
     persisted = engine.persist(snapshot, 1)
-    state = engine.restore(Committed(1, 1, "", persisted.size, persisted.inventory_sha256))
+    state = engine.restore(CheckpointRecord(1, 1, "", persisted.size, persisted.inventory_sha256))
     assert state["w"].sum() == 5000
     assert state["a"].sum() == 5000
     assert state["c"] == [1, 2]
@@ -134,13 +134,13 @@ def test_unchanged_parts_are_referenced(make_engine: Make, tmp_path: Path) -> No
     engine = make_engine(store)
     state = {"base": {str(n): np.random.default_rng(n).random(8000) for n in range(20)}, "lora": {"a": np.zeros(10)}}
     first = engine.persist(engine.snapshot(1, state), 1)
-    engine.committed(first)
+    engine.mark_committed(first)
     state["lora"]["a"] += 1
     second = engine.persist(engine.snapshot(2, state), 1)
     assert first.written_bytes >= first.size
     assert second.written_bytes < first.written_bytes / 20
     assert second.size == first.size
-    back = make_engine(store).restore(Committed(2, 1, "", second.size, second.inventory_sha256))
+    back = make_engine(store).restore(CheckpointRecord(2, 1, "", second.size, second.inventory_sha256))
     assert back["lora"]["a"].tolist() == [1.0] * 10
     assert np.array_equal(back["base"]["3"], state["base"]["3"])
 
@@ -181,8 +181,8 @@ def test_the_same_step_twice_never_overwrites(make_engine: Make, tmp_path: Path)
     before = {entry.key: store.get(entry.key) for entry in store.keys("")}
     second = engine.persist(engine.snapshot(5, {"a": np.ones(9000)}), 1)
     assert {key: store.get(key) for key in before} == before
-    old = Committed(5, 1, "", first.size, first.inventory_sha256)
-    new = Committed(5, 1, "", second.size, second.inventory_sha256)
+    old = CheckpointRecord(5, 1, "", first.size, first.inventory_sha256)
+    new = CheckpointRecord(5, 1, "", second.size, second.inventory_sha256)
     assert not engine.restore(old)["a"].any()
     assert engine.restore(new)["a"].all()
 
@@ -219,7 +219,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint_and_no_growing_garbage(
     assert not engine.restore(first)["a"].any()
     disk.room = 1 << 40
     persisted = engine.persist(snapshot, 1)  # the snapshot is still there: space came back
-    assert engine.restore(Committed(2, 1, "", persisted.size, persisted.inventory_sha256))["a"].all()
+    assert engine.restore(CheckpointRecord(2, 1, "", persisted.size, persisted.inventory_sha256))["a"].all()
     assert engine.free_buffers == 2
 
 
@@ -331,7 +331,7 @@ def test_an_outage_is_not_damage(make_engine: Make) -> None:
 def test_nothing_to_restore(make_engine: Make) -> None:
     engine = make_engine(MemoryStore())
     assert engine.restore_newest(head_of()) is None
-    counter = Committed(3, 1, "")
+    counter = CheckpointRecord(3, 1, "")
     assert engine.restore_newest(head_of(counter)) == (counter, {})
     with pytest.raises(CorruptError, match="only the step counter"):
         engine.restore(counter)
@@ -435,10 +435,10 @@ def test_a_failed_encoding_gives_the_buffer_back(make_engine: Make) -> None:
 
 def test_estimates_learn_and_err_on_the_slow_side(make_engine: Make) -> None:
     engine = make_engine(MemoryStore())
-    assert engine.estimate(10**9) == (1.0, 10.0)
+    assert engine.estimate_seconds(10**9) == (1.0, 10.0)
     for step in range(3):
         save(engine, step, {"a": np.random.default_rng(step).random(1 << 18)})
-    snapshot_seconds, persist_seconds = engine.estimate(1 << 21)
+    snapshot_seconds, persist_seconds = engine.estimate_seconds(1 << 21)
     assert 0 < snapshot_seconds < 5
     assert 0 < persist_seconds < 5
 
@@ -446,7 +446,7 @@ def test_estimates_learn_and_err_on_the_slow_side(make_engine: Make) -> None:
 def test_prepare_gets_the_memory_ahead(make_engine: Make) -> None:
     engine = make_engine(MemoryStore())
     state = {"a": np.ones(1 << 18)}
-    engine.prepare(state)
+    engine.preallocate(state)
     assert engine.free_buffers == 2
     before = [arena.address for arena in engine._pool._free]
     assert engine.snapshot(1, state).arena.address in before
@@ -470,9 +470,9 @@ def test_verify_reports_every_damaged_file(make_engine: Make) -> None:
 def test_in_flight_folders_are_known_until_committed(make_engine: Make) -> None:
     engine = make_engine(MemoryStore())
     persisted = engine.persist(engine.snapshot(4, {"a": 1}), 2)
-    assert engine.in_flight == {"checkpoints/000000000004-000002"}
-    engine.committed(persisted)
-    assert engine.in_flight == frozenset()
+    assert engine.unfinished_folders == {"checkpoints/000000000004-000002"}
+    engine.mark_committed(persisted)
+    assert engine.unfinished_folders == frozenset()
 
 
 def test_missing_key_error_is_the_cause(make_engine: Make) -> None:

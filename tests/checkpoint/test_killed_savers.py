@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from stayfast.clock import SystemClock
-from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.effects import run_protocol
 from stayfast.storage.stores.file import FileStore
 
 KILLS = 25
@@ -25,12 +25,12 @@ SERVER = r"""
 import itertools, os, sys
 from dataclasses import replace
 import numpy as np
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.checkpoint.checkpointer import Engine
-from stayfast.runtime.checkpoint.cleanup import collect
-from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
+from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.runtime.run_record.commit_protocol import claim, commit
-from stayfast.runtime.checkpoint.retention import KeepLast, retained
+from stayfast.runtime.checkpoint.retention import KeepLast, apply_retention
 from stayfast.clock import SystemClock
 from stayfast.storage.stores.file import FileStore
 
@@ -39,8 +39,8 @@ WHEN = "2026-11-15T12:00:00.000Z"
 def saver(root):
     store, clock = FileStore(root), SystemClock()
     token = lambda: os.urandom(8).hex()
-    held = drive(claim("run", AttemptRow(0, WHEN), token), store, clock)
-    engine = Engine(store, threads=3, part_bytes=64 << 10)
+    held = run_protocol(claim("run", AttemptRecord(0, WHEN), token), store, clock)
+    engine = Checkpointer(store, threads=3, part_bytes=64 << 10)
     found = engine.restore_newest(held.head)
     frozen = np.arange(40_000)
     first = 0 if found is None else found[0].step + 1
@@ -49,12 +49,12 @@ def saver(root):
     for step in itertools.count(first):
         state = {"frozen": frozen, "hot": np.full(30_000, step)}
         persisted = engine.persist(engine.snapshot(step, state), held.head.attempt)
-        row = Committed(step, held.head.attempt, WHEN, persisted.size, persisted.inventory_sha256)
-        kept = retained(KeepLast(2), (row, *held.head.checkpoints))
-        held = drive(commit(held, replace(held.head, checkpoints=kept), token), store, clock)
-        engine.committed(persisted)
+        row = CheckpointRecord(step, held.head.attempt, WHEN, persisted.size, persisted.inventory_sha256)
+        kept = apply_retention(KeepLast(2), (row, *held.head.checkpoints))
+        held = run_protocol(commit(held, replace(held.head, checkpoints=kept), token), store, clock)
+        engine.mark_committed(persisted)
         os.write(1, b"committed %d\n" % step)
-        drive(collect(held.head.attempt, engine.in_flight), store, clock)
+        run_protocol(delete_unreferenced(held.head.attempt, engine.unfinished_folders), store, clock)
 
 for line in sys.stdin:
     pid = os.fork()
@@ -101,9 +101,9 @@ def test_savers_killed_at_any_moment(tmp_path: Path) -> None:
 
 def _check(root: str, acknowledged: int) -> None:
     store = FileStore(root)
-    held = drive(read_head(), store, SystemClock())
+    held = run_protocol(read_head(), store, SystemClock())
     assert held is not None
-    engine = Engine(store, threads=2, part_bytes=64 << 10)
+    engine = Checkpointer(store, threads=2, part_bytes=64 << 10)
     try:
         for committed in held.head.checkpoints:
             state = engine.restore(committed)

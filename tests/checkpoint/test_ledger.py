@@ -19,11 +19,11 @@ from stayfast.errors import (
     SupersededError,
 )
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.owner import RunLedger, check_progress
-from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, decode
+from stayfast.runtime.run_record.owner import RecordOwner, check_progress
+from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord, decode
 from stayfast.storage.stores.memory import MemoryStore
 
-ROW = AttemptRow(0, "2026-11-16T10:00:00.000Z")
+ROW = AttemptRecord(0, "2026-11-16T10:00:00.000Z")
 
 
 class Unsteady(MemoryStore):
@@ -49,18 +49,18 @@ class Unsteady(MemoryStore):
         return super().get(key, offset=offset, length=length)
 
 
-def claimed(store: MemoryStore) -> RunLedger:
-    ledger = RunLedger(store, "run", clock=ManualClock())
+def claimed(store: MemoryStore) -> RecordOwner:
+    ledger = RecordOwner(store, "run", clock=ManualClock())
     ledger.claim(ROW)
     return ledger
 
 
-def saved(step: int, attempt: int = 1) -> Committed:
-    return Committed(step, attempt, "2026-11-16T10:00:00.000Z", 1, f"{attempt}-{step}")
+def saved(step: int, attempt: int = 1) -> CheckpointRecord:
+    return CheckpointRecord(step, attempt, "2026-11-16T10:00:00.000Z", 1, f"{attempt}-{step}")
 
 
-def stored(store: MemoryStore) -> Head:
-    return decode(store.get(HEAD_KEY).data)
+def stored(store: MemoryStore) -> RunRecord:
+    return decode(store.get(RECORD_KEY).data)
 
 
 def test_a_commit_replaces_the_same_step_of_an_older_attempt() -> None:
@@ -70,7 +70,7 @@ def test_a_commit_replaces_the_same_step_of_an_older_attempt() -> None:
     first.commit(saved(5))
     claimed(store).commit(saved(5, 2))
     assert stored(store).checkpoints == (saved(5, 2), saved(3)), "one checkpoint per step, the newest first"
-    assert stored(store).row.last_step == 5
+    assert stored(store).current_attempt.last_step == 5
 
 
 def test_a_run_that_goes_on_is_not_finished_any_more() -> None:
@@ -78,12 +78,12 @@ def test_a_run_that_goes_on_is_not_finished_any_more() -> None:
     ledger = claimed(store)
     ledger.commit(saved(5), finished=True)
     assert stored(store).finished
-    ledger.record(useful_seconds=1.0)
+    ledger.update_attempt(useful_seconds=1.0)
     assert stored(store).finished, "a row changes nothing else"
     ledger.commit(saved(6))
     assert not stored(store).finished
-    ledger.record(finished=True)
-    ledger.record(finished=False, total_steps=9)
+    ledger.update_attempt(finished=True)
+    ledger.update_attempt(finished=False, total_steps=9)
     assert (stored(store).finished, stored(store).total_steps) == (False, 9)
 
 
@@ -92,11 +92,11 @@ def test_the_preferred_checkpoint_goes_first_and_none_is_dropped() -> None:
     ledger = claimed(store)
     for step in (1, 2, 3):
         ledger.commit(saved(step))
-    ledger.prefer(saved(2))
+    ledger.resume_from(saved(2))
     assert [item.step for item in stored(store).checkpoints] == [2, 3, 1]
 
 
-def of_unknown_outcome() -> tuple[Unsteady, RunLedger]:
+def of_unknown_outcome() -> tuple[Unsteady, RecordOwner]:
     """A ledger whose first commit happened, though nobody was told."""
     store = Unsteady()
     ledger = claimed(store)
@@ -116,11 +116,11 @@ def test_a_write_of_unknown_outcome_that_happened_is_gone_on_from() -> None:
 def test_after_an_unknown_outcome_the_head_of_a_newer_attempt_is_left_alone() -> None:
     store, ledger = of_unknown_outcome()
     claimed(store)
-    before = store.get(HEAD_KEY)
+    before = store.get(RECORD_KEY)
     for _ in range(2):
         with pytest.raises(SupersededError):
             ledger.commit(saved(2))
-    assert store.get(HEAD_KEY) == before
+    assert store.get(RECORD_KEY) == before
 
 
 def test_a_write_that_arrives_late_is_followed_by_the_next() -> None:
@@ -138,7 +138,7 @@ def test_a_write_that_arrives_late_is_followed_by_the_next() -> None:
     with pytest.raises(OutcomeUnknownError):
         ledger.commit(saved(1))
     store.put = plain  # type: ignore[method-assign]
-    store.before_put = [lambda: MemoryStore.put(store, HEAD_KEY, late[0][0], if_generation=late[0][1])]
+    store.before_put = [lambda: MemoryStore.put(store, RECORD_KEY, late[0][0], if_generation=late[0][1])]
     ledger.commit(saved(2))
     assert [item.step for item in stored(store).checkpoints] == [2, 1]
 
@@ -154,10 +154,10 @@ def test_who_owns_the_run_is_asked_without_guessing() -> None:
     with pytest.raises(SupersededError):
         ledger.check_owner()
     rival.check_owner()
-    store.delete(HEAD_KEY)
+    store.delete(RECORD_KEY)
     rival.check_owner()
     with pytest.raises(KeyMissingError):
-        store.get(HEAD_KEY)
+        store.get(RECORD_KEY)
 
 
 def test_threads_take_turns() -> None:
@@ -183,7 +183,7 @@ def test_threads_take_turns() -> None:
     assert len(stored(store).checkpoints) == 40
 
 
-def rows(*what: str) -> tuple[AttemptRow, ...]:
+def rows(*what: str) -> tuple[AttemptRecord, ...]:
     kinds = {
         "failed": {"outcome": Outcome.FAILED},
         "stalled": {"outcome": Outcome.LOST, "stalled": True},
@@ -208,7 +208,7 @@ def rows(*what: str) -> tuple[AttemptRow, ...]:
 )
 def test_what_counts_as_no_progress(history: tuple[str, ...], is_stuck: bool) -> None:
     """A commit of a single step is progress; the attempt that asks does not count itself."""
-    head = Head("run", len(history), "t", attempts=rows(*history))
+    head = RunRecord("run", len(history), "t", attempts=rows(*history))
     if not is_stuck:
         check_progress(head, 3)
         return

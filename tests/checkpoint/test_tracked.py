@@ -15,23 +15,23 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stayfast.errors import StateMismatchError, UsageError
 from stayfast.integrations.torch import ResumableSampler
-from stayfast.runtime.state.rng import GlobalRng
-from stayfast.runtime.state.tracked_state import collect, load, track
+from stayfast.runtime.state.rng import GlobalRandomState
+from stayfast.runtime.state.tracked_state import collect_states, load_states, make_tracked
 
 
 def tracked(**things: Any) -> dict[str, Any]:
-    return {name: track(name, thing) for name, thing in things.items()}
+    return {name: make_tracked(name, thing) for name, thing in things.items()}
 
 
 def test_objects_and_pairs_of_functions() -> None:
     box = {"value": 1}
     model = torch.nn.Linear(2, 2)
     things = tracked(model=model, box=(lambda: dict(box), box.update))
-    state = collect(things)
+    state = collect_states(things)
     assert state["box"] == {"value": 1}
     saved = {"model": {key: value.clone() for key, value in state["model"].items()}, "box": {"value": 5}}
     torch.nn.init.zeros_(model.weight)
-    load(things, saved)
+    load_states(things, saved)
     assert box["value"] == 5
     assert model.weight.any()
 
@@ -39,7 +39,7 @@ def test_objects_and_pairs_of_functions() -> None:
 @pytest.mark.parametrize("thing", [object(), 3, torch.nn.Linear, (1, 2), (len,)])
 def test_what_has_no_state_is_refused(thing: Any) -> None:
     with pytest.raises(UsageError, match=r"^x: .*; track an object"):
-        track("x", thing)
+        make_tracked("x", thing)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_has_no_state_is_refused(thing: Any) -> None:
 )
 def test_the_refusal_of_plain_values_shows_a_pair_that_works(thing: Any, cure: str) -> None:
     with pytest.raises(UsageError) as caught:
-        track("x", thing)
+        make_tracked("x", thing)
     pair = str(caught.value).split("run.track(x=")[1].removesuffix(")")
     assert pair == f"(lambda: x, {cure})"
     get, put = eval(pair, {"x": thing, "np": np})
@@ -88,13 +88,13 @@ def test_a_generator_of_ones_own_goes_on_after_a_real_save(make: Any, draw: Any,
 def test_a_plain_loader_is_refused_with_a_hint() -> None:
     loader: Any = DataLoader(TensorDataset(torch.ones(4)))
     with pytest.raises(UsageError, match=r"StatefulDataLoader.*ResumableSampler"):
-        track("loader", loader)
+        make_tracked("loader", loader)
 
 
 def test_a_stateful_loader_is_taken() -> None:
     module = pytest.importorskip("torchdata.stateful_dataloader")
     loader = module.StatefulDataLoader(TensorDataset(torch.ones(4)))
-    taken = track("loader", loader)
+    taken = make_tracked("loader", loader)
     assert taken.thing is loader
     assert set(taken.get()) == {"loader", "generator"}
 
@@ -113,8 +113,8 @@ def test_a_stream_without_a_state_is_refused() -> None:
         def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
     with pytest.raises(UsageError, match="Stream, an IterableDataset without a state, cannot be resumed exactly"):
-        track("loader", module.StatefulDataLoader(Stream()))
-    track("loader", module.StatefulDataLoader(Stateful()))
+        make_tracked("loader", module.StatefulDataLoader(Stream()))
+    make_tracked("loader", module.StatefulDataLoader(Stateful()))
 
 
 class WithState(torch.utils.data.SequentialSampler):
@@ -153,7 +153,7 @@ def test_a_stateful_loader_whose_sampler_has_no_state_is_refused(order: Any) -> 
     data = list(range(50))
     loader = module.StatefulDataLoader(data, **order(data, module.sampler))
     with pytest.raises(UsageError, match="resumes in another order: the sampler has no state"):
-        track("loader", loader)
+        make_tracked("loader", loader)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -184,11 +184,11 @@ def test_a_stateful_loader_that_is_accepted_resumes_in_its_order(order: Any, wor
     batches = iter(loader)
     for _ in range(3):
         next(batches)
-    state, random_state = track("loader", loader).get(), torch.get_rng_state()
+    state, random_state = make_tracked("loader", loader).get(), torch.get_rng_state()
     wanted = [torch.as_tensor(batch).tolist() for batch in [*batches, *loader]]
     torch.manual_seed(99)
     loader = make()
-    track("loader", loader).set(state)
+    make_tracked("loader", loader).set(state)
     torch.set_rng_state(random_state)
     assert [torch.as_tensor(batch).tolist() for batch in [*loader, *loader]] == wanted
 
@@ -196,7 +196,9 @@ def test_a_stateful_loader_that_is_accepted_resumes_in_its_order(order: Any, wor
 def test_a_sampler_of_the_program_with_a_state_is_accepted() -> None:
     module = pytest.importorskip("torchdata.stateful_dataloader")
     data = list(range(50))
-    assert track("loader", module.StatefulDataLoader(data, sampler=WithState(data), batch_size=5)).name == "loader"
+    assert (
+        make_tracked("loader", module.StatefulDataLoader(data, sampler=WithState(data), batch_size=5)).name == "loader"
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -217,10 +219,10 @@ def test_a_stateful_loader_resumes_in_the_epoch_of_its_distributed_sampler(worke
     batches = epoch(sampler, loader, 3)
     for _ in range(5):
         next(batches)
-    state = track("loader", loader).get()
+    state = make_tracked("loader", loader).get()
     wanted = [batch.tolist() for batch in batches]
     sampler, loader = make()
-    track("loader", loader).set(state)
+    make_tracked("loader", loader).set(state)
     assert [batch.tolist() for batch in epoch(sampler, loader, 3)] == wanted
 
 
@@ -234,7 +236,7 @@ def test_all_differences_are_listed_at_once_and_nothing_is_loaded() -> None:
     saved = {"model": other.state_dict(), "optimizer": two_groups.state_dict(), "gone": 1}
     before = model[0].weight.detach().clone()
     with pytest.raises(StateMismatchError) as caught:
-        load(tracked(model=model, optimizer=optimizer, extra=(dict, print)), saved)
+        load_states(tracked(model=model, optimizer=optimizer, extra=(dict, print)), saved)
     text = str(caught.value)
     for words in (
         "extra: tracked, but not in the checkpoint",
@@ -247,15 +249,17 @@ def test_all_differences_are_listed_at_once_and_nothing_is_loaded() -> None:
     assert torch.equal(model[0].weight, before)
     wrong_type = {"model": torch.nn.Linear(2, 2, dtype=torch.float64).state_dict()}
     with pytest.raises(StateMismatchError, match=r"dtype torch\.float64 in the checkpoint, torch\.float32 here"):
-        load(tracked(model=torch.nn.Linear(2, 2)), wrong_type)
+        load_states(tracked(model=torch.nn.Linear(2, 2)), wrong_type)
 
 
 def test_names_on_one_side_pass_when_not_strict_but_shapes_do_not() -> None:
     model = torch.nn.Linear(2, 2)
-    load(tracked(model=model, new=(dict, print)), {"model": {"weight": torch.ones(2, 2)}, "old": 1}, strict=False)
+    load_states(
+        tracked(model=model, new=(dict, print)), {"model": {"weight": torch.ones(2, 2)}, "old": 1}, strict=False
+    )
     assert model.weight.sum() == 4
     with pytest.raises(StateMismatchError, match="shape"):
-        load(tracked(model=model), {"model": {"weight": torch.ones(3, 2)}}, strict=False)
+        load_states(tracked(model=model), {"model": {"weight": torch.ones(3, 2)}}, strict=False)
 
 
 def test_a_refusal_by_the_object_itself_is_named() -> None:
@@ -263,7 +267,7 @@ def test_a_refusal_by_the_object_itself_is_named() -> None:
         raise KeyError("momentum")
 
     with pytest.raises(StateMismatchError, match="odd: its load_state_dict refused"):
-        load(tracked(odd=(dict, refuse)), {"odd": {}})
+        load_states(tracked(odd=(dict, refuse)), {"odd": {}})
 
 
 def test_optimizer_with_other_parameters() -> None:
@@ -275,7 +279,7 @@ def test_optimizer_with_other_parameters() -> None:
         return optimizer
 
     with pytest.raises(StateMismatchError, match=r"exp_avg: shape \[3, 2\], parameter \[4, 2\]"):
-        load(tracked(optimizer=stepped(4)), {"optimizer": stepped(3).state_dict()})
+        load_states(tracked(optimizer=stepped(4)), {"optimizer": stepped(3).state_dict()})
 
 
 def test_generators_go_on_where_they_were() -> None:
@@ -283,7 +287,7 @@ def test_generators_go_on_where_they_were() -> None:
         return [random.random(), np.random.rand(), np.random.randn(), torch.rand(1).item(), random.gauss(0, 1)]
 
     draw()
-    rng = GlobalRng()
+    rng = GlobalRandomState()
     state = rng.state_dict()
     expected = [draw() for _ in range(3)]
     draw()
@@ -293,7 +297,8 @@ def test_generators_go_on_where_they_were() -> None:
 
 def test_nothing_is_imported_for_the_generators_sake() -> None:
     code = (
-        "import sys; from stayfast.runtime.state.rng import GlobalRng; r = GlobalRng(); s = r.state_dict(); "
+        "import sys; from stayfast.runtime.state.rng import GlobalRandomState; "
+        "r = GlobalRandomState(); s = r.state_dict(); "
         "r.load_state_dict(s); assert not {'numpy', 'torch'} & set(sys.modules), 'loaded'; print(sorted(s))"
     )
     source = str(Path(__file__).resolve().parents[2] / "src")

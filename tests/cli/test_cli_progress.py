@@ -37,13 +37,13 @@ def until(screen: Screen, text: str) -> None:
 
 
 def test_long_work_says_what_it_is_and_cleans_up(screen: Screen) -> None:
-    with progress.waiting("judging 7 files"):
+    with progress.with_elapsed("judging 7 files"):
         until(screen, "judging 7 files, 0 s")
     assert screen.getvalue().endswith("\r\x1b[K")
 
 
 def test_it_cleans_up_after_an_error_too(screen: Screen) -> None:
-    with pytest.raises(ZeroDivisionError), progress.waiting("dividing"):
+    with pytest.raises(ZeroDivisionError), progress.with_elapsed("dividing"):
         until(screen, "dividing")
         _ = 1 / 0
     assert screen.getvalue().endswith("\r\x1b[K")
@@ -51,9 +51,9 @@ def test_it_cleans_up_after_an_error_too(screen: Screen) -> None:
 
 def test_short_work_says_nothing(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 60.0)
-    with progress.waiting("nothing"):
+    with progress.with_elapsed("nothing"):
         pass
-    assert list(progress.counting(iter(range(10_000)), "items")) == list(range(10_000))
+    assert list(progress.with_count(iter(range(10_000)), "items")) == list(range(10_000))
     assert screen.getvalue() == ""
 
 
@@ -64,7 +64,7 @@ def test_counting_counts_and_changes_nothing(screen: Screen) -> None:
                 time.sleep(0.1)
             yield number
 
-    assert list(progress.counting(slow(), "items compared")) == list(range(1024))
+    assert list(progress.with_count(slow(), "items compared")) == list(range(1024))
     assert "512 items compared, " in screen.getvalue()
     assert screen.getvalue().endswith("\r\x1b[K")
 
@@ -73,10 +73,10 @@ def test_off_a_terminal_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     said = io.StringIO()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=said))
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
-    with progress.waiting("work"):
+    with progress.with_elapsed("work"):
         time.sleep(0.05)
-    assert list(progress.counting(iter(range(600)), "items")) == list(range(600))
+    assert list(progress.with_count(iter(range(600)), "items")) == list(range(600))
     assert said.getvalue() == ""
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=None))
-    with progress.waiting("work"):
+    with progress.with_elapsed("work"):
         pass

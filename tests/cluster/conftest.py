@@ -10,7 +10,7 @@ import pytest
 
 from servers.api_server import ApiServer
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.endpoint import Access
+from stayfast.cluster.kubernetes.endpoint import Endpoint
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def client(server: ApiServer) -> Iterator[Client]:
-    with Client(Access(server.url, context="test"), silence_seconds=10.0) as opened:
+    with Client(Endpoint(server.url, context="test"), silence_seconds=10.0) as opened:
         yield opened
 
 

@@ -11,8 +11,8 @@ from servers.api_server import ApiServer
 from stayfast.clock import SystemClock
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
-from stayfast.cluster.observed.live_snapshot import Following
-from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.observed.live_snapshot import LiveSnapshot
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.alerts import Alert, CheckpointAge, Thresholds, find_alerts, pending_pods
 
 KINDS = {
@@ -26,7 +26,7 @@ KINDS = {
 
 
 def alerts(*values: dict[str, Any], **options: Any) -> list[Alert]:
-    observed = Observed(NOW)
+    observed = Snapshot(NOW)
     for value in values:
         observed.add(KINDS[value["kind"]], value)
     return find_alerts(observed, **options)
@@ -120,7 +120,7 @@ def test_the_key_stays_while_the_reason_does() -> None:
 
 
 def test_the_oldest_waiting_pod() -> None:
-    observed = Observed(NOW).add(PODS, pod("a", ago=10), pod("b", ago=90), pod("c", phase="Running", ago=900))
+    observed = Snapshot(NOW).add(PODS, pod("a", ago=10), pod("b", ago=90), pod("c", phase="Running", ago=900))
     assert pending_pods(observed) == {"ml": 90.0}
 
 
@@ -128,7 +128,7 @@ def test_a_model_that_follows_the_cluster(server: ApiServer, client: Client) -> 
     server.add(JOBS, job(), "ml")
     server.add(PODS, pod(), "ml")
     server.add(PODS, {"metadata": {"name": "foreign"}}, "ml")
-    following = Following(client, "ml", (JOBS, PODS, NODES), labels="stayfast.dev/run")
+    following = LiveSnapshot(client, "ml", (JOBS, PODS, NODES), labels="stayfast.dev/run")
     assert following.start()
     assert [row["metadata"]["name"] for row in following.snapshot().of(PODS)] == ["train-x"]
     server.objects.merge(PODS, "ml", "train-x", {"status": {"phase": "Running"}}, {})
@@ -140,13 +140,13 @@ def test_a_model_that_follows_the_cluster(server: ApiServer, client: Client) -> 
 
 def test_a_kind_that_may_not_be_read_is_written_down(server: ApiServer, client: Client) -> None:
     server.allowed = {("list", "pods"), ("watch", "pods")}
-    following = Following(client, "ml", (JOBS, PODS))
+    following = LiveSnapshot(client, "ml", (JOBS, PODS))
     assert following.start()
     assert "not allowed to list jobs.batch" in following.snapshot().unseen["jobs.batch"]
     following.stop()
 
 
-def wait_for(following: Following, holds: Any) -> None:
+def wait_for(following: LiveSnapshot, holds: Any) -> None:
     for _ in range(600):
         if holds(following.snapshot()):
             return

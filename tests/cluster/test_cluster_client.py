@@ -12,7 +12,7 @@ import pytest
 from servers.api_server import ApiServer, Fault
 from stayfast.clock import ManualClock
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.endpoint import Access
+from stayfast.cluster.kubernetes.endpoint import Endpoint
 from stayfast.cluster.kubernetes.resources import BUDGETS, CONFIG_MAPS, JOBS, NODES, PODS, WORKLOADS
 from stayfast.cluster.kubernetes.transport import parse
 from stayfast.errors import (
@@ -39,7 +39,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 def patient(server: ApiServer) -> tuple[Client, ManualClock]:
     clock = ManualClock()
-    return Client(Access(server.url, context="test"), clock=clock, silence_seconds=5.0), clock
+    return Client(Endpoint(server.url, context="test"), clock=clock, silence_seconds=5.0), clock
 
 
 class TestReading:
@@ -180,13 +180,13 @@ class TestTrouble:
 
     def test_a_silent_server_is_given_up(self, server: ApiServer) -> None:
         clock = ManualClock()
-        client = Client(Access(server.url), clock=clock, silence_seconds=0.2)
+        client = Client(Endpoint(server.url), clock=clock, silence_seconds=0.2)
         server.faults.append(Fault("stall", seconds=0.6, times=9))
         with pytest.raises(ClusterUnreachableError, match="timed out"):
             client.list(PODS)
 
     def test_no_server_at_all(self) -> None:
-        client = Client(Access("http://127.0.0.1:9", context="gke_proj_us-central1_prod"), clock=ManualClock())
+        client = Client(Endpoint("http://127.0.0.1:9", context="gke_proj_us-central1_prod"), clock=ManualClock())
         with pytest.raises(ClusterUnreachableError) as caught:
             client.list(PODS)
         assert "get-credentials prod --location us-central1 --project proj" in str(caught.value)
@@ -204,7 +204,7 @@ class TestTrouble:
             client.list(NODES)
 
     def test_a_missing_crd_says_what_is_not_installed(self) -> None:
-        with ApiServer(crds=False) as server, Client(Access(server.url)) as client:
+        with ApiServer(crds=False) as server, Client(Endpoint(server.url)) as client:
             with pytest.raises(ObjectMissingError, match=r"Kueue is not installed.*stayfast check-cluster"):
                 client.list(WORKLOADS, "default")
             assert client.find(WORKLOADS, "default", "x") is None

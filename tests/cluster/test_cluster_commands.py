@@ -190,13 +190,13 @@ class TestStatus:
     def test_one_run_with_its_ledger(
         self, fill: Callable[..., None], capsys: pytest.CaptureFixture[str], bucket_server: Any, cloud_environment: Any
     ) -> None:
-        from stayfast.runtime.run_record.record import AttemptRow, Committed, Head, encode
+        from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord, encode
 
         cloud_environment("gs", bucket_server.url)
         from stayfast.storage.stores.open_store import open_store
 
-        row = AttemptRow(7, at(500), ended_at=at(100), useful_seconds=300, lost_seconds=20, usd_per_hour=9.0)
-        head = Head("train", 7, "token", (Committed(4100, 7, at(90)),), (row,))
+        row = AttemptRecord(7, at(500), ended_at=at(100), useful_seconds=300, lost_seconds=20, usd_per_hour=9.0)
+        head = RunRecord("train", 7, "token", (CheckpointRecord(4100, 7, at(90)),), (row,))
         store = open_store("gs://bucket/runs/train")
         store.put("HEAD.json", encode(head))
         store.close()

@@ -15,7 +15,7 @@ from cluster.scenarios import job, pod
 from servers.api_server import ApiServer
 from stayfast.cli.main import main
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
-from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.acting import ACTIONS
 from stayfast.cluster.watch.metrics import exposition
 
@@ -120,6 +120,6 @@ def test_every_alert_metric_and_action_of_watch_is_documented() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Alert" and isinstance(node.args[0], ast.Constant)
     }
     assert len(found) >= 5
-    metrics = set(re.findall(r"stayfast_[a-z_]+", exposition(Observed(0.0), [], [], {"looks": 1})))
+    metrics = set(re.findall(r"stayfast_[a-z_]+", exposition(Snapshot(0.0), [], [], {"looks": 1})))
     for name in [*found, "gang-lease-ending", "lease-ending", *metrics, *ACTIONS]:
         assert f"`{name}`" in section, name

@@ -12,7 +12,7 @@ from servers.api_server import ApiServer, Fault
 from stayfast.clock import SystemClock
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.resources import PODS
-from stayfast.cluster.kubernetes.watch_stream import Change, ChangeKind, Watch
+from stayfast.cluster.kubernetes.watch_stream import Change, ChangeKind, ResourceWatch
 
 
 class QuickClock(SystemClock):
@@ -35,7 +35,7 @@ class Follower:
     def __init__(self, client: Client, **options: object) -> None:
         self.clock = QuickClock()
         client._clock = self.clock
-        self.watch = Watch(client, PODS, "default", clock=self.clock, **options)  # type: ignore[arg-type]
+        self.watch = ResourceWatch(client, PODS, "default", clock=self.clock, **options)  # type: ignore[arg-type]
         self.changes: queue.Queue[Change] = queue.Queue()
         self.thread = threading.Thread(target=self._follow, daemon=True)
         self.thread.start()
@@ -44,7 +44,7 @@ class Follower:
         for change in self.watch:
             self.changes.put(change)
 
-    def next(self, *, skip: ChangeKind | None = ChangeKind.TROUBLE) -> tuple[str, str]:
+    def next(self, *, skip: ChangeKind | None = ChangeKind.UNAVAILABLE) -> tuple[str, str]:
         while True:
             change = self.changes.get(timeout=30)
             if change.kind is not skip:

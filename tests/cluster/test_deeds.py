@@ -38,8 +38,8 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
 )
 from stayfast.cluster.observed.runs import summarize
-from stayfast.cluster.observed.snapshot import RUN_LABEL, Observed, look
-from stayfast.cluster.watch.actions.acting import ACTIONS, USED, find_deeds
+from stayfast.cluster.observed.snapshot import RUN_LABEL, Snapshot, take_snapshot
+from stayfast.cluster.watch.actions.acting import ACTIONS, USED, plan_actions
 from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
 from stayfast.cluster.watch.actions.fall_back import FALLING_BACK
 from stayfast.cluster.watch.actions.reactivate_workload import REACTIVATED_AT, REACTIVATIONS
@@ -48,7 +48,7 @@ from stayfast.cluster.watch.actions.split_parallelism import SPLIT_AT
 from stayfast.cluster.watch.alert_store import AlertState
 from stayfast.cluster.watch.alerts import Thresholds, find_alerts
 from stayfast.cluster.watch.manifests import WATCHED
-from stayfast.cluster.watch.watcher import Duties, Watchman
+from stayfast.cluster.watch.watcher import Watcher, WatchOptions
 
 LIMITS = Thresholds(pending_seconds={"spot": 900.0}, pending_other_seconds=1800.0)
 WORLD = {"Job": JOBS, "JobSet": JOB_SETS, "Pod": PODS, "Workload": WORKLOADS, "ConfigMap": CONFIG_MAPS, "Node": NODES,
@@ -65,16 +65,16 @@ class Hand:
 
     def __init__(self, client: Client, *actions: str, dry_run: bool = False) -> None:
         self.client = client
-        duties = Duties(thresholds=LIMITS, actions=set(actions), dry_run=dry_run)
-        self.man = Watchman(client, AlertState(), duties, clock=ManualClock(wall=NOW))
+        duties = WatchOptions(thresholds=LIMITS, actions=set(actions), dry_run=dry_run)
+        self.man = Watcher(client, AlertState(), duties, clock=ManualClock(wall=NOW))
 
-    def observe(self, now: float = NOW) -> Observed:
-        return look(self.client, None, WATCHED, now=now, labels=RUN_LABEL)
+    def observe(self, now: float = NOW) -> Snapshot:
+        return take_snapshot(self.client, None, WATCHED, now=now, labels=RUN_LABEL)
 
     def look(self, now: float = NOW) -> list[tuple[str, str]]:
         return self.act_on(self.observe(now))
 
-    def act_on(self, observed: Observed) -> list[tuple[str, str]]:
+    def act_on(self, observed: Snapshot) -> list[tuple[str, str]]:
         return [(deed.action, result) for deed, result in self.man.look(observed)[0].deeds]
 
 
@@ -178,8 +178,8 @@ class TestReactivate:
     @pytest.mark.parametrize("count", ["-1", "x", "9" * 50, "١"])
     def test_marks_that_somebody_else_wrote(self, count: str) -> None:
         found = stopped("DeactivatedDueToRequeuingLimitExceeded", ago=1e6)
-        observed = Observed(NOW).add(WORKLOADS, found).add(JOBS, marked(queued_job(template=TEMPLATE), count, ago=10))
-        assert len(find_deeds(observed, {"reactivate-workload"})) == 1
+        observed = Snapshot(NOW).add(WORKLOADS, found).add(JOBS, marked(queued_job(template=TEMPLATE), count, ago=10))
+        assert len(plan_actions(observed, {"reactivate-workload"})) == 1
 
 
 # -- recreate-request
@@ -575,5 +575,5 @@ def test_an_answer_that_was_lost_is_found_at_the_next_look(server: ApiServer, ha
 
 def test_what_ran_for_days_has_not_waited_for_days() -> None:
     again = queued_job(ago=500_000, status={"conditions": [condition("Suspended", ago=120)]})
-    [row] = summarize(Observed(NOW).add(JOBS, again).add(WORKLOADS, workload()))
+    [row] = summarize(Snapshot(NOW).add(JOBS, again).add(WORKLOADS, workload()))
     assert (row.phase.value, row.pending_seconds) == ("queued", 120.0)

@@ -12,7 +12,7 @@ from cluster.scenarios import NOW, at, condition, job, pod, queued_job, request,
 from servers.api_server import ApiServer
 from stayfast.cli.main import main
 from stayfast.clock import SystemClock
-from stayfast.cluster.diagnosis.diagnose import explain, find_root
+from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.kubernetes.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -24,7 +24,7 @@ from stayfast.cluster.kubernetes.resources import (
     Resource,
 )
 from stayfast.cluster.observed.runs import summarize
-from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.alerts import find_alerts
 
 
@@ -44,8 +44,8 @@ def replica(name: str, **more: Any) -> dict[str, Any]:
     return found
 
 
-def world(deployment: dict[str, Any], *pods: dict[str, Any]) -> Observed:
-    return Observed(NOW).add(DEPLOYMENTS, deployment).add(PODS, *pods)
+def world(deployment: dict[str, Any], *pods: dict[str, Any]) -> Snapshot:
+    return Snapshot(NOW).add(DEPLOYMENTS, deployment).add(PODS, *pods)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_phases_and_reasons(replicas: int | None, pods: list[Any], phase: str, c
     assert row.pods["wanted"] == (1 if replicas is None else replicas)
     root = find_root(observed, "api", "ml")
     assert root is not None
-    assert explain(observed, root).code == code
+    assert diagnose(observed, root).code == code
 
 
 def test_pods_that_are_refused_say_why() -> None:
     text = 'pods "api-1" is forbidden: no PriorityClass with name low was found'
     observed = world(endpoint(conditions=[condition("ReplicaFailure", reason="FailedCreate", message=text)]))
-    found = explain(observed, observed.of(DEPLOYMENTS)[0])
+    found = diagnose(observed, observed.of(DEPLOYMENTS)[0])
     assert (found.code, found.verdict.value) == ("priority-class-missing", "act")
     assert "FailedCreate" in found.evidence[0]
 
@@ -110,7 +110,7 @@ def test_one_name_many_kinds(asked: str, kind: str, code: str) -> None:
         value["metadata"] |= {"name": "same"}
         observed.add(resource, value)
 
-    observed = Observed(NOW)
+    observed = Snapshot(NOW)
     named(JOBS, queued_job())
     named(JOB_SETS, {**job(uid="js"), "kind": "JobSet", "spec": {}})
     named(DEPLOYMENTS, endpoint(replicas=0))
@@ -119,13 +119,13 @@ def test_one_name_many_kinds(asked: str, kind: str, code: str) -> None:
     named(PROVISIONING_REQUESTS, request(condition("Accepted")))
     root = find_root(observed, asked, "ml")
     assert root is not None
-    assert (root["kind"], explain(observed, root).code) == (kind, code)
+    assert (root["kind"], diagnose(observed, root).code) == (kind, code)
     assert find_root(observed, "secret/same", "ml") is None
 
 
 def test_machines_that_came() -> None:
-    observed = Observed(NOW).add(PROVISIONING_REQUESTS, request(condition("Accepted"), condition("Provisioned")))
-    assert explain(observed, observed.of(PROVISIONING_REQUESTS)[0]).code == "provisioned"
+    observed = Snapshot(NOW).add(PROVISIONING_REQUESTS, request(condition("Accepted"), condition("Provisioned")))
+    assert diagnose(observed, observed.of(PROVISIONING_REQUESTS)[0]).code == "provisioned"
 
 
 class TestQueues:

@@ -25,8 +25,8 @@ from cluster.scenarios import (
     waiting,
     workload,
 )
-from stayfast.cluster.diagnosis.diagnose import explain, find_root
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
+from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
+from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.resources import (
     BUDGETS,
     CLUSTER_QUEUES,
@@ -39,8 +39,8 @@ from stayfast.cluster.kubernetes.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from stayfast.cluster.observed.pod_endings import end_of
-from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.observed.pod_endings import ending_of
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.notice import Cause
 
@@ -51,19 +51,19 @@ TABLES = {
 }  # fmt: skip
 
 
-def seen(*values: dict[str, Any]) -> Observed:
-    observed = Observed(NOW)
+def seen(*values: dict[str, Any]) -> Snapshot:
+    observed = Snapshot(NOW)
     for value in values:
         observed.add(TABLES[value["kind"]], value)
     return observed
 
 
-def why(*values: dict[str, Any]) -> Explanation:
+def why(*values: dict[str, Any]) -> Diagnosis:
     """About the first of them."""
     observed = seen(*values)
     root = find_root(observed, values[0]["metadata"]["name"], "ml")
     assert root is not None
-    found = explain(observed, root)
+    found = diagnose(observed, root)
     assert found.cause
     if found.verdict is Verdict.ACT:
         assert found.fix, found
@@ -73,7 +73,7 @@ def why(*values: dict[str, Any]) -> Explanation:
     return found
 
 
-def scheduled(message: str, *events: tuple[str, str]) -> Explanation:
+def scheduled(message: str, *events: tuple[str, str]) -> Diagnosis:
     waiting_pod = pod(conditions=unschedulable(message), selector=SPOT)
     return why(job(), waiting_pod, *(event(waiting_pod, *entry) for entry in events))
 
@@ -225,7 +225,7 @@ class TestQueue:
         assert why(queued_job()).code == "not-in-queue"
         observed = seen(queued_job())
         observed.unseen["workloads.kueue.x-k8s.io"] = "Kueue is not installed in this cluster"
-        assert explain(observed, observed.of(JOBS)[0]).code == "no-kueue"
+        assert diagnose(observed, observed.of(JOBS)[0]).code == "no-kueue"
 
     reserved = condition("QuotaReserved")
 
@@ -267,7 +267,7 @@ class TestQueue:
     def test_a_booking_that_has_expired_under_a_running_workload(self) -> None:
         rows = [condition("Accepted"), condition("Provisioned"), condition("BookingExpired")]
         observed = seen(queued_job(), workload(self.reserved, condition("Admitted")), request(*rows))
-        assert explain(observed, observed.of(PROVISIONING_REQUESTS)[0]).code == "provisioned"
+        assert diagnose(observed, observed.of(PROVISIONING_REQUESTS)[0]).code == "provisioned"
 
     def test_admission_checks(self) -> None:
         checks = [{"name": "prov", "state": "Retry", "message": "again"}]
@@ -515,23 +515,23 @@ class TestEnds:
         ],
     )
     def test_every_way_to_end(self, ended_pod: dict[str, Any], outcome: Outcome, cause: Cause | None) -> None:
-        end = end_of(ended_pod)
+        end = ending_of(ended_pod)
         assert end is not None
         assert (end.outcome, end.cause) == (outcome, cause)
 
     def test_our_own_report_is_believed_over_an_exit_code(self) -> None:
-        end = end_of(pod(phase="Failed", containerStatuses=ended(1, message=self.report(cause="run-limit"))))
+        end = ending_of(pod(phase="Failed", containerStatuses=ended(1, message=self.report(cause="run-limit"))))
         assert end is not None
         assert (end.outcome, end.cause, end.report and end.report["step"]) == (Outcome.INTERRUPTED, Cause.RUN_LIMIT, 41)
 
     @pytest.mark.parametrize("message", ["{", '{"a":1}', "[" * 100_000, '{"outcome": 7}', "null"])
     def test_other_messages_are_ignored(self, message: str) -> None:
-        end = end_of(pod(phase="Failed", containerStatuses=ended(1, message=message)))
+        end = ending_of(pod(phase="Failed", containerStatuses=ended(1, message=message)))
         assert end is not None
         assert end.outcome is Outcome.FAILED
 
     def test_a_pod_that_lives_has_no_end(self) -> None:
-        assert end_of(pod(phase="Running")) is None
+        assert ending_of(pod(phase="Running")) is None
 
 
 @pytest.mark.parametrize(
@@ -543,4 +543,4 @@ def test_objects_that_make_no_sense_are_no_crash(junk: dict[str, Any]) -> None:
         strange = {"kind": kind, "metadata": {"name": "train", "namespace": "ml"}, **junk}
         observed.add(resource, strange)
         for root in observed.of(resource):
-            explain(observed, root)
+            diagnose(observed, root)

@@ -21,9 +21,9 @@ from stayfast.clock import ManualClock, SystemClock
 from stayfast.cluster.kubernetes import exec_plugin
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
-from stayfast.cluster.observed.live_snapshot import Following
-from stayfast.cluster.observed.snapshot import look
-from stayfast.cluster.watch.alert_store import AlertState, ConfigMapMemory
+from stayfast.cluster.observed.live_snapshot import LiveSnapshot
+from stayfast.cluster.observed.snapshot import take_snapshot
+from stayfast.cluster.watch.alert_store import AlertState, ConfigMapAlertStorage
 from stayfast.cluster.watch.alerts import Alert
 
 Write = Callable[..., Path]
@@ -164,7 +164,7 @@ def test_forbidden_and_missing(server: ApiServer, kubeconfig: Write, capsys: Any
 
 def test_a_watch_that_is_cut_in_the_middle_of_a_line(server: ApiServer, client: Client) -> None:
     server.faults.append(Fault("half_event", "watch"))
-    following = Following(client, "default", [PODS])
+    following = LiveSnapshot(client, "default", [PODS])
     following.start()
     try:
         for _ in range(500):
@@ -256,7 +256,7 @@ class TestTwoWatches:
 
     def test_each_alert_is_told_once(self, server: ApiServer, client: Client) -> None:
         server.add(CONFIG_MAPS, {"metadata": {"name": "w"}})
-        one, two = (AlertState(ConfigMapMemory(client, "default", "w")) for _ in range(2))
+        one, two = (AlertState(ConfigMapAlertStorage(client, "default", "w")) for _ in range(2))
         assert one.compare([self.LATE], NOW).begun == [self.LATE]
         assert two.compare([self.LATE], NOW).begun == []
         assert two.compare([self.LATE, self.OTHER], NOW + 1).begun == [self.OTHER]
@@ -266,13 +266,13 @@ class TestTwoWatches:
 
     def test_a_map_that_is_always_changed_does_not_stop_it(self, server: ApiServer, client: Client) -> None:
         server.add(CONFIG_MAPS, {"metadata": {"name": "w"}})
-        state = AlertState(ConfigMapMemory(client, "default", "w"))
+        state = AlertState(ConfigMapAlertStorage(client, "default", "w"))
         server.faults.append(Fault("409", "patch", times=99))
         assert state.compare([self.LATE], NOW).begun == [self.LATE]
 
     def test_one_that_went_away_is_no_end(self, server: ApiServer, client: Client) -> None:
         server.add(CONFIG_MAPS, {"metadata": {"name": "w"}})
-        state = AlertState(ConfigMapMemory(client, "default", "w"))
+        state = AlertState(ConfigMapAlertStorage(client, "default", "w"))
         server.objects.delete(CONFIG_MAPS, "default", "w", None)
         assert state.compare([self.LATE], NOW).begun == [self.LATE]
 
@@ -284,7 +284,7 @@ class TestClocks:
     def test_a_look_uses_the_servers_time(self, server: ApiServer, client: Client, ahead: float) -> None:
         server.ahead_seconds = ahead
         clock = SystemClock()
-        found = look(client, "default", [PODS], now=clock.wall())
+        found = take_snapshot(client, "default", [PODS], now=clock.wall())
         expected = ahead if abs(ahead) > 30 else 0.0
         assert found.now - clock.wall() == pytest.approx(expected, abs=20)
 
@@ -300,7 +300,7 @@ class TestClocks:
     @pytest.mark.parametrize("date", ["", "yesterday", "Mon, 99 Foo 9999 99:99:99 GMT", "\x1b[0m", "Thu, 01 Jan 1970"])
     def test_dates_that_are_none(self, client: Client, date: str) -> None:
         client._clock = ManualClock(wall=NOW)
-        client._mind_clock(date)
+        client._track_clock_skew(date)
         assert client.skew_seconds == 0.0 or date.startswith("Thu")
 
     def test_a_lease_by_a_skewed_watcher(self, server: ApiServer, client: Client) -> None:
@@ -313,5 +313,5 @@ class TestClocks:
         server.add(NODES, node("n1", metadata={"annotations": ends}))
         server.add(JOBS, job(), "ml")
         server.add(PODS, pod(phase="Running", node="n1"), "ml")
-        found = find_alerts(look(client, None, WATCHED, now=clock.wall()))
+        found = find_alerts(take_snapshot(client, None, WATCHED, now=clock.wall()))
         assert [alert.code for alert in found] == ["lease-ending"]

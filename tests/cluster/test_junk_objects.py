@@ -26,7 +26,7 @@ from cluster.scenarios import (
     waiting,
     workload,
 )
-from stayfast.cluster.diagnosis.diagnose import explain
+from stayfast.cluster.diagnosis.diagnose import diagnose
 from stayfast.cluster.kubernetes.resources import (
     EVENTS,
     JOB_SETS,
@@ -37,10 +37,10 @@ from stayfast.cluster.kubernetes.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from stayfast.cluster.observed.capabilities import ClusterFacts, judge
+from stayfast.cluster.observed.capabilities import ClusterDescription, check_capabilities
 from stayfast.cluster.observed.runs import summarize
-from stayfast.cluster.observed.snapshot import Observed
-from stayfast.cluster.watch.actions.acting import ACTIONS, find_deeds
+from stayfast.cluster.observed.snapshot import Snapshot
+from stayfast.cluster.watch.actions.acting import ACTIONS, plan_actions
 from stayfast.cluster.watch.alerts import find_alerts
 from stayfast.cluster.watch.metrics import exposition
 
@@ -104,7 +104,7 @@ def test_anything_anywhere(part: int) -> None:
     seed = int(os.environ.get("STAYFAST_SEED", "20261115")) + part
     dice = random.Random(seed)
     for turn in range(ROUNDS // 4):
-        observed = Observed(NOW)
+        observed = Snapshot(NOW)
         for resource, value in world():
             for _ in range(dice.randrange(3)):
                 spoil(value, dice)
@@ -112,11 +112,13 @@ def test_anything_anywhere(part: int) -> None:
         try:
             rows = summarize(observed)
             alerts = find_alerts(observed)
-            find_deeds(observed, set(ACTIONS))
+            plan_actions(observed, set(ACTIONS))
             exposition(observed, rows, alerts, {})
             for resource in (JOBS, JOB_SETS, PODS):
                 for root in observed.of(resource):
-                    explain(observed, root)
-            judge(ClusterFacts("v1.36.0-gke.1", {}, observed.of(NODES), {"nodePools": dice.choice(JUNK)}))
+                    diagnose(observed, root)
+            check_capabilities(
+                ClusterDescription("v1.36.0-gke.1", {}, observed.of(NODES), {"nodePools": dice.choice(JUNK)})
+            )
         except Exception as error:
             raise AssertionError(f"seed {seed}, turn {turn}: {error!r}") from error

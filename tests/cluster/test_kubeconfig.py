@@ -20,9 +20,9 @@ from servers.api_server import ApiServer
 from stayfast.clock import ManualClock
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.credentials import TokenFile
-from stayfast.cluster.kubernetes.endpoint import Access, in_cluster, proxy_for
+from stayfast.cluster.kubernetes.endpoint import Endpoint, in_cluster, proxy_for
 from stayfast.cluster.kubernetes.exec_plugin import ExecCredential, ExecPlugin
-from stayfast.cluster.kubernetes.kubeconfig import find_access
+from stayfast.cluster.kubernetes.kubeconfig import find_endpoint
 from stayfast.cluster.kubernetes.resources import PODS
 from stayfast.errors import ClusterAccessError, ClusterConfigError, ClusterUnreachableError
 
@@ -31,7 +31,7 @@ CONTEXT = "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n"
 Write = Callable[..., Path]
 
 
-def works(access: Access) -> bool:
+def works(access: Endpoint) -> bool:
     with Client(access) as client:
         return client.list(PODS, "default") == []
 
@@ -40,7 +40,7 @@ class TestFiles:
     def test_a_token(self, server: ApiServer, kubeconfig: Write) -> None:
         server.tokens = {SECRET}
         kubeconfig(user=f'{{token: "{SECRET}"}}', namespace="ml")
-        access = find_access()
+        access = find_endpoint()
         assert works(access)
         assert (access.namespace, access.context) == ("ml", "test")
         assert SECRET not in repr(access)
@@ -49,14 +49,14 @@ class TestFiles:
         server.tokens = {"another"}
         kubeconfig(user=f'{{token: "{SECRET}"}}')
         with pytest.raises(ClusterAccessError, match="does not accept these credentials") as caught:
-            works(find_access())
+            works(find_endpoint())
         assert SECRET not in str(caught.value)
 
     def test_a_token_file_beside_the_kubeconfig(self, server: ApiServer, kubeconfig: Write, tmp_path: Path) -> None:
         server.tokens = {SECRET}
         (tmp_path / "token").write_text(SECRET + "\n")
         kubeconfig(user="{tokenFile: token}")
-        assert works(find_access())
+        assert works(find_endpoint())
 
     def test_the_first_of_several_files_wins(
         self, server: ApiServer, kubeconfig: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -66,12 +66,12 @@ class TestFiles:
         first.write_text("users: [{name: u, user: {token: first}}]\ncurrent-context: test\n")
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'absent'}{os.pathsep}{first}{os.pathsep}{second}")
         server.tokens = {"first"}
-        assert works(find_access())
+        assert works(find_endpoint())
 
     def test_another_context(self, kubeconfig: Write) -> None:
         kubeconfig()
         with pytest.raises(ClusterConfigError, match="no context 'prod'; it has: test"):
-            find_access(context="prod")
+            find_endpoint(context="prod")
 
     @pytest.mark.parametrize(
         ("text", "sentence"),
@@ -96,7 +96,7 @@ class TestFiles:
         path = tmp_path / "config"
         path.write_text(text)
         with pytest.raises(ClusterConfigError, match=sentence):
-            find_access(kubeconfig=str(path), environment={})
+            find_endpoint(kubeconfig=str(path), environment={})
 
     @pytest.mark.parametrize(
         ("user", "sentence"),
@@ -114,21 +114,24 @@ class TestFiles:
     def test_users_that_cannot_work(self, kubeconfig: Write, user: str, sentence: str) -> None:
         kubeconfig(user=user)
         with pytest.raises(ClusterConfigError, match=sentence):
-            find_access()
+            find_endpoint()
 
     def test_no_kubeconfig_at_all(self, tmp_path: Path) -> None:
         with pytest.raises(ClusterConfigError, match="no kubeconfig here and this is no pod; run: gcloud container"):
-            find_access(environment={"HOME": str(tmp_path)})
+            find_endpoint(environment={"HOME": str(tmp_path)})
         with pytest.raises(ClusterConfigError, match="there is no kubeconfig /none"):
-            find_access(kubeconfig="/none")
+            find_endpoint(kubeconfig="/none")
 
     def test_impersonation_is_sent(self, server: ApiServer, kubeconfig: Write) -> None:
         kubeconfig(user="{as: auditor}")
-        assert works(find_access())
+        assert works(find_endpoint())
         assert server.headers_seen[-1]["impersonate-user"] == "auditor"
 
     def test_a_server_behind_a_path(self, server: ApiServer) -> None:
-        with Client(Access(server.url + "/k8s/clusters/c-1")) as client, pytest.raises(Exception, match="there is no"):
+        with (
+            Client(Endpoint(server.url + "/k8s/clusters/c-1")) as client,
+            pytest.raises(Exception, match="there is no"),
+        ):
             client.list(PODS, "default")
         assert server.seen[-1][1] == "/k8s/clusters/c-1/api/v1/namespaces/default/pods"
 
@@ -141,7 +144,7 @@ class TestFiles:
 
         for name in (None, ".bad", "b" * 80):
             with pytest.raises((ClusterUnreachableError, ClusterConfigError)):
-                Client(Access(server, tls=Tls(server_name=name)), clock=ManualClock()).list(PODS)
+                Client(Endpoint(server, tls=Tls(server_name=name)), clock=ManualClock()).list(PODS)
 
 
 class TestPod:
@@ -172,7 +175,7 @@ class TestPod:
         path = tmp_path / "token"
         path.write_text("old")
         server.tokens = {"old"}
-        access = Access(server.url, credential=TokenFile(str(path)))
+        access = Endpoint(server.url, credential=TokenFile(str(path)))
         with Client(access) as client:
             client.list(PODS)
             server.tokens = {"new"}
@@ -235,7 +238,7 @@ class TestPlugin:
         server.tokens = {SECRET}
         more = ", args: [--x, '$(touch pwned)'], env: [{name: EXTRA, value: e}], provideClusterInfo: true"
         kubeconfig(user=exec_user("bin/plugin", version, more), cluster=", tls-server-name: other")
-        access = find_access()
+        access = find_endpoint()
         assert works(access)
         assert works(access)
         [[arguments, info, extra]] = plugin.calls
@@ -248,7 +251,7 @@ class TestPlugin:
     def test_without_being_asked_nothing_is_said_about_the_cluster(self, kubeconfig: Write, plugin: Plugin) -> None:
         plugin.answers(token="t")
         kubeconfig(user=exec_user(str(plugin.path)))
-        assert works(find_access())
+        assert works(find_endpoint())
         assert "cluster" not in json.loads(str(plugin.calls[0][1]))["spec"]
 
     def test_an_expired_token_is_made_anew(self, plugin: Plugin) -> None:
@@ -265,7 +268,7 @@ class TestPlugin:
         plugin.answers(token="one")
         server.tokens = {"two"}
         kubeconfig(user=exec_user(str(plugin.path)))
-        with Client(find_access()) as client:
+        with Client(find_endpoint()) as client:
             with pytest.raises(ClusterAccessError, match="401"):
                 client.list(PODS)
             assert len(plugin.calls) == 2
@@ -276,13 +279,13 @@ class TestPlugin:
     def test_one_that_is_not_installed(self, kubeconfig: Write) -> None:
         kubeconfig(user=exec_user("gke-gcloud-auth-plugin-none"))
         with pytest.raises(ClusterConfigError, match=r"not installed; install it"):
-            works(find_access())
+            works(find_endpoint())
         kubeconfig(user=exec_user("/none/gke-gcloud-auth-plugin"))
         with pytest.raises(ClusterConfigError, match="run: gcloud components install gke-gcloud-auth-plugin"):
-            works(find_access())
+            works(find_endpoint())
         kubeconfig(user=exec_user("none-such", more=", installHint: 'get it\n  there'"))
         with pytest.raises(ClusterConfigError, match="says: get it there"):
-            works(find_access())
+            works(find_endpoint())
 
     @pytest.mark.parametrize(
         ("code", "sentence"),
@@ -311,13 +314,13 @@ class TestPlugin:
         plugin.does(code)
         kubeconfig(user=exec_user(str(plugin.path)))
         with pytest.raises((ClusterAccessError, ClusterConfigError), match=sentence) as caught:
-            works(find_access())
+            works(find_endpoint())
         assert SECRET not in str(caught.value)
 
     def test_one_that_must_ask_a_person(self, kubeconfig: Write, plugin: Plugin) -> None:
         kubeconfig(user=exec_user(str(plugin.path), more=", interactiveMode: Always"))
         with pytest.raises(ClusterAccessError, match="no terminal here"):
-            works(find_access())
+            works(find_endpoint())
 
 
 class TestTls:
@@ -331,14 +334,14 @@ class TestTls:
         with ApiServer(tls=server_context(tmp_path, cert, client_ca=ca.chain)) as server:
             path = tmp_path / "config"
 
-            def write(name: str, user: str) -> Access:
+            def write(name: str, user: str) -> Endpoint:
                 authority = f"certificate-authority-data: {base64.b64encode(ca.chain.encode()).decode()}"
                 path.write_text(
                     "current-context: t\ncontexts: [{name: t, context: {cluster: c, user: u}}]\n"
                     f"clusters: [{{name: c, cluster: {{server: '{server.url}', {authority}{name}}}}}]\n"
                     f"users: [{{name: u, user: {user}}}]\n"
                 )
-                return find_access(kubeconfig=str(path), environment={})
+                return find_endpoint(kubeconfig=str(path), environment={})
 
             chain, key = (base64.b64encode(text.encode()).decode() for text in person)
             user = f"{{client-certificate-data: {chain}, client-key-data: {key}}}"
@@ -357,12 +360,12 @@ class TestTls:
         from stayfast.cluster.kubernetes.endpoint import Tls
 
         with ApiServer(tls=server_context(tmp_path, cert)) as server:
-            assert works(Access(server.url, tls=Tls(ca_data=ca.chain)))
+            assert works(Endpoint(server.url, tls=Tls(ca_data=ca.chain)))
             with pytest.raises(ClusterUnreachableError, match="certificate verify failed"):
-                works(Access(server.url, tls=Tls(ca_data=other.chain)))
-            assert works(Access(server.url, tls=Tls(ca_data=other.chain, skip_verify=True)))  # as the kubeconfig says
+                works(Endpoint(server.url, tls=Tls(ca_data=other.chain)))
+            assert works(Endpoint(server.url, tls=Tls(ca_data=other.chain, skip_verify=True)))  # as the kubeconfig says
             with pytest.raises(ClusterConfigError, match="not a usable certificate"):
-                works(Access(server.url, tls=Tls(ca_data="nonsense")))
+                works(Endpoint(server.url, tls=Tls(ca_data="nonsense")))
 
 
 class TestProxy:
@@ -401,7 +404,7 @@ class TestProxy:
 
         threading.Thread(target=proxy, daemon=True).start()
         url = f"http://me:p%40ss@127.0.0.1:{listener.getsockname()[1]}"
-        assert works(Access(server.url, proxy_url=url))
+        assert works(Endpoint(server.url, proxy_url=url))
         listener.close()
         assert asked[0].startswith(f"CONNECT 127.0.0.1:{port} HTTP/1.")
         assert "Proxy-Authorization: Basic " + base64.b64encode(b"me:p@ss").decode() in asked[0]

@@ -14,11 +14,11 @@ import pytest
 from servers.api_server import ApiServer
 from stayfast.cli.main import main
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.endpoint import Access
+from stayfast.cluster.kubernetes.endpoint import Endpoint
 from stayfast.cluster.kubernetes.resources import NODES
 from stayfast.cluster.observed import google_cloud
 from stayfast.cluster.observed.bucket_location import Location, check_region, cluster_regions, locate, region_of
-from stayfast.cluster.observed.capabilities import ClusterFacts, judge
+from stayfast.cluster.observed.capabilities import ClusterDescription, check_capabilities
 from stayfast.cluster.observed.google_cloud import gcloud_json
 from stayfast.errors import ClusterError
 
@@ -82,7 +82,7 @@ class TestBuckets:
         bucket_server.places["b"] = row
         found, why = locate("b")
         assert found is not None, why
-        assert found.holds(region) is holds
+        assert found.contains_region(region) is holds
 
     def test_gcloud_is_asked_when_the_bucket_may_not_be(
         self, no_credentials: None, fake_gcloud: Callable[[str], Path]
@@ -115,9 +115,9 @@ class TestBuckets:
         assert far.sentence == "it is in asia-east1, the cluster's nodes are in us-central1"
 
     def test_without_nodes_the_context_tells(self, server: ApiServer) -> None:
-        with Client(Access(server.url, context="gke_p_us-central1-a_prod")) as client:
+        with Client(Endpoint(server.url, context="gke_p_us-central1-a_prod")) as client:
             assert cluster_regions(client) == {"us-central1"}
-        with Client(Access(server.url, context="kind")) as client:
+        with Client(Endpoint(server.url, context="kind")) as client:
             assert cluster_regions(client) == set()
         assert [region_of(name) for name in ("us-central1", "us-central1-f")] == ["us-central1"] * 2
 
@@ -147,23 +147,23 @@ class TestGcloud:
 
 
 class TestQuota:
-    def check(self, facts: ClusterFacts) -> Any:
-        return next(check for check in judge(facts) if check.name == "preemptible-quota")
+    def check(self, facts: ClusterDescription) -> Any:
+        return next(check for check in check_capabilities(facts) if check.name == "preemptible-quota")
 
     def test_what_is_there(self) -> None:
-        found = self.check(ClusterFacts(region={"name": "us-central1", "quotas": QUOTAS}))
+        found = self.check(ClusterDescription(region={"name": "us-central1", "quotas": QUOTAS}))
         assert (found.state.value, found.evidence) == (
             "yes",
             "us-central1: PREEMPTIBLE_NVIDIA_L4_GPUS 4 of 16 used",
         )
-        found = self.check(ClusterFacts(region={"name": "r", "quotas": QUOTAS[1:]}))
+        found = self.check(ClusterDescription(region={"name": "r", "quotas": QUOTAS[1:]}))
         assert (found.state.value, "is 0" in found.evidence) == ("no", True)
 
     @pytest.mark.parametrize(
         "rows", [None, 3, [None], [{"metric": 3}], [{"metric": "PREEMPTIBLE_X_GPUS", "limit": "9"}]]
     )
     def test_junk(self, rows: Any) -> None:
-        assert self.check(ClusterFacts(region={"quotas": rows})).state.value == "no"
+        assert self.check(ClusterDescription(region={"quotas": rows})).state.value == "no"
 
     def test_from_a_file(self, tmp_path: Path, capsys: Any) -> None:
         cluster, region = tmp_path / "c.json", tmp_path / "r.json"

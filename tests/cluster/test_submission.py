@@ -13,9 +13,16 @@ from stayfast.clock import ManualClock
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.resources import CLAIMS, CONFIG_MAPS, JOBS, NAMESPACES, NODES, PODS, QUOTAS
 from stayfast.cluster.observed.bucket_location import check_region
-from stayfast.cluster.observed.problem import Weight
+from stayfast.cluster.observed.problem import ProblemSeverity
 from stayfast.cluster.submission.apply import Action, apply_all, check_update, decide
-from stayfast.cluster.submission.preflight import Placed, check_needs, missing_namespaces, place, pod_spec, try_objects
+from stayfast.cluster.submission.preflight import (
+    TargetedObject,
+    check_dependencies,
+    dry_run_objects,
+    missing_namespaces,
+    pod_spec,
+    resolve_resources,
+)
 from stayfast.errors import ClusterUnreachableError, ObjectRefusedError
 
 POD: dict[str, Any] = {
@@ -55,8 +62,8 @@ def spot_node(server: ApiServer) -> None:
     server.add(NODES, {"metadata": {"name": "n1", "labels": labels}})
 
 
-def placed_in(client: Client, objects: list[dict[str, Any]]) -> tuple[list[Placed], Placed]:
-    placed, problems = place(client, objects, "ml")
+def placed_in(client: Client, objects: list[dict[str, Any]]) -> tuple[list[TargetedObject], TargetedObject]:
+    placed, problems = resolve_resources(client, objects, "ml")
     assert problems == []
     return placed, placed[-1]
 
@@ -142,35 +149,38 @@ class TestPreflight:
         objects[3]["dta"] = {}
         objects[5]["spec"]["maxParallelism"] = 2
         placed, _ = placed_in(client, objects)
-        problems = try_objects(client, placed, force=False, absent=set())
+        problems = dry_run_objects(client, placed, force=False, absent=set())
         assert [problem.object for problem in problems] == ["ConfigMap/ml/train", "Job/ml/train"]
         assert 'unknown field "spec.maxParallelism"' in problems[1].sentence
         assert ("ml", "train") not in server.objects.table(JOBS)
 
     def test_a_kind_that_is_not_installed(self) -> None:
-        from stayfast.cluster.kubernetes.endpoint import Access
+        from stayfast.cluster.kubernetes.endpoint import Endpoint
 
         queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"}}
-        with ApiServer(crds=False) as server, Client(Access(server.url)) as client:
-            placed, [problem] = place(client, [queue], "ml")
+        with ApiServer(crds=False) as server, Client(Endpoint(server.url)) as client:
+            placed, [problem] = resolve_resources(client, [queue], "ml")
             assert placed == []
             assert "no LocalQueue of kueue.x-k8s.io/v1beta2" in problem.sentence
-        with ApiServer() as server, Client(Access(server.url)) as client:
-            [found], problems = place(client, [queue], "ml")
+        with ApiServer() as server, Client(Endpoint(server.url)) as client:
+            [found], problems = resolve_resources(client, [queue], "ml")
             assert (found.resource.plural, found.namespace, problems) == ("localqueues", "ml", [])
 
     def test_a_namespace_that_is_new(self, server: ApiServer, client: Client) -> None:
         placed, _ = placed_in(client, bundle())
         absent = missing_namespaces(client, placed)
         assert absent == {"ml"}
-        assert try_objects(client, placed, force=False, absent=absent) == []
-        [problem] = try_objects(client, placed[1:], force=False, absent=absent)
+        assert dry_run_objects(client, placed, force=False, absent=absent) == []
+        [problem] = dry_run_objects(client, placed[1:], force=False, absent=absent)
         assert "kubectl create namespace ml" in problem.fix
 
     def needs(self, client: Client, objects: list[dict[str, Any]], only: list[int] | None = None) -> dict[str, str]:
         placed, workload = placed_in(client, objects)
         written = placed if only is None else [placed[index] for index in only]
-        return {problem.object: problem.weight.value for problem in check_needs(client, written, workload.value, "ml")}
+        return {
+            problem.object: problem.weight.value
+            for problem in check_dependencies(client, written, workload.value, "ml")
+        }
 
     def test_everything_is_there(self, server: ApiServer, client: Client, spot_node: None) -> None:
         assert self.needs(client, bundle()) == {}
@@ -208,8 +218,8 @@ class TestPreflight:
     def test_rights_that_are_missing_are_said(self, server: ApiServer, client: Client) -> None:
         server.allowed = set()
         _, workload = placed_in(client, bundle())
-        problems = check_needs(client, [], workload.value, "ml")
-        assert {problem.weight for problem in problems} == {Weight.WARNING}
+        problems = check_dependencies(client, [], workload.value, "ml")
+        assert {problem.weight for problem in problems} == {ProblemSeverity.WARNING}
         assert len(problems) == 5
 
     def test_a_bucket_elsewhere(self, server: ApiServer, client: Client, spot_node: None) -> None:

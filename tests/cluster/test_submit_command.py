@@ -17,10 +17,10 @@ from stayfast.capacity.plan.planner import make_plan
 from stayfast.cli import submit as command
 from stayfast.cli.main import main
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.endpoint import Access
+from stayfast.cluster.kubernetes.endpoint import Endpoint
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
 from stayfast.cluster.observed import bucket_location
-from stayfast.cluster.submission.preflight import place, try_objects
+from stayfast.cluster.submission.preflight import dry_run_objects, resolve_resources
 from stayfast.cluster.watch.actions.classes import read_classes
 
 Write = Callable[..., Path]
@@ -185,8 +185,8 @@ class TestClasses:
         assert len(objects) >= 1
         for item in objects:
             item["metadata"]["name"] += "-tried"
-        placed, problems = place(client, objects, place_of)
-        assert problems + try_objects(client, placed, force=False, absent=set()) == []
+        placed, problems = resolve_resources(client, objects, place_of)
+        assert problems + dry_run_objects(client, placed, force=False, absent=set()) == []
 
     def test_the_same_file_after_a_fall_back_changes_nothing(
         self, server: ApiServer, client: Client, submit: Callable[..., Any]
@@ -272,17 +272,17 @@ def test_without_a_file(capsys: Any) -> None:
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_every_rendered_object_passes_strict_validation(server: ApiServer, client: Client, name: str) -> None:
     objects = case(name).objects
-    placed, problems = place(client, objects, "ml")
+    placed, problems = resolve_resources(client, objects, "ml")
     assert problems == []
     for item in placed:
         if item.namespace and ("", item.namespace) not in server.objects.table(NAMESPACES):
             server.objects.create(NAMESPACES, "", {"metadata": {"name": item.namespace}})
-    assert try_objects(client, placed, force=False, absent=set()) == []
+    assert dry_run_objects(client, placed, force=False, absent=set()) == []
     assert len(placed) == len(objects)
 
 
 def test_clients_share_nothing() -> None:
-    assert Access("https://a").credential is not Access("https://a").credential
+    assert Endpoint("https://a").credential is not Endpoint("https://a").credential
 
 
 def test_an_endpoint_is_a_deployment_that_can_be_submitted_and_cancelled(

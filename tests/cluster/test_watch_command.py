@@ -50,15 +50,15 @@ from stayfast.cluster.kubernetes.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from stayfast.cluster.observed.live_snapshot import Following
-from stayfast.cluster.observed.snapshot import RUN_LABEL, look
+from stayfast.cluster.observed.live_snapshot import LiveSnapshot
+from stayfast.cluster.observed.snapshot import RUN_LABEL, take_snapshot
 from stayfast.cluster.watch.actions.acting import ACTIONS
 from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
 from stayfast.cluster.watch.actions.requeue_lease import REQUEUED_LEASE
-from stayfast.cluster.watch.alert_store import QUIET_SECONDS, AlertState, ConfigMapMemory, FileMemory
+from stayfast.cluster.watch.alert_store import QUIET_SECONDS, AlertState, ConfigMapAlertStorage, FileAlertStorage
 from stayfast.cluster.watch.alerts import Alert
 from stayfast.cluster.watch.manifests import WATCHED, manifests, rights
-from stayfast.cluster.watch.watcher import Duties, Watchman
+from stayfast.cluster.watch.watcher import Watcher, WatchOptions
 from stayfast.cluster.watch.webhook import Webhook
 from stayfast.errors import SettingError, UsageError
 
@@ -120,34 +120,34 @@ class TestState:
 
     def test_a_restart_tells_nothing_twice(self, tmp_path: Path) -> None:
         path = str(tmp_path / "state.json")
-        assert AlertState(FileMemory(path)).compare([LATE], NOW).begun == [LATE]
-        assert AlertState(FileMemory(path)).compare([LATE], NOW + 10).begun == []
+        assert AlertState(FileAlertStorage(path)).compare([LATE], NOW).begun == [LATE]
+        assert AlertState(FileAlertStorage(path)).compare([LATE], NOW + 10).begun == []
 
     def test_a_long_alert_stays_known_over_a_restart(self, tmp_path: Path) -> None:
         path = str(tmp_path / "state.json")
-        state = AlertState(FileMemory(path))
+        state = AlertState(FileAlertStorage(path))
         for minute in range(60):
             state.compare([LATE], NOW + 60 * minute)
-        again = AlertState(FileMemory(path))
+        again = AlertState(FileAlertStorage(path))
         assert again.compare([], NOW + 3700) == ([], [])  # seen a few minutes ago: one look without it is not its end
         assert again.compare([LATE], NOW + 3710) == ([], [])
 
     def test_in_a_config_map(self, server: ApiServer, client: Client) -> None:
         with pytest.raises(UsageError, match="kubectl create configmap w -n default"):
-            AlertState(ConfigMapMemory(client, "default", "w"))
+            AlertState(ConfigMapAlertStorage(client, "default", "w"))
         server.add(CONFIG_MAPS, {"metadata": {"name": "w"}})
-        AlertState(ConfigMapMemory(client, "default", "w")).compare([LATE], NOW)
-        assert AlertState(ConfigMapMemory(client, "default", "w")).compare([LATE], NOW).begun == []
+        AlertState(ConfigMapAlertStorage(client, "default", "w")).compare([LATE], NOW)
+        assert AlertState(ConfigMapAlertStorage(client, "default", "w")).compare([LATE], NOW).begun == []
 
     @pytest.mark.parametrize("text", ["[", "[1]", '{"a": "x"}', "[" * 100_000, "3"])
     def test_damage_is_one_sentence(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "state.json"
         path.write_text(text)
         with pytest.raises(UsageError, match="damaged"):
-            AlertState(FileMemory(str(path)))
+            AlertState(FileAlertStorage(str(path)))
 
     def test_a_place_that_cannot_be_written_does_not_stop_the_watch(self, tmp_path: Path) -> None:
-        state = AlertState(FileMemory(str(tmp_path / "none" / "state.json")))
+        state = AlertState(FileAlertStorage(str(tmp_path / "none" / "state.json")))
         assert state.compare([LATE], NOW).begun == [LATE]
 
 
@@ -200,14 +200,14 @@ def fill(server: ApiServer) -> None:
     server.add(PROVISIONING_REQUESTS, request(condition("Accepted", ago=90_000), ago=90_000), "ml")
 
 
-def watchman(client: Client, **duties: Any) -> Watchman:
-    return Watchman(client, AlertState(), Duties(**duties), clock=ManualClock(wall=NOW))
+def watchman(client: Client, **duties: Any) -> Watcher:
+    return Watcher(client, AlertState(), WatchOptions(**duties), clock=ManualClock(wall=NOW))
 
 
 @pytest.fixture
 def observed(server: ApiServer, client: Client) -> Callable[[], Any]:
     fill(server)
-    return lambda: look(client, None, WATCHED, now=NOW, labels=RUN_LABEL)
+    return lambda: take_snapshot(client, None, WATCHED, now=NOW, labels=RUN_LABEL)
 
 
 class TestLook:
@@ -335,12 +335,12 @@ class TestRights:
         fill(server)
         give_something_to_do(server)
         server.add(CONFIG_MAPS, {"metadata": {"name": "stayfast-watch"}}, "ops")
-        following = Following(client, None, WATCHED, labels=RUN_LABEL)
+        following = LiveSnapshot(client, None, WATCHED, labels=RUN_LABEL)
         following.start()
         problems = []
         try:
-            state = AlertState(ConfigMapMemory(client, "ops", "stayfast-watch"))
-            man = Watchman(client, state, Duties(actions=ALL, events=True), clock=ManualClock(wall=NOW))
+            state = AlertState(ConfigMapAlertStorage(client, "ops", "stayfast-watch"))
+            man = Watcher(client, state, WatchOptions(actions=ALL, events=True), clock=ManualClock(wall=NOW))
             snapshot = following.snapshot()
             snapshot.now = NOW
             found, _ = man.look(snapshot)
@@ -348,7 +348,7 @@ class TestRights:
             problems += [*following.snapshot().unseen.values(), *found.troubles]
             problems += [result for _, result in found.deeds if result != "done"]
             # What was deleted in the first look is made anew in the second.
-            found, _ = man.look(look(client, None, WATCHED, now=NOW, labels=RUN_LABEL))
+            found, _ = man.look(take_snapshot(client, None, WATCHED, now=NOW, labels=RUN_LABEL))
             problems += [result for _, result in found.deeds if result != "done"]
             problems += [f"{name} was not made anew" for name in ("move", "gang") if not is_moved(server, name)]
             kept = server.objects.table(CONFIG_MAPS)["ops", "stayfast-watch"].get("data")
@@ -360,7 +360,7 @@ class TestRights:
         return problems
 
     @staticmethod
-    def wait_for_watches(server: ApiServer, following: Following) -> None:
+    def wait_for_watches(server: ApiServer, following: LiveSnapshot) -> None:
         for _ in range(200):
             watched = {title for verb, title in server.used if verb == "watch"}
             if len(watched) == len(WATCHED) or following.snapshot().unseen:
@@ -393,12 +393,12 @@ class TestRights:
         assert all(verbs == {"list", "watch"} for verbs in rights(set(), events=False).values())
 
     def test_the_manifests_pass_strict_validation_and_are_restricted(self, server: ApiServer, client: Client) -> None:
-        from stayfast.cluster.submission.preflight import place, try_objects
+        from stayfast.cluster.submission.preflight import dry_run_objects, resolve_resources
 
         server.add(CONFIG_MAPS, {"metadata": {"name": "x"}}, "ops")
         objects = manifests("ops", "image:v1", ALL, events=True, webhook_secret="hook")
-        placed, problems = place(client, objects, "ops")
-        assert problems + try_objects(client, placed, force=False, absent=set()) == []
+        placed, problems = resolve_resources(client, objects, "ops")
+        assert problems + dry_run_objects(client, placed, force=False, absent=set()) == []
         pod_spec = objects[-1]["spec"]["template"]["spec"]
         assert pod_spec["securityContext"]["runAsNonRoot"] is True
         assert pod_spec["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -19,8 +19,8 @@ from servers.api_controllers import Controllers
 from servers.api_server import ApiServer
 from stayfast.clock import SystemClock, to_rfc3339
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.endpoint import Access
-from stayfast.cluster.kubernetes.kubeconfig import find_access
+from stayfast.cluster.kubernetes.endpoint import Endpoint
+from stayfast.cluster.kubernetes.kubeconfig import find_endpoint
 from stayfast.cluster.kubernetes.resources import ACCOUNTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
 from stayfast.errors import ClusterError
 
@@ -196,7 +196,7 @@ class Plane:
 
 def _real_client() -> Client | None:
     path = os.environ.get(VARIABLE)
-    return Client(find_access(kubeconfig=path)) if path else None
+    return Client(find_endpoint(kubeconfig=path)) if path else None
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def plane() -> Iterator[Plane]:
         server = None
         if client is None:
             server = stack.enter_context(ApiServer())
-            client = Client(Access(server.url))
+            client = Client(Endpoint(server.url))
         stack.callback(client.close)
         opened = Plane(client, is_real=server is None, server=server)
         stack.callback(opened.close)
@@ -224,7 +224,7 @@ def controlled() -> Iterator[Plane]:
         if client is None:
             server = stack.enter_context(ApiServer())
             stack.enter_context(Controllers(server))
-            client = Client(Access(server.url))
+            client = Client(Endpoint(server.url))
             # A real cluster has nodes of others: nothing here may depend on being alone.
             taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
             server.add(NODES, {"metadata": {"name": "of-others"}, "spec": {"taints": [taint]}})

@@ -12,20 +12,20 @@ import pytest
 from control_plane.conftest import CLOCK, Plane
 from render.render_cases import CASES, case, job_spec, template
 from stayfast.cli.explain import observe
-from stayfast.cluster.diagnosis.diagnose import explain, find_root
-from stayfast.cluster.diagnosis.diagnosis import Explanation
+from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
+from stayfast.cluster.diagnosis.diagnosis import Diagnosis
 from stayfast.cluster.kubernetes.discovery import Discovery
 from stayfast.cluster.kubernetes.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
-from stayfast.cluster.kubernetes.watch_stream import ChangeKind, Watch
+from stayfast.cluster.kubernetes.watch_stream import ChangeKind, ResourceWatch
 from stayfast.cluster.observed.capabilities import parse_version
-from stayfast.cluster.observed.pod_endings import end_of
-from stayfast.cluster.observed.snapshot import RUN_LABEL, look
-from stayfast.cluster.submission.preflight import place, try_objects
+from stayfast.cluster.observed.pod_endings import ending_of
+from stayfast.cluster.observed.snapshot import RUN_LABEL, take_snapshot
+from stayfast.cluster.submission.preflight import dry_run_objects, resolve_resources
 from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
 from stayfast.cluster.watch.alert_store import AlertState
 from stayfast.cluster.watch.alerts import Thresholds
 from stayfast.cluster.watch.manifests import WATCHED
-from stayfast.cluster.watch.watcher import Duties, Watchman
+from stayfast.cluster.watch.watcher import Watcher, WatchOptions
 from stayfast.errors import ObjectConflictError, ObjectRefusedError
 from stayfast.model.exit_codes import Outcome
 
@@ -52,11 +52,11 @@ def rendered(plane: Plane, name: str, job: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": found}
 
 
-def why(plane: Plane, name: str) -> Explanation:
+def why(plane: Plane, name: str) -> Diagnosis:
     observed = observe(plane.client, plane.namespace)
     root = find_root(observed, name, plane.namespace)
     assert root is not None
-    return explain(observed, root)
+    return diagnose(observed, root)
 
 
 # -- with any server
@@ -103,7 +103,7 @@ def test_a_change_to_what_has_changed_meanwhile_is_refused(plane: Plane) -> None
 
 
 def test_a_watch_sees_what_happens(plane: Plane) -> None:
-    watch = Watch(plane.client, CONFIG_MAPS, plane.namespace)
+    watch = ResourceWatch(plane.client, CONFIG_MAPS, plane.namespace)
     changes = iter(watch)
     while next(changes).kind is not ChangeKind.SYNCED:
         pass
@@ -132,8 +132,8 @@ def test_every_rendered_object_passes_a_server_dry_run(plane: Plane, name: str) 
     for item in kept:
         if "namespace" in item["metadata"]:
             item["metadata"]["namespace"] = plane.namespace
-    placed, problems = place(plane.client, kept, plane.namespace)
-    problems += try_objects(plane.client, placed, force=False, absent=set())
+    placed, problems = resolve_resources(plane.client, kept, plane.namespace)
+    problems += dry_run_objects(plane.client, placed, force=False, absent=set())
     assert problems == []
     # Pod Security is enforced on pods, not on what makes them: the pod itself is tried as well.
     pod = json.loads(json.dumps(template(case(name))))
@@ -169,7 +169,7 @@ def test_taints_and_tolerations_decide(controlled: Plane) -> None:
     )
 
 
-def _coded(plane: Plane, name: str, code: str) -> Explanation | None:
+def _coded(plane: Plane, name: str, code: str) -> Diagnosis | None:
     found = why(plane, name)
     return found if found.code == code else None
 
@@ -182,7 +182,7 @@ def test_no_such_node_is_explained(controlled: Plane) -> None:
     assert found.code in ("no-matching-node", "untolerated-taint", "no-nodes"), found
 
 
-def explained_as_waiting(plane: Plane, name: str) -> Explanation | None:
+def explained_as_waiting(plane: Plane, name: str) -> Diagnosis | None:
     found = why(plane, name)
     return found if found.code not in ("just-created", "not-seen-yet", "no-pods") else None
 
@@ -224,7 +224,7 @@ def test_interrupted_pods_are_replaced_and_do_not_count(controlled: Plane) -> No
     status = controlled.job(job)["status"]
     assert not status.get("failed"), status
     assert "Failed" not in controlled.conditions(job)
-    ends = {pod["metadata"]["name"]: end_of(pod) for pod in controlled.pods(job)}
+    ends = {pod["metadata"]["name"]: ending_of(pod) for pod in controlled.pods(job)}
     assert all(end is None or end.outcome is Outcome.INTERRUPTED for end in ends.values())
     assert why(controlled, job).code == "running"
     controlled.end(third, 0)
@@ -357,8 +357,8 @@ def test_a_pod_deleted_by_hand_is_ignored_through_its_exit_code(controlled: Plan
 def act(plane: Plane, action: str) -> list[str]:
     """One look of a watch that finds every wait too long; what came of each deed."""
     limits = Thresholds(pending_seconds={}, pending_other_seconds=0.5)
-    man = Watchman(plane.client, AlertState(), Duties(thresholds=limits, actions={action}), clock=CLOCK)
-    observed = look(plane.client, plane.namespace, WATCHED, now=CLOCK.wall() + 5, labels=RUN_LABEL)
+    man = Watcher(plane.client, AlertState(), WatchOptions(thresholds=limits, actions={action}), clock=CLOCK)
+    observed = take_snapshot(plane.client, plane.namespace, WATCHED, now=CLOCK.wall() + 5, labels=RUN_LABEL)
     return [result for _, result in man.look(observed)[0].deeds]
 
 
@@ -418,6 +418,6 @@ def test_a_run_that_gets_no_machine_falls_back(controlled: Plane) -> None:
 
 
 def test_the_version_is_one_we_know(plane: Plane) -> None:
-    version = parse_version(str(plane.client.page("/version")["gitVersion"]))
+    version = parse_version(str(plane.client.get_path("/version")["gitVersion"]))
     assert version is not None
     assert version >= (1, 30, 0, 0)

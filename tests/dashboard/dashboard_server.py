@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, encode
+from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord, encode
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -101,7 +101,7 @@ class Dashboard:
         return self.ask("POST", path, headers, json.dumps(value).encode())
 
 
-def row(attempt: int, **more: Any) -> AttemptRow:
+def row(attempt: int, **more: Any) -> AttemptRecord:
     base = {
         "started_at": f"2026-11-15T1{attempt % 10}:00:00.000Z",
         "ended_at": f"2026-11-15T1{attempt % 10}:30:00.000Z",
@@ -115,17 +115,17 @@ def row(attempt: int, **more: Any) -> AttemptRow:
         "capacity": "spot",
         "usd_per_hour": 2.0,
     }
-    return AttemptRow(attempt, **(base | more))
+    return AttemptRecord(attempt, **(base | more))
 
 
-def write_run(folder: Path, *rows: AttemptRow, checkpoints: int = 2, **more: Any) -> str:
+def write_run(folder: Path, *rows: AttemptRecord, checkpoints: int = 2, **more: Any) -> str:
     """A run as its ledger says; returns its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     listed = tuple(
-        Committed(1000 - number, max(1, len(rows)), f"2026-11-15T19:{59 - number % 60:02d}:00.000Z", size=4096)
+        CheckpointRecord(1000 - number, max(1, len(rows)), f"2026-11-15T19:{59 - number % 60:02d}:00.000Z", size=4096)
         for number in range(checkpoints)
     )
     rows = rows or (row(1),)
-    head = Head(f"file://{folder}", len(rows), "token", listed, rows, **more)
-    (folder / HEAD_KEY).write_bytes(encode(head))
+    head = RunRecord(f"file://{folder}", len(rows), "token", listed, rows, **more)
+    (folder / RECORD_KEY).write_bytes(encode(head))
     return f"file://{folder}"

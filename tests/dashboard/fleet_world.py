@@ -33,7 +33,7 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
-from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.observed.snapshot import Snapshot
 
 _KINDS = (JOBS, PODS, NODES, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, EVENTS, LOCAL_QUEUES)
 KINDS = {kind.kind: kind for kind in _KINDS}
@@ -77,8 +77,8 @@ def objects(run_url: str = "gs://bucket/runs/llm-7") -> list[Object]:
     return [*llm, *labels, *flex, *sweep, *evaluation, *failed, *done, *nodes]
 
 
-def observed(*values: Object) -> Observed:
-    found = Observed(time.time())
+def observed(*values: Object) -> Snapshot:
+    found = Snapshot(time.time())
     for value in values or objects():
         found.add(KINDS[value["kind"]], value)
     return found

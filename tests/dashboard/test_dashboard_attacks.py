@@ -18,8 +18,8 @@ from dashboard_server import Dashboard, row, write_run
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.dashboard import http_timeouts
 from stayfast.dashboard.sources import find_queues, find_runs
-from stayfast.dashboard.thread_pool import DaemonPool
-from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.dashboard.thread_pool import DaemonThreadPool
+from stayfast.runtime.run_record.record import RECORD_KEY
 
 
 def eventually(look: Any, seconds: float = 40.0) -> Any:
@@ -205,18 +205,18 @@ def test_ten_thousand_files_around_one_run(tmp_path: Path) -> None:
 
 def test_what_is_called_head_but_is_none(tmp_path: Path) -> None:
     write_run(tmp_path / "good")
-    whole = (tmp_path / "good" / HEAD_KEY).read_bytes()
+    whole = (tmp_path / "good" / RECORD_KEY).read_bytes()
     for name, data in (("empty", b""), ("half", whole[: len(whole) // 2]), ("garbage", os.urandom(4096))):
         (tmp_path / name).mkdir()
-        (tmp_path / name / HEAD_KEY).write_bytes(data)
-    (tmp_path / "folder" / HEAD_KEY).mkdir(parents=True)
+        (tmp_path / name / RECORD_KEY).write_bytes(data)
+    (tmp_path / "folder" / RECORD_KEY).mkdir(parents=True)
     (tmp_path / "dangling").mkdir()
-    (tmp_path / "dangling" / HEAD_KEY).symlink_to(tmp_path / "nowhere")
+    (tmp_path / "dangling" / RECORD_KEY).symlink_to(tmp_path / "nowhere")
     with Dashboard(tmp_path, str(tmp_path)) as dashboard:
         found = {item["name"]: item["state"] for item in dashboard.get("/api/overview")["runs"]}
         assert found["good"] != "broken"
         assert {found[name] for name in ("empty", "half", "garbage")} == {"broken"}
-        (tmp_path / "half" / HEAD_KEY).write_bytes(whole)  # the writer was only slow
+        (tmp_path / "half" / RECORD_KEY).write_bytes(whole)  # the writer was only slow
         eventually(
             lambda: {item["name"]: item["state"] for item in dashboard.get("/api/overview")["runs"]}["half"] != "broken"
         )
@@ -242,7 +242,7 @@ def test_queues_beside_runs_are_found_and_nothing_else_is_opened(tmp_path: Path)
 
 
 def test_a_pool_runs_what_it_can_and_waits_for_nobody() -> None:
-    pool = DaemonPool(3, "test")
+    pool = DaemonThreadPool(3, "test")
     gate = threading.Event()
     stuck = [pool.submit(gate.wait, 60) for _ in range(3)]
     waiting = pool.submit(lambda: 7)

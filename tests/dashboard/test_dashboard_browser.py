@@ -19,9 +19,9 @@ from real_browser import complaints, emulate, eventually, open_browser, text
 from cluster.scenarios import job
 from servers.api_server import ApiServer
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.batch.queue.protocol import Failure, RetryPolicy
 from stayfast.dashboard.run_view import identify
-from stayfast.runtime.run_record.record import HEAD_KEY, Committed, Head, encode
+from stayfast.runtime.run_record.record import RECORD_KEY, CheckpointRecord, RunRecord, encode
 
 EVIL = "<img src=x onerror=hacked=1>"
 
@@ -118,7 +118,7 @@ def test_a_dashboard_that_comes_back_is_found_again(browser: Any, tmp_path: Path
 @pytest.fixture
 def dead_letters(tmp_path: Path) -> str:
     url = f"sqlite://{tmp_path}/work.db?queue=images"
-    queue = open_queue(url, policy=Policy(max_failures=1))
+    queue = open_queue(url, policy=RetryPolicy(max_failures=1))
     queue.enqueue((key, json.dumps({"k": key})) for key in ("plain", EVIL, "third"))
     queue.fail([Failure(lease, f"Traceback\nValueError: {EVIL}", final=True) for lease in queue.claim(9)])
     queue.close()
@@ -202,9 +202,9 @@ def many(folder: Path) -> None:
         write_run(
             folder / f"experiment-with-a-rather-long-name-{number:03d}", *(row(n + 1) for n in range(number % 7 + 1))
         )
-    listed = tuple(Committed(step, 1, "2026-11-15T10:00:00.000Z", size=10**9) for step in range(10_000, 0, -1))
+    listed = tuple(CheckpointRecord(step, 1, "2026-11-15T10:00:00.000Z", size=10**9) for step in range(10_000, 0, -1))
     (folder / "big").mkdir()
-    (folder / "big" / HEAD_KEY).write_bytes(encode(Head("big", 1, "t", listed, (row(1),))))
+    (folder / "big" / RECORD_KEY).write_bytes(encode(RunRecord("big", 1, "t", listed, (row(1),))))
 
 
 def test_every_page_fits_phone_and_desk_in_light_and_dark(browser: Any, tmp_path: Path, dead_letters: str) -> None:

@@ -20,7 +20,7 @@ from servers.api_server import ApiServer, Fault
 from stayfast.cli.main import main
 from stayfast.clock import ManualClock
 from stayfast.cluster.observed.runs import Phase
-from stayfast.dashboard.fleet_cache import Lookout
+from stayfast.dashboard.fleet_cache import FleetCache
 from stayfast.dashboard.fleet_view import MOST_EXPLAINED, MOST_RUNS, WORDS, describe
 from stayfast.dashboard.run_cache import to_json
 from stayfast.dashboard.run_view import identify
@@ -110,36 +110,36 @@ class Slow:
 def test_many_who_ask_are_one_look_and_nobody_waits_for_long() -> None:
     fleet = Slow()
     clock = ManualClock()
-    lookout = Lookout(fleet, clock)
+    lookout = FleetCache(fleet, clock)
 
     async def scenario() -> None:
-        answers = await asyncio.gather(*(lookout.tell() for _ in range(50)))
+        answers = await asyncio.gather(*(lookout.latest() for _ in range(50)))
         assert fleet.looks == 1
         assert {json.dumps(answer["runs"]) for answer in answers} == {"[]"}
         clock.advance(9)
-        assert "has not answered for 9 s" in (await lookout.tell())["trouble"]
+        assert "has not answered for 9 s" in (await lookout.latest())["trouble"]
         fleet.let.set()
         found = await settled(lookout)
         assert (found["runs"], found["trouble"]) == ([{"run": 1}], None)
-        await lookout.tell()
+        await lookout.latest()
         assert fleet.looks == 1  # too soon
         clock.advance(125)  # it had taken 9 s: the next look waits for two minutes at most
-        assert (await lookout.tell())["runs"] == [{"run": 2}]
+        assert (await lookout.latest())["runs"] == [{"run": 2}]
         fleet.error = ClusterUnreachableError("the cluster is away", help="check the network")
         clock.advance(125)
-        found = await lookout.tell()
+        found = await lookout.latest()
         assert found["runs"] == [{"run": 2}]  # what was seen stays, with the sentence beside it
         assert "away" in found["trouble"]
         fleet.error = KeyError("metadata")
         clock.advance(5)
-        assert "could not be understood" in (await lookout.tell())["trouble"]
+        assert "could not be understood" in (await lookout.latest())["trouble"]
 
     asyncio.run(scenario())
 
 
-async def settled(lookout: Lookout) -> dict[str, Any]:
+async def settled(lookout: FleetCache) -> dict[str, Any]:
     for _ in range(500):
-        found = await lookout.tell()
+        found = await lookout.latest()
         if found["runs"]:
             return found
         await asyncio.sleep(0.01)

@@ -16,9 +16,9 @@ from stayfast.capacity.machines.prices import bundled_catalogue
 from stayfast.capacity.spec import read_spec
 from stayfast.cli.main import main
 from stayfast.dashboard.dashboard_spec import from_spec
-from stayfast.dashboard.run_cache import Sources, Watch, to_json
-from stayfast.dashboard.run_view import Prices
-from stayfast.runtime.run_record.record import HEAD_KEY, decode
+from stayfast.dashboard.run_cache import RunCache, Sources, to_json
+from stayfast.dashboard.run_view import RunPricing
+from stayfast.runtime.run_record.record import RECORD_KEY, decode
 from stayfast.settings import Settings, read_settings
 
 SPEC = """\
@@ -34,14 +34,14 @@ location: {{region: us-central1}}
 """
 
 
-def told(url: str, nodes: int = 1, given: Prices | None = None) -> Any:
+def told(url: str, nodes: int = 1, given: RunPricing | None = None) -> Any:
     catalogue = bundled_catalogue()
     spec = read_spec(SPEC.format(url=url, nodes=nodes), "stayfast.yaml", accelerators=catalogue.accelerators)
-    return from_spec(spec, catalogue, given or Prices())
+    return from_spec(spec, catalogue, given or RunPricing())
 
 
 def look(sources: Sources) -> dict[str, Any]:
-    watch = Watch(sources)
+    watch = RunCache(sources)
     try:
         watch.refresh()
         found: dict[str, Any] = json.loads(to_json(watch.overview()))
@@ -65,7 +65,7 @@ def test_the_catalogue_prices_all_machines_and_says_of_when(nodes: int) -> None:
 
 
 def test_what_is_given_on_the_command_line_comes_first() -> None:
-    prices = told("gs://bucket/runs/llm-7", given=Prices(1.0, 2.0)).prices
+    prices = told("gs://bucket/runs/llm-7", given=RunPricing(1.0, 2.0)).prices
     assert (prices.fallback("spot"), prices.on_demand_usd_per_hour, prices.because) == (1.0, 2.0, "")
 
 
@@ -88,7 +88,7 @@ def test_a_run_with_a_file_and_one_without(tmp_path: Path) -> None:
 
 def test_trials_of_a_sweep_are_under_the_url_of_their_file() -> None:
     assert told("gs://bucket/sweep/{index}").run_url == "gs://bucket/sweep"
-    sources = Sources(listed={"gs://b/sweep": Prices(1.0), "gs://b": Prices(2.0)})
+    sources = Sources(listed={"gs://b/sweep": RunPricing(1.0), "gs://b": RunPricing(2.0)})
     assert sources.prices_of("gs://b/sweep/7").usd_per_hour == 1.0
     assert sources.prices_of("gs://b/sweeper").usd_per_hour == 2.0
     assert sources.prices_of("gs://other").usd_per_hour is None
@@ -141,5 +141,5 @@ def test_the_ledger_of_a_gang_has_the_price_of_all_its_machines(tmp_path: Path) 
     settings = Settings(usd_per_hour=10.0, machines=4, metadata="off", termination_log="", outcome_file=os.devnull)
     with stayfast.run(f"file://{tmp_path}/run", 3, settings=settings) as run:
         assert list(run.steps()) == [0, 1, 2]
-    head = decode((tmp_path / "run" / HEAD_KEY).read_bytes())
+    head = decode((tmp_path / "run" / RECORD_KEY).read_bytes())
     assert [item.usd_per_hour for item in head.attempts] == [40.0]

@@ -15,21 +15,21 @@ import pytest
 from dashboard_server import Dashboard, environment, row, write_run
 
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.batch.queue.protocol import Failure, RetryPolicy
 from stayfast.cli.main import main
 from stayfast.clock import ManualClock
 from stayfast.dashboard.queue_view import QueueView
-from stayfast.dashboard.run_cache import Sources, Watch, to_json
-from stayfast.dashboard.run_view import Prices, Sample, checkpoint_page, clean, identify, pace, summary
+from stayfast.dashboard.run_cache import RunCache, Sources, to_json
+from stayfast.dashboard.run_view import RunPricing, Sample, checkpoint_page, identify, pace, sanitize, summary
 from stayfast.dashboard.server import hosts_for, is_loopback
 from stayfast.dashboard.sources import find_runs
 from stayfast.dashboard.verification import Verifier
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, encode
+from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord, encode
 
 
 def look(*urls: str, **more: Any) -> dict[str, Any]:
-    watch = Watch(Sources(tuple(urls), **more))
+    watch = RunCache(Sources(tuple(urls), **more))
     try:
         watch.refresh()
         return json.loads(to_json(watch.overview()))
@@ -55,9 +55,11 @@ def test_runs_are_found_under_a_folder_and_nothing_below_a_run(tmp_path: Path) -
 
 def test_runs_in_a_bucket(bucket_server: Any, open_on: Any) -> None:
     store = open_on("s3", bucket_server.url, "runs")
-    head = encode(Head("s3://bucket/runs/a", 1, "t", (Committed(9, 1, "2026-11-15T10:00:00.000Z"),), (row(1),)))
-    store.put(f"a/{HEAD_KEY}", head)
-    store.put(f"deep/b/{HEAD_KEY}", head)
+    head = encode(
+        RunRecord("s3://bucket/runs/a", 1, "t", (CheckpointRecord(9, 1, "2026-11-15T10:00:00.000Z"),), (row(1),))
+    )
+    store.put(f"a/{RECORD_KEY}", head)
+    store.put(f"deep/b/{RECORD_KEY}", head)
     store.put("a/checkpoints/000000000009-000001/part-00000.bin", b"x")
     assert find_runs("s3://bucket/runs") == ["s3://bucket/runs/a", "s3://bucket/runs/deep/b"]
     rows = look("s3://bucket/runs")["runs"]
@@ -69,7 +71,7 @@ def test_a_bucket_that_is_away_is_one_sentence_on_the_page(monkeypatch: pytest.M
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    watch = Watch(Sources(("s3://bucket/away",)))
+    watch = RunCache(Sources(("s3://bucket/away",)))
     try:
         end = time.monotonic() + 60
         while (news := watch.refresh()) is None:  # it is tried for a while; nobody waits for that
@@ -90,7 +92,7 @@ def test_a_summary_says_what_took_it_away_what_was_saved_and_what_it_cost(tmp_pa
     killed = row(2, outcome=Outcome.LOST, cause="unknown", ended_at=None, useful_seconds=600.0, save_seconds=0.0)
     now = row(3, outcome=None, cause=None, ended_at=None, useful_seconds=0.0, save_seconds=0.0)
     write_run(tmp_path / "r", first, killed, now, total_steps=2000)
-    found = look(f"file://{tmp_path}", prices=Prices(None, 8.0))["runs"][0]
+    found = look(f"file://{tmp_path}", prices=RunPricing(None, 8.0))["runs"][0]
     assert (found["state"], found["attempt"], found["step"], found["total_steps"]) == ("running", 3, 1000, 2000)
     assert (found["interruptions"], found["killed"], found["last_cause"]) == (2, 1, "killed without warning")
     money = found["money"]
@@ -115,20 +117,22 @@ def test_unpriced_attempts_are_not_free(tmp_path: Path) -> None:
     money = look(f"file://{tmp_path}")["runs"][0]["money"]
     assert money["spent_usd"] is None
     assert money["unpriced_seconds"] == 1800
-    assert look(f"file://{tmp_path}", prices=Prices(4.0, None))["runs"][0]["money"]["spent_usd"] == pytest.approx(2.0)
+    assert look(f"file://{tmp_path}", prices=RunPricing(4.0, None))["runs"][0]["money"]["spent_usd"] == pytest.approx(
+        2.0
+    )
 
 
 def test_pace_is_measured_between_commits_of_one_attempt() -> None:
-    rows = [Committed(19, 1, "2026-11-15T10:00:10.000Z"), Committed(9, 1, "2026-11-15T10:00:00.000Z")]
-    rows += [Committed(29, 2, "2026-11-15T11:00:00.000Z")]
+    rows = [CheckpointRecord(19, 1, "2026-11-15T10:00:10.000Z"), CheckpointRecord(9, 1, "2026-11-15T10:00:00.000Z")]
+    rows += [CheckpointRecord(29, 2, "2026-11-15T11:00:00.000Z")]
     assert [value for _, value in pace(rows, [])] == [1.0]
     seen = [Sample(pace(rows, [])[0][0] + 5.0, 24, 1)]
     assert [value for _, value in pace(rows, seen)] == [1.0, 1.0]
 
 
 def test_checkpoints_come_in_pages() -> None:
-    listed = tuple(Committed(step, 1, "2026-11-15T10:00:00.000Z", size=10) for step in range(249, -1, -1))
-    head = clean(Head("r", 1, "t", listed, (row(1),)))
+    listed = tuple(CheckpointRecord(step, 1, "2026-11-15T10:00:00.000Z", size=10) for step in range(249, -1, -1))
+    head = sanitize(RunRecord("r", 1, "t", listed, (row(1),)))
     first, last = checkpoint_page(head, 0, {}), checkpoint_page(head, 200, {})
     assert (len(first["rows"]), len(last["rows"]), first["total"]) == (100, 50, 250)
     assert first["rows"][0]["step"] == 249
@@ -151,7 +155,7 @@ def test_a_hostile_ledger_is_cleaned_and_stays_one_line(text: str) -> None:
     odd: Any = [text, {"x": text}, float("nan"), 10**400, True, None]
     for value in odd:
         rows = (
-            AttemptRow(
+            AttemptRecord(
                 1,
                 value,
                 value,
@@ -170,9 +174,9 @@ def test_a_hostile_ledger_is_cleaned_and_stays_one_line(text: str) -> None:
                 value,
             ),
         )
-        checkpoints = (Committed(3, 1, value, value, "0" * 64, ((text[:9], 4),)),)
-        head = clean(Head(text, 1, "t", checkpoints, rows, {text[:20]: value, "attempts": 2}))  # type: ignore[dict-item]
-        told = to_json([summary(f"file:///runs/{text[:300]}", head, Prices()), checkpoint_page(head, 0, {})])
+        checkpoints = (CheckpointRecord(3, 1, value, value, "0" * 64, ((text[:9], 4),)),)
+        head = sanitize(RunRecord(text, 1, "t", checkpoints, rows, {text[:20]: value, "attempts": 2}))  # type: ignore[dict-item]
+        told = to_json([summary(f"file:///runs/{text[:300]}", head, RunPricing()), checkpoint_page(head, 0, {})])
         assert b"\n" not in told
         assert len(told) < 20_000
         json.loads(told, parse_constant=pytest.fail)
@@ -184,7 +188,7 @@ def test_a_hostile_ledger_is_cleaned_and_stays_one_line(text: str) -> None:
 def test_a_broken_record_is_shown_as_broken(tmp_path: Path, data: bytes) -> None:
     write_run(tmp_path / "good")
     (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / HEAD_KEY).write_bytes(data)
+    (tmp_path / "bad" / RECORD_KEY).write_bytes(data)
     rows = {item["name"]: item for item in look(f"file://{tmp_path}")["runs"]}
     assert rows["good"]["trouble"] is None
     assert rows["bad"]["state"] == "broken"
@@ -195,16 +199,16 @@ def test_only_what_changed_is_told_and_a_removed_run_goes(tmp_path: Path) -> Non
     write_run(tmp_path / "a")
     write_run(tmp_path / "b")
     clock = ManualClock()
-    watch = Watch(Sources((f"file://{tmp_path}",)), clock=clock)
+    watch = RunCache(Sources((f"file://{tmp_path}",)), clock=clock)
     assert len(watch.refresh()["runs"]) == 2  # type: ignore[index]
     clock.advance(1.0)
     assert watch.refresh() is None
     write_run(tmp_path / "a", row(1), row(2))
-    os.utime(tmp_path / "a" / HEAD_KEY, ns=(1, time.time_ns() + 10**9))
+    os.utime(tmp_path / "a" / RECORD_KEY, ns=(1, time.time_ns() + 10**9))
     clock.advance(1.0)
     news = watch.refresh()
     assert [item["name"] for item in news["runs"]] == ["a"]  # type: ignore[index]
-    (tmp_path / "b" / HEAD_KEY).unlink()
+    (tmp_path / "b" / RECORD_KEY).unlink()
     clock.advance(1.0)
     assert watch.refresh()["gone"] == [identify(f"file://{tmp_path}/b")]  # type: ignore[index]
     watch.close()
@@ -259,7 +263,7 @@ def test_checkpoints_are_looked_at_and_verified_when_asked(tmp_path: Path) -> No
 
 def dead_queue(tmp_path: Path, keys: list[str]) -> str:
     url = f"sqlite://{tmp_path}/work.db?queue=q"
-    queue = open_queue(url, policy=Policy(max_failures=1))
+    queue = open_queue(url, policy=RetryPolicy(max_failures=1))
     queue.enqueue((key, json.dumps({"k": key})) for key in keys)
     queue.fail([Failure(lease, "Traceback\nValueError: <b>no</b>", final=True) for lease in queue.claim(len(keys))])
     queue.close()
@@ -381,7 +385,7 @@ def test_a_ledger_with_wrong_types_harms_neither_the_page_nor_the_other_runs(tmp
     write_run(tmp_path / "good")
     odd = row(1, useful_seconds="x", started_at=["y"], usd_per_hour={"z": 1}, safe_seconds="soon", machine=7)
     write_run(tmp_path / "odd", odd, row(2, lost_seconds=None, cause=["c"]))
-    watch = Watch(Sources((f"file://{tmp_path}",)))
+    watch = RunCache(Sources((f"file://{tmp_path}",)))
     watch.refresh()
     assert {item["name"]: item["trouble"] for item in watch.overview()["runs"]} == {"good": None, "odd": None}
     assert to_json(watch.run(identify(f"file://{tmp_path}/odd")))
@@ -390,13 +394,13 @@ def test_a_ledger_with_wrong_types_harms_neither_the_page_nor_the_other_runs(tmp
 
 @pytest.mark.parametrize(("listed", "verdict"), [(True, "damaged"), (False, "pruned")])
 def test_a_checkpoint_that_was_pruned_meanwhile_is_not_damaged(tmp_path: Path, listed: bool, verdict: str) -> None:
-    old = Committed(5, 1, "2026-11-15T10:00:00.000Z", size=10, inventory_sha256="0" * 64)
-    new = Committed(9, 1, "2026-11-15T11:00:00.000Z", size=10, inventory_sha256="1" * 64)
-    (tmp_path / HEAD_KEY).write_bytes(encode(Head("r", 1, "t", (new, old) if listed else (new,), (row(1),))))
+    old = CheckpointRecord(5, 1, "2026-11-15T10:00:00.000Z", size=10, inventory_sha256="0" * 64)
+    new = CheckpointRecord(9, 1, "2026-11-15T11:00:00.000Z", size=10, inventory_sha256="1" * 64)
+    (tmp_path / RECORD_KEY).write_bytes(encode(RunRecord("r", 1, "t", (new, old) if listed else (new,), (row(1),))))
     url = f"file://{tmp_path}"
     verifier = Verifier()
     verifier.verify(url, old)
-    head = Head("r", 1, "t", (old,), (row(1),))
+    head = RunRecord("r", 1, "t", (old,), (row(1),))
     end = time.monotonic() + 30
     while (found := verifier.states(url, head)[old.name])["verdict"] == "checking":
         assert time.monotonic() < end
@@ -407,11 +411,11 @@ def test_a_checkpoint_that_was_pruned_meanwhile_is_not_damaged(tmp_path: Path, l
 
 def test_steps_that_went_by_are_timed_by_their_commits(tmp_path: Path) -> None:
     clock = ManualClock()
-    watch = Watch(Sources((f"file://{tmp_path}",)), clock=clock)
+    watch = RunCache(Sources((f"file://{tmp_path}",)), clock=clock)
     for number, second in ((9, 0), (19, 10), (29, 20)):
-        listed = (Committed(number, 1, f"2026-11-15T10:00:{second:02d}.000Z"),)
-        (tmp_path / HEAD_KEY).write_bytes(encode(Head("r", 1, "t", listed, (row(1),))))
-        os.utime(tmp_path / HEAD_KEY, ns=(number, number))
+        listed = (CheckpointRecord(number, 1, f"2026-11-15T10:00:{second:02d}.000Z"),)
+        (tmp_path / RECORD_KEY).write_bytes(encode(RunRecord("r", 1, "t", listed, (row(1),))))
+        os.utime(tmp_path / RECORD_KEY, ns=(number, number))
         clock.advance(7.3)  # seen at other moments than they were made
         watch.refresh()
     found = watch.run(identify(f"file://{tmp_path}"))

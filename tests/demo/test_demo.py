@@ -16,7 +16,7 @@ import pytest
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.dashboard.sources import find_queues, find_runs
 from stayfast.proof.demo import image_features, training
-from stayfast.runtime.run_record.record import HEAD_KEY, decode
+from stayfast.runtime.run_record.record import RECORD_KEY, decode
 
 
 def demo(*arguments: str, folder: Path) -> subprocess.Popen[str]:
@@ -56,7 +56,7 @@ def test_storm_loses_nothing_and_can_be_kept(tmp_path: Path) -> None:
     opened = open_queue(queue, create=False)
     assert opened.depth().done == 400
     opened.close()
-    head = decode((kept / "training" / HEAD_KEY).read_bytes())
+    head = decode((kept / "training" / RECORD_KEY).read_bytes())
     assert head.finished
     assert head.attempts[-1].usd_per_hour == 0.512
     again = demo("--keep", str(kept), folder=empty)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stayfast.proof.doctor.verdict import CODES, CURES
+from stayfast.proof.doctor.verdict import CODES, REMEDIES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
@@ -370,7 +370,7 @@ def test_broken_yaml_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_every_code_has_a_cure() -> None:
-    assert set(CURES) == set(CODES)
+    assert set(REMEDIES) == set(CODES)
 
 
 def test_as_an_ordinary_user() -> None:

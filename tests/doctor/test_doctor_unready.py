@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stayfast.proof.doctor.static_check import judge
+from stayfast.proof.doctor.static_check import judge_command
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "STAYFAST_METADATA": "off"}
@@ -54,22 +54,25 @@ def test_a_command_of_a_manifest_whose_files_are_not_here(tmp_path: Path) -> Non
 
 
 def test_a_program_in_the_background_by_the_text_alone() -> None:
-    result = judge(["sh", "-c", "mkdir -p logs; nohup python train.py > logs/out &"])
+    result = judge_command(["sh", "-c", "mkdir -p logs; nohup python train.py > logs/out &"])
     assert result["problems"] == ["orphans"]
     assert result["job_verdict"] == "complete"
-    assert judge(["sh", "-c", "python train.py & wait"])["problems"] == ["signal-not-delivered", "grace-overrun"]
+    assert judge_command(["sh", "-c", "python train.py & wait"])["problems"] == [
+        "signal-not-delivered",
+        "grace-overrun",
+    ]
 
 
 @pytest.mark.parametrize("init", [["tini", "--"], ["/sbin/catatonit", "--"]], ids=["tini", "catatonit"])
 def test_an_init_in_front_ends_the_shell_but_not_the_program(init: list[str]) -> None:
-    result = judge([*init, "sh", "-c", "python train.py; echo done"])
+    result = judge_command([*init, "sh", "-c", "python train.py; echo done"])
     assert result["problems"] == ["signal-not-delivered", "orphans"]
     assert (result["job_verdict"], result["ended_by"]) == ("resumes", "exit")
     assert f"{init[0]} passes SIGTERM to sh alone" in result["by_text"]
 
 
 def test_an_init_that_signals_the_whole_group_reaches_the_program() -> None:
-    assert judge(["tini", "-g", "--", "sh", "-c", "python train.py; echo done"])["problems"] == []
+    assert judge_command(["tini", "-g", "--", "sh", "-c", "python train.py; echo done"])["problems"] == []
 
 
 def test_a_handler_that_shows_after_the_signal_is_told_apart() -> None:

@@ -30,7 +30,7 @@ from stayfast.runtime.checkpoint import cleanup
 from stayfast.runtime.checkpoint import writer as persist
 from stayfast.runtime.run_record import commit_protocol, owner
 from stayfast.runtime.run_record.effects import Delete, Effect, Get, Keys, Put, Sleep
-from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
 KEEP = 2
@@ -56,7 +56,7 @@ class Tokens:
 
     def look(self) -> None:
         witness: Any = _Witness()
-        persist.create_object(witness, ManualClock(), "part", ".bin", b"")
+        persist.create_once(witness, ManualClock(), "part", ".bin", b"")
         self.part_precondition = witness.asked
 
     def __call__(self, count: int = 16) -> str:
@@ -84,7 +84,7 @@ class Bucket:
     loss: float
     objects: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     counter: int = 0
-    head: Head | None = None
+    head: RunRecord | None = None
     faults: int = 0
     effects: int = 0
 
@@ -122,14 +122,14 @@ class Bucket:
             raise ConflictError(put.key)
         self.counter += 1
         self.objects[put.key] = (put.data, str(self.counter))
-        if put.key == HEAD_KEY:
+        if put.key == RECORD_KEY:
             before, self.head = self.head, commit_protocol.decode(put.data)
             if before is not None and self.head.attempt < before.attempt:
                 raise Lost(f"attempt {self.head.attempt} wrote HEAD after attempt {before.attempt} had")
             if before is not None and before.newest and before.newest not in self.head.checkpoints[: KEEP + 1]:
                 raise Lost(f"{before.newest.name} was committed and dropped by attempt {self.head.attempt}")
             self.check("after a commit")
-        if lost and put.key == HEAD_KEY and self.rng.random() < 0.3:
+        if lost and put.key == RECORD_KEY and self.rng.random() < 0.3:
             raise ConflictError("says a client that sent it again by itself")
         if lost:
             raise OutcomeUnknownError("the answer was lost")
@@ -146,7 +146,7 @@ class Bucket:
                     raise Lost(f"{key} holds bytes of another attempt {when}")
 
 
-def keys_of(row: Committed) -> list[str]:
+def keys_of(row: CheckpointRecord) -> list[str]:
     folder = f"checkpoints/{row.name}"
     return [f"{folder}/part-00000.bin", f"{folder}/inventory.json"]
 
@@ -160,21 +160,21 @@ class Writer:
     saves: int
     skew_seconds: float
     outcome: str = "running"
-    committed: list[Committed] = field(default_factory=list)
+    committed: list[CheckpointRecord] = field(default_factory=list)
 
     def life(self) -> Any:
         at = to_rfc3339(NOW + self.skew_seconds)
         try:
-            held = yield from commit_protocol.claim("run", AttemptRow(0, at), owner._token)
+            held = yield from commit_protocol.claim("run", AttemptRecord(0, at), owner._token)
             for number in range(self.saves):
                 step = held.head.next_step + (number % 2)
-                mine = Committed(
+                mine = CheckpointRecord(
                     step, held.head.attempt, at, 1, inventory_sha256=f"{self.rng.getrandbits(64):x}{self.name}"
                 )
                 held = yield from self._save(held, mine)
                 self.committed.append(mine)
                 if self.rng.random() < 0.5:
-                    yield from cleanup.collect(held.head.attempt, ())
+                    yield from cleanup.delete_unreferenced(held.head.attempt, ())
         except SupersededError:
             self.outcome = "superseded"
         except OutcomeUnknownError:
@@ -184,7 +184,7 @@ class Writer:
         else:
             self.outcome = "done"
 
-    def _save(self, held: commit_protocol.Held, mine: Committed) -> Any:
+    def _save(self, held: commit_protocol.OwnedRecord, mine: CheckpointRecord) -> Any:
         assert mine.inventory_sha256
         for key in keys_of(mine):
             try:
@@ -207,7 +207,7 @@ class Writer:
             yield from self._delete(mine)
             raise
 
-    def _delete(self, mine: Committed) -> Any:
+    def _delete(self, mine: CheckpointRecord) -> Any:
         for key in keys_of(mine):
             yield Delete(key)
 
@@ -300,7 +300,7 @@ def fast() -> Iterator[TokenCodec]:
         mock.patch("secrets.token_hex", TOKENS),
         mock.patch.object(commit_protocol, "encode", codec.encode),
         mock.patch.object(commit_protocol, "decode", codec.decode),
-        mock.patch.object(cleanup, "matches", lambda data, row: data == (row.inventory_sha256 or "").encode()),
+        mock.patch.object(cleanup, "matches_record", lambda data, row: data == (row.inventory_sha256 or "").encode()),
         mock.patch.object(cleanup.inventory_format, "decode", inventory),
     ):
         yield codec

@@ -11,8 +11,8 @@ from faults.tiers import Lost
 from stayfast.clock import ManualClock
 from stayfast.errors import StayfastError
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.record import HEAD_KEY, Head
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.record import RECORD_KEY, RunRecord
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import Blob
 
@@ -103,8 +103,8 @@ def _prune_under_a_reader(rng: random.Random) -> None:
             owner.save(step, state)
         owner.prune()
 
-    def head() -> Head | None:
-        held = drive(read_head(), store, ManualClock())
+    def head() -> RunRecord | None:
+        held = run_protocol(read_head(), store, ManualClock())
         return held.head if held else None
 
     first = head()
@@ -113,6 +113,6 @@ def _prune_under_a_reader(rng: random.Random) -> None:
     try:
         found = reader.restore_newest(first, reread=head)
     except StayfastError as error:
-        raise Lost(f"a prune of {HEAD_KEY}'s owner left a reader with nothing: {error}") from error
+        raise Lost(f"a prune of {RECORD_KEY}'s owner left a reader with nothing: {error}") from error
     if found is None or found[1] != [*states, *more][found[0].step]:
         raise Lost("a prune under a reader gave it a wrong state")

@@ -234,7 +234,7 @@ def hostile_parts(seed: int, seconds: float) -> int:
         for word in [*words, "".join(rng.choices("abcdeiklmnopqrstuvwxyz:", k=rng.randint(0, 8)))]:
             tried += 1
             try:
-                numpy_arrays.build(word, (len(poison),), memoryview(poison))
+                numpy_arrays.build_leaf(word, (len(poison),), memoryview(poison))
             except CheckpointError:
                 pass
             if opened:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from faults.tiers import Lost
-from stayfast.batch.queue.protocol import Lease, Policy
+from stayfast.batch.queue.protocol import Lease, RetryPolicy
 from stayfast.batch.queue.sqlite import LEASE_SECONDS, SqliteQueue
 from stayfast.clock import ManualClock
 from stayfast.errors import (
@@ -23,8 +23,8 @@ from stayfast.errors import (
     SupersededError,
 )
 from stayfast.filesystem import Buffer
-from stayfast.runtime.run_record.owner import RunLedger
-from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, decode
+from stayfast.runtime.run_record.owner import RecordOwner
+from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord, decode
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import Blob
 
@@ -83,7 +83,7 @@ class Wire(MemoryStore):
     def arrive(self) -> None:
         for data, if_generation in self.late:
             try:
-                self._apply(HEAD_KEY, data, if_generation)
+                self._apply(RECORD_KEY, data, if_generation)
             except ConflictError:
                 pass
         self.late.clear()
@@ -97,12 +97,12 @@ class LeaseMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.bucket = MemoryStore()
-        self.head: Head | None = None
+        self.head: RunRecord | None = None
         self.wires = [Wire(self.bucket, self.landed) for _ in range(3)]
         self.clocks = [ManualClock(), ManualClock(), ManualClock()]
-        self.ledgers: list[RunLedger | None] = [None, None, None]
+        self.ledgers: list[RecordOwner | None] = [None, None, None]
         self.saves = 0
-        self.acked: Committed | None = None
+        self.acked: CheckpointRecord | None = None
         self.host = ManualClock()
         self.folder = tempfile.mkdtemp(prefix="stayfast-hl-", dir=PLACE)
         self.queues = [self._open() for _ in range(3)]
@@ -113,13 +113,13 @@ class LeaseMachine(RuleBasedStateMachine):
         self.done: set[str] = set()
 
     def _open(self) -> SqliteQueue:
-        queue = SqliteQueue(f"{self.folder}/q.db", clock=self.host, policy=Policy(max_deliveries=10_000))
+        queue = SqliteQueue(f"{self.folder}/q.db", clock=self.host, policy=RetryPolicy(max_deliveries=10_000))
         queue.connection.execute("PRAGMA synchronous=OFF")
         return queue
 
     # -- the run's head
 
-    def landed(self, head: Head) -> None:
+    def landed(self, head: RunRecord) -> None:
         before, self.head = self.head, head
         if before is not None and head.attempt < before.attempt:
             raise Lost(f"attempt {head.attempt} wrote HEAD after attempt {before.attempt}")
@@ -131,9 +131,9 @@ class LeaseMachine(RuleBasedStateMachine):
         type(self).calls += 1
         wire = self.wires[owner]
         wire.next = faults
-        ledger = RunLedger(wire, "run", clock=self.clocks[owner])
+        ledger = RecordOwner(wire, "run", clock=self.clocks[owner])
         try:
-            ledger.claim(AttemptRow(attempt=0, started_at=ledger.now()))
+            ledger.claim(AttemptRecord(attempt=0, started_at=ledger.timestamp()))
         except StayfastError:
             return
         finally:
@@ -151,11 +151,11 @@ class LeaseMachine(RuleBasedStateMachine):
         if ledger is None:
             return
         self.saves += 1
-        mine = Committed(self.saves, ledger.head.attempt, ledger.now(), inventory_sha256=f"{self.saves:x}")
+        mine = CheckpointRecord(self.saves, ledger.head.attempt, ledger.timestamp(), inventory_sha256=f"{self.saves:x}")
         wire.next = faults
         try:
             if renews:
-                ledger.record(useful_seconds=float(self.saves))
+                ledger.update_attempt(useful_seconds=float(self.saves))
             else:
                 ledger.commit(mine, keep=lambda rows: rows[:3])
         except SupersededError:
@@ -187,7 +187,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @invariant()
     def what_was_acknowledged_stays(self) -> None:
         if self.acked is not None:
-            head = decode(self.bucket.get(HEAD_KEY).data)
+            head = decode(self.bucket.get(RECORD_KEY).data)
             assert head.newest is not None
             assert head.newest.step >= self.acked.step, "an acknowledged save is gone"
 

@@ -22,10 +22,10 @@ from faults.tiers import Lost, tier
 from stayfast.clock import ManualClock
 from stayfast.errors import CorruptError, StayfastError, SupersededError
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.record import Head
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.record import RunRecord
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.protocol import Store
 
@@ -97,8 +97,8 @@ class RunMachine(RuleBasedStateMachine):
         step, self.steps[run] = self.steps[run], self.steps[run] + 1
         owner.save(step, make_state(self.rng, step, owner.number))
 
-    def head(self, run: int) -> Head:
-        held = drive(read_head(), self.store(run), self.clock)
+    def head(self, run: int) -> RunRecord:
+        held = run_protocol(read_head(), self.store(run), self.clock)
         assert held is not None
         return held.head
 
@@ -226,7 +226,7 @@ class PruneMachine(RunMachine):
         self.outside(run)
 
     def outside(self, run: int) -> None:
-        drive(collect(None), self.store(run), self.clock)
+        run_protocol(delete_unreferenced(None), self.store(run), self.clock)
 
     @rule(run=SLOTS, after=OPERATIONS)
     def prune_goes_wrong(self, run: int, after: int) -> None:
@@ -264,7 +264,7 @@ class PruneMachine(RunMachine):
     def the_attempt_ends_well(self, run: int) -> None:
         type(self).calls += 1
         owner = self.owner(run)
-        owner.ledger.record(outcome=Outcome.FINISHED, ended_at=owner.ledger.now())
+        owner.ledger.update_attempt(outcome=Outcome.FINISHED, ended_at=owner.ledger.timestamp())
         self.owners[run] = None
 
     @rule(run=SLOTS, meanwhile=st.lists(st.sampled_from(("save", "prune", "outside", "other", "nothing")), max_size=6))

@@ -8,14 +8,14 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from stayfast.clock import Clock, ManualClock
-from stayfast.runtime.checkpoint.arena import Pool
-from stayfast.runtime.checkpoint.checkpointer import Engine
-from stayfast.runtime.checkpoint.cleanup import Collected, collect
-from stayfast.runtime.checkpoint.retention import KeepLast, retained
+from stayfast.runtime.checkpoint.arena import HostBufferPool
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
+from stayfast.runtime.checkpoint.cleanup import CleanupResult, delete_unreferenced
+from stayfast.runtime.checkpoint.retention import KeepLast, apply_retention
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.owner import RunLedger
-from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.owner import RecordOwner
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.storage.stores.protocol import Store
 
 State = dict[str, Any]
@@ -45,12 +45,12 @@ class InlineExecutor(Executor):
 INLINE = InlineExecutor()
 
 
-def make_engine(store: Store, clock: Clock, *, inline: bool) -> Engine:
+def make_engine(store: Store, clock: Clock, *, inline: bool) -> Checkpointer:
     """Small parts, so that a small state has several."""
-    engine = Engine(store, clock=clock, threads=2, part_bytes=PART_BYTES)
+    engine = Checkpointer(store, clock=clock, threads=2, part_bytes=PART_BYTES)
     if inline:
         engine._executor = INLINE  # type: ignore[assignment]
-        engine._pool = Pool(2, INLINE)
+        engine._pool = HostBufferPool(2, INLINE)
     return engine
 
 
@@ -69,8 +69,8 @@ class Attempt:
         self.store = store
         self.keep = KeepLast(keep)
         self.clock = clock or ManualClock()
-        self.ledger = RunLedger(store, "run", clock=self.clock)
-        self.ledger.claim(AttemptRow(attempt=0, started_at=self.ledger.now()))
+        self.ledger = RecordOwner(store, "run", clock=self.clock)
+        self.ledger.claim(AttemptRecord(attempt=0, started_at=self.ledger.timestamp()))
         self.engine = make_engine(store, self.clock, inline=inline)
 
     @property
@@ -92,13 +92,13 @@ class Attempt:
             if isinstance(error, Exception):
                 self.ledger.check_owner()
             raise
-        row = Committed(step, self.number, self.ledger.now(), persisted.size, persisted.inventory_sha256)
-        self.ledger.commit(row, keep=lambda rows: retained(self.keep, rows))
-        self.engine.committed(persisted)
+        row = CheckpointRecord(step, self.number, self.ledger.timestamp(), persisted.size, persisted.inventory_sha256)
+        self.ledger.commit(row, keep=lambda rows: apply_retention(self.keep, rows))
+        self.engine.mark_committed(persisted)
 
-    def prune(self) -> Collected:
+    def prune(self) -> CleanupResult:
         """Remove what no kept checkpoint needs."""
-        return drive(collect(self.number, self.engine.in_flight), self.store, self.clock)
+        return run_protocol(delete_unreferenced(self.number, self.engine.unfinished_folders), self.store, self.clock)
 
     def close(self) -> None:
         self.engine.close()
@@ -107,7 +107,7 @@ class Attempt:
 def restore_all(store: Store) -> list[tuple[int, State]]:
     """Every checkpoint that the head lists, newest first; ``CorruptError`` when one of them is not whole."""
     clock = ManualClock()
-    held = drive(read_head(), store, clock)
+    held = run_protocol(read_head(), store, clock)
     if held is None:
         return []
     engine = make_engine(store, clock, inline=True)

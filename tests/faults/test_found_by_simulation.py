@@ -17,9 +17,9 @@ from stayfast.batch.queue.sqlite import SqliteQueue
 from stayfast.clock import ManualClock
 from stayfast.errors import OutcomeUnknownError, QueueUnavailableError, StoreUnavailableError
 from stayfast.filesystem import Buffer
-from stayfast.runtime.checkpoint.cleanup import collect
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.record import RECORD_KEY
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import Blob, Entry
@@ -35,13 +35,13 @@ class MoodyStore(MemoryStore):
     lose_inventories = 0
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
-        if self.lose_commits and key == HEAD_KEY:
+        if self.lose_commits and key == RECORD_KEY:
             raise StoreUnavailableError("unreachable")
         return super().get(key, offset=offset, length=length)
 
     def put(self, key: str, data: Buffer, *, if_generation: str | None = None) -> str:
         generation = super().put(key, data, if_generation=if_generation)
-        if self.lose_commits and key == HEAD_KEY:
+        if self.lose_commits and key == RECORD_KEY:
             raise OutcomeUnknownError("no answer")
         if self.lose_inventories and key.endswith("inventory.json"):
             self.lose_inventories -= 1
@@ -68,7 +68,7 @@ def test_a_save_after_an_unknown_commit_refers_to_nothing_that_may_be_pruned() -
     with pytest.raises(OutcomeUnknownError):
         attempt.save(1, state(ODD, 1))
     store.lose_commits = False
-    drive(collect(None), store, ManualClock())
+    run_protocol(delete_unreferenced(None), store, ManualClock())
     attempt.save(2, state(EVEN, 2))
     assert subject.restore_all(store) == [(2, state(EVEN, 2))]
     attempt.save(3, state(EVEN, 3))
@@ -99,7 +99,7 @@ def test_a_prune_makes_durable_what_it_has_read(seed: int) -> None:
     with pytest.raises(Crash):
         attempt.save(1, state(ODD, 1))
     disk.die_after_naming = ""
-    drive(collect(None), FileStore("/data/run", fs=disk, clock=clock), clock)
+    run_protocol(delete_unreferenced(None), FileStore("/data/run", fs=disk, clock=clock), clock)
     disk.cut(random.Random(seed))
     found = subject.restore_all(FileStore("/data/run", fs=disk, clock=clock))
     assert found == [(1, state(ODD, 1))]
@@ -114,14 +114,14 @@ class LateStore(MoodyStore):
         self.hold_back = False
 
     def put(self, key: str, data: Buffer, *, if_generation: str | None = None) -> str:
-        if key == HEAD_KEY and self.hold_back:
+        if key == RECORD_KEY and self.hold_back:
             self.late.append((bytes(data), if_generation))
             self.hold_back, self.lose_commits = False, True
             raise OutcomeUnknownError("no answer")
-        if key == HEAD_KEY and self.lose_commits:
+        if key == RECORD_KEY and self.lose_commits:
             raise OutcomeUnknownError("no answer")
-        for old, generation in self.late if key == HEAD_KEY else ():
-            MemoryStore.put(self, HEAD_KEY, old, if_generation=generation)
+        for old, generation in self.late if key == RECORD_KEY else ():
+            MemoryStore.put(self, RECORD_KEY, old, if_generation=generation)
             self.late = []
         return super().put(key, data, if_generation=if_generation)
 
@@ -195,17 +195,17 @@ def test_a_registration_rolled_back_does_not_bring_down_who_gets_its_number(tmp_
     one, two = (SqliteQueue(str(tmp_path / "q.db")) for _ in range(2))
     one.enqueue([("a", "1"), ("b", "2")])
     given: list[str] = []
-    drop = one._proof.drop
+    drop = one._proof.release
 
     def late(owner: int) -> None:
         given.extend(lease.key for lease in two.claim(1))
         drop(owner)
 
-    one._proof.drop = late  # type: ignore[method-assign]
+    one._proof.release = late  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="full"), one.batch():
         one.claim(1)
         raise RuntimeError("the disk is full")
-    one._proof.drop = drop  # type: ignore[method-assign]
+    one._proof.release = drop  # type: ignore[method-assign]
     assert given == ["a"]
     assert [lease.key for lease in one.claim(2)] == ["b"]  # and the second one's item is its own
     assert one.handles([]) != two.handles([])

@@ -10,7 +10,7 @@ from faults import fresh, subject
 from faults.tiers import account, goal, seed_for
 from stayfast.errors import OutcomeUnknownError, StoreFullError, StoreUnavailableError, SupersededError
 from stayfast.filesystem import Buffer
-from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.runtime.run_record.record import RECORD_KEY
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import Blob
 
@@ -62,6 +62,6 @@ class FlakyStore(MemoryStore):
         if self.full:
             raise StoreFullError("full")
         generation = super().put(key, data, if_generation=if_generation)
-        if self.lose_answers and key == HEAD_KEY:
+        if self.lose_answers and key == RECORD_KEY:
             raise OutcomeUnknownError("no answer")
         return generation

@@ -17,8 +17,8 @@ from faults.two_writers import Bucket, World, Writer, part_of
 from stayfast.clock import ManualClock
 from stayfast.errors import ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import Delete, Effect, Get, Keys, Put, Sleep, drive, perform
-from stayfast.runtime.run_record.record import HEAD_KEY, Head, decode
+from stayfast.runtime.run_record.effects import Delete, Effect, Get, Keys, Put, Sleep, perform_effect, run_protocol
+from stayfast.runtime.run_record.record import RECORD_KEY, RunRecord, decode
 from stayfast.storage.stores.bucket import BucketStore
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import ABSENT, Store
@@ -34,11 +34,11 @@ class Watched:
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.url = inner.url
-        self.heads: list[Head] = []
+        self.heads: list[RunRecord] = []
 
     def put(self, key: str, data: Any, *, if_generation: str | None = None) -> str:
         generation = self.inner.put(key, data, if_generation=if_generation)
-        if key == HEAD_KEY:
+        if key == RECORD_KEY:
             self.heads.append(decode(bytes(data)))
         return generation
 
@@ -67,7 +67,7 @@ def interleave(writers: list[Writer], store: Store, rng: random.Random) -> None:
 def act(effect: Effect, store: Store, clock: ManualClock) -> Any:
     """As the engine does: a part goes under a fresh name until it is certain; clean-up may fail and is left."""
     match effect:
-        case Put(key, data, _) if key != HEAD_KEY:
+        case Put(key, data, _) if key != RECORD_KEY:
             while True:
                 try:
                     return store.put(key, data, if_generation=ABSENT)
@@ -81,10 +81,10 @@ def act(effect: Effect, store: Store, clock: ManualClock) -> Any:
             except StoreUnavailableError:
                 return None
         case Get() | Put() | Keys() | Sleep():
-            return perform(effect, store, clock)
+            return perform_effect(effect, store, clock)
 
 
-def check(writers: list[Writer], heads: list[Head], store: Store) -> None:
+def check(writers: list[Writer], heads: list[RunRecord], store: Store) -> None:
     """The same promises as for the schedules, on what is really stored."""
     bucket = Bucket(objects={row.key: (store.get(row.key).data, "x") for row in store.keys("")}, heads=heads)
     world = World(pick=lambda bound: 0, writers=writers, faults_left=0, bucket=bucket)
@@ -93,7 +93,7 @@ def check(writers: list[Writer], heads: list[Head], store: Store) -> None:
     after = Writer("next", commits=1)
     interleave([after], store, random.Random(0))
     assert after.end == "done"
-    held = drive(read_head(), store, ManualClock())
+    held = run_protocol(read_head(), store, ManualClock())
     assert held is not None
     assert held.head.attempt == (heads[-1].attempt if heads else 0) + (0 if held.head == heads[-1] else 1)
     for row in held.head.checkpoints:

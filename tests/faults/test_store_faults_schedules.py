@@ -12,9 +12,9 @@ from faults.counts import record
 from faults.two_writers import ALL, LOST, Commit, TokenCodec, World, Writer
 from stayfast.errors import ConflictError, OutcomeUnknownError, SupersededError
 from stayfast.runtime.run_record import commit_protocol
-from stayfast.runtime.run_record.commit_protocol import Held, commit
+from stayfast.runtime.run_record.commit_protocol import OwnedRecord, commit
 from stayfast.runtime.run_record.effects import Put
-from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.runtime.run_record.record import RECORD_KEY
 
 pytestmark = pytest.mark.faults
 LEAST_SCHEDULES = 20_000
@@ -80,48 +80,48 @@ def test_all_schedules_of_one_writer_with_three_faults() -> None:
 # -- who tests the test: each of these mistakes must be found
 
 
-def conflict_is_conflict(held: Held, new: Any, token: Callable[[], str]) -> Any:
+def conflict_is_conflict(held: OwnedRecord, new: Any, token: Callable[[], str]) -> Any:
     """What every client library suggests: 412 means that somebody else won."""
     try:
         written = yield Put(
-            HEAD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
+            RECORD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
         )
     except ConflictError:
         raise SupersededError("somebody else won") from None
-    return Held(new, written)
+    return OwnedRecord(new, written)
 
 
-def lost_is_failed(held: Held, new: Any, token: Callable[[], str]) -> Any:
+def lost_is_failed(held: OwnedRecord, new: Any, token: Callable[[], str]) -> Any:
     """A time-out taken for a failure."""
     try:
         written = yield Put(
-            HEAD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
+            RECORD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
         )
     except (ConflictError, OutcomeUnknownError):
         raise SupersededError("it did not work") from None
-    return Held(new, written)
+    return OwnedRecord(new, written)
 
 
-def lost_is_done(held: Held, new: Any, token: Callable[[], str]) -> Any:
+def lost_is_done(held: OwnedRecord, new: Any, token: Callable[[], str]) -> Any:
     """A time-out taken for success."""
     try:
         written = yield Put(
-            HEAD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
+            RECORD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), held.generation
         )
     except OutcomeUnknownError:
-        return Held(new, held.generation)
+        return OwnedRecord(new, held.generation)
     except ConflictError:
         raise SupersededError("somebody else won") from None
-    return Held(new, written)
+    return OwnedRecord(new, written)
 
 
-def no_precondition(held: Held, new: Any, token: Callable[[], str]) -> Any:
+def no_precondition(held: OwnedRecord, new: Any, token: Callable[[], str]) -> Any:
     """A generation that is not in the precondition."""
-    written = yield Put(HEAD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), None)
-    return Held(new, written)
+    written = yield Put(RECORD_KEY, commit_protocol.encode(commit_protocol.replace(new, token=token())), None)
+    return OwnedRecord(new, written)
 
 
-def never_landed(held: Held, new: Any, token: Callable[[], str]) -> Any:
+def never_landed(held: OwnedRecord, new: Any, token: Callable[[], str]) -> Any:
     """A superseded attempt that does not look whether its commit is in the other's head."""
     try:
         return (yield from commit(held, new, token))

@@ -20,9 +20,9 @@ from stayfast.errors import (
     SupersededError,
 )
 from stayfast.runtime.run_record import commit_protocol
-from stayfast.runtime.run_record.commit_protocol import Held, claim, commit
+from stayfast.runtime.run_record.commit_protocol import OwnedRecord, claim, commit
 from stayfast.runtime.run_record.effects import Delete, Effect, Get, Put, Sleep
-from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import ABSENT, Blob
 
 LOST = ("fine", "answer lost", "answer lost, then conflict", "request lost")
@@ -35,14 +35,14 @@ class TokenCodec:
     """Stands in for the JSON of HEAD while schedules are explored: every write has its own token, so it is exact."""
 
     def __init__(self) -> None:
-        self._heads: dict[bytes, Head] = {}
+        self._heads: dict[bytes, RunRecord] = {}
 
-    def encode(self, head: Head) -> bytes:
+    def encode(self, head: RunRecord) -> bytes:
         data = f"{head.token}/{len(self._heads)}".encode()  # also where tokens repeat, as in a planted bug
         self._heads[data] = head
         return data
 
-    def decode(self, data: bytes, **_: Any) -> Head:
+    def decode(self, data: bytes, **_: Any) -> RunRecord:
         return self._heads[data]
 
     def forget(self) -> None:
@@ -50,7 +50,7 @@ class TokenCodec:
         self._heads.clear()
 
 
-Commit = Callable[[Held, Head, Callable[[], str]], Any]
+Commit = Callable[[OwnedRecord, RunRecord, Callable[[], str]], Any]
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Bucket:
     """One bucket: objects with generations, everything that HEAD ever was, and writes still on their way."""
 
     objects: dict[str, tuple[bytes, str]] = field(default_factory=dict)
-    heads: list[Head] = field(default_factory=list)
+    heads: list[RunRecord] = field(default_factory=list)
     late: list[Put] = field(default_factory=list)
     counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -68,7 +68,7 @@ class Bucket:
             raise ConflictError(f"{put.key} is elsewhere")
         generation = str(next(self.counter))
         self.objects[put.key] = (put.data, generation)
-        if put.key == HEAD_KEY:
+        if put.key == RECORD_KEY:
             self.heads.append(commit_protocol.decode(put.data))
         return generation
 
@@ -78,7 +78,7 @@ class Bucket:
         return Blob(*self.objects[key])
 
 
-def part_of(checkpoint: Committed) -> str:
+def part_of(checkpoint: CheckpointRecord) -> str:
     return f"checkpoints/{checkpoint.name}/part"
 
 
@@ -89,7 +89,7 @@ class Writer:
     name: str
     commits: int
     commit: Commit = commit
-    believes: list[tuple[str, Committed]] = field(default_factory=list)
+    believes: list[tuple[str, CheckpointRecord]] = field(default_factory=list)
     tokens: Iterator[int] = field(default_factory=itertools.count)
     end: str = "running"
 
@@ -98,7 +98,7 @@ class Writer:
 
     def life(self) -> Any:
         try:
-            held: Held = yield from claim("run", AttemptRow(0, "2026-11-15T20:00:00.000Z"), self.token)
+            held: OwnedRecord = yield from claim("run", AttemptRecord(0, "2026-11-15T20:00:00.000Z"), self.token)
         except OutcomeUnknownError:
             self.end = "claim unknown"
             return
@@ -107,7 +107,7 @@ class Writer:
             return
         for number in range(self.commits):
             step = held.head.next_step + number
-            mine = Committed(step, held.head.attempt, "2026-11-15T20:00:00.000Z", inventory_sha256=self.token())
+            mine = CheckpointRecord(step, held.head.attempt, "2026-11-15T20:00:00.000Z", inventory_sha256=self.token())
             yield Put(part_of(mine), b"part", ABSENT)
             try:
                 held = yield from self.commit(held, self._next(held.head, mine), self.token)
@@ -130,7 +130,7 @@ class Writer:
         self.end = "done"
 
     @staticmethod
-    def _next(head: Head, mine: Committed) -> Head:
+    def _next(head: RunRecord, mine: CheckpointRecord) -> RunRecord:
         return replace(head, checkpoints=(mine, *head.checkpoints))
 
 
@@ -170,7 +170,7 @@ class World:
         """Sleeping, and writing or deleting one's own parts, is nobody else's business: it needs no schedule."""
         try:
             effect = step()
-            while isinstance(effect, Sleep) or getattr(effect, "key", HEAD_KEY) != HEAD_KEY:
+            while isinstance(effect, Sleep) or getattr(effect, "key", RECORD_KEY) != RECORD_KEY:
                 effect = life.send(None if isinstance(effect, Sleep) else self._perform(effect))
         except StopIteration:
             return
@@ -205,7 +205,7 @@ class World:
         return kind
 
     def _put(self, put: Put) -> str:
-        if put.key != HEAD_KEY:
+        if put.key != RECORD_KEY:
             return self.bucket.apply(put)
         match self.kinds[self._fault(len(self.kinds))]:
             case "fine":
@@ -240,11 +240,11 @@ class World:
         self._check_parts(last)
         self._check_next(last)
 
-    def _check_parts(self, last: Head | None) -> None:
+    def _check_parts(self, last: RunRecord | None) -> None:
         for row in last.checkpoints if last else ():
             assert part_of(row) in self.bucket.objects, f"the committed checkpoint {row.name} lost its parts"
 
-    def _check_next(self, last: Head | None) -> None:
+    def _check_next(self, last: RunRecord | None) -> None:
         """The next attempt converges, without faults, on top of everything that is true."""
         after = Writer("next", commits=1)
         World(pick=lambda bound: 0, writers=[after], faults_left=0, bucket=self.bucket).run()

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from faults.tiers import Lost
-from stayfast.dashboard.access_policy import Door, Gate
+from stayfast.dashboard.access_policy import AccessPolicy, RequestFilter
 
 TOKEN = "t" * 32
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND")
@@ -32,7 +32,7 @@ FOREIGN = ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80"
 TOKENS = ("in its header", "in the URL", "in a cookie", "nowhere", "wrong")
 
 
-def ask(gate: Gate, method: str, path: str, host: str, token: str) -> int:
+def ask(gate: RequestFilter, method: str, path: str, host: str, token: str) -> int:
     """The status of a refusal, or 0 for a request that was let through."""
     headers = [(b"host", host.encode()), (b"content-type", b"application/json")]
     if token in ("in its header", "wrong"):
@@ -41,7 +41,7 @@ def ask(gate: Gate, method: str, path: str, host: str, token: str) -> int:
         headers.append((b"cookie", f"x-stayfast-token={TOKEN}".encode()))
     query = f"token={TOKEN}".encode() if token == "in the URL" else b""
     scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
-    refusal = gate.judge({**scope, "raw_path": path.encode()})
+    refusal = gate.refusal_for({**scope, "raw_path": path.encode()})
     return 0 if refusal is None else refusal[0]
 
 
@@ -60,7 +60,7 @@ def expected(method: str, path: str, host: str, token: str) -> tuple[int, ...]:
 
 def run(seed: int, seconds: float) -> int:
     """All of them in a seeded order, once at least; how many."""
-    gate = Gate(lambda *_: None, Door(token=TOKEN))  # type: ignore[arg-type, return-value]
+    gate = RequestFilter(lambda *_: None, AccessPolicy(token=TOKEN))  # type: ignore[arg-type, return-value]
     cases = list(itertools.product(METHODS, ROUTES, OURS + FOREIGN, TOKENS))
     random.Random(seed).shuffle(cases)
     until = time.monotonic() + seconds

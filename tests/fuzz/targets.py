@@ -38,12 +38,12 @@ def manifest(data: bytes) -> object:
     from stayfast.lint.engine import lint_bundle
     from stayfast.lint.formats import machine
     from stayfast.lint.formats.text import to_text
-    from stayfast.lint.objects.bundle import Settings
+    from stayfast.lint.objects.bundle import LintSettings
     from stayfast.lint.sources import Source
 
     name = "a.tf" if data.startswith(b"resource") else "a.yaml"
     text = _text(data)
-    report = lint_bundle([Source(name, text)], Settings())
+    report = lint_bundle([Source(name, text)], LintSettings())
     to_text(report, lambda _: text.split("\n"), colour=False)
     machine.to_json(report)
     return len(report.findings)
@@ -100,7 +100,7 @@ def address(data: bytes) -> object:
     url = _text(data)
     answers = []
     for read in (
-        urls.split, urls.shown, postgres.split_url, split_server, lambda given: sqlite.parse_url(given, ("queue", "table")),
+        urls.parse_url, urls.redacted_url, postgres.parse_postgres_url, split_server, lambda given: sqlite.parse_url(given, ("queue", "table")),
         lambda given: FileStore(given), lambda given: given.startswith(("file:", "memory:")) and open_store(given),
         lambda given: read_settings({"STAYFAST_LEASE_ENDS_AT": given}), lambda given: read_settings({"GCE_METADATA_HOST": given}),
         lambda given: read_settings({"STAYFAST_GRACE_SECONDS": given, "RANK": given}),
@@ -137,21 +137,21 @@ def cluster(data: bytes) -> object:
     """Kubeconfigs, and objects of a cluster that may hold anything anywhere."""
     if data.startswith((b"[", b"{")):
         return _observed(data)
-    from stayfast.cluster.kubernetes.kubeconfig import find_access
+    from stayfast.cluster.kubernetes.kubeconfig import find_endpoint
 
     with open(_scratch() / "kubeconfig", "wb") as file:
         file.write(data)
-    access = find_access(kubeconfig=str(_scratch() / "kubeconfig"), environment={"HOME": "/nonexistent"})
+    access = find_endpoint(kubeconfig=str(_scratch() / "kubeconfig"), environment={"HOME": "/nonexistent"})
     return access.context
 
 
 def _observed(data: bytes) -> object:
     from cluster.scenarios import NOW
-    from stayfast.cluster.diagnosis.diagnose import explain
+    from stayfast.cluster.diagnosis.diagnose import diagnose
     from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS
     from stayfast.cluster.observed.runs import summarize
-    from stayfast.cluster.observed.snapshot import Observed
-    from stayfast.cluster.watch.actions.acting import ACTIONS, find_deeds
+    from stayfast.cluster.observed.snapshot import Snapshot
+    from stayfast.cluster.watch.actions.acting import ACTIONS, plan_actions
     from stayfast.cluster.watch.alerts import find_alerts
     from stayfast.cluster.watch.metrics import exposition
 
@@ -159,16 +159,16 @@ def _observed(data: bytes) -> object:
         rows = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    observed = Observed(NOW)
+    observed = Snapshot(NOW)
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict) and str(row[0]) in _kinds():
             observed.add(_kinds()[str(row[0])], row[1])  # the server answers objects under the kind that was asked for
     found, alerts = summarize(observed), find_alerts(observed)
-    find_deeds(observed, set(ACTIONS))
+    plan_actions(observed, set(ACTIONS))
     exposition(observed, found, alerts, {})
     for kind in (JOBS, JOB_SETS, PODS):
         for root in observed.of(kind):
-            explain(observed, root)
+            diagnose(observed, root)
     return len(alerts)
 
 
@@ -187,8 +187,8 @@ def _scratch() -> Path:
 def answers(data: bytes) -> object:
     """What programs leave behind for rehearse to compare, lease and notice files, baselines, descriptions of clusters."""
     from stayfast.clock import from_rfc3339
-    from stayfast.cluster.observed.capabilities import ClusterFacts, judge
-    from stayfast.lint.baseline import remaining
+    from stayfast.cluster.observed.capabilities import ClusterDescription, check_capabilities
+    from stayfast.lint.baseline import new_findings
     from stayfast.proof.rehearse.differences import Comparison
     from stayfast.proof.rehearse.records import compare_records
 
@@ -204,7 +204,7 @@ def answers(data: bytes) -> object:
         (got / name).write_bytes(data)
     told: list[Any] = [compare_records(str(want), str(got), name, ("id",)) for name in ("r.jsonl", "r.csv")]
     told.append(Comparison(json_files=("r.json",), tolerance=1e-6).differences(str(want), str(got), {}))
-    for read in (lambda: from_rfc3339(_text(data)), lambda: remaining(_text(data), "b.json", [])):
+    for read in (lambda: from_rfc3339(_text(data)), lambda: new_findings(_text(data), "b.json", [])):
         try:
             read()
         except (ValueError, OverflowError, StayfastError):
@@ -213,7 +213,7 @@ def answers(data: bytes) -> object:
         described = json.loads(data)
     except (ValueError, RecursionError):
         described = {}
-    judge(ClusterFacts("v1.36.0-gke.1", {}, [], described if isinstance(described, dict) else {}))
+    check_capabilities(ClusterDescription("v1.36.0-gke.1", {}, [], described if isinstance(described, dict) else {}))
     return [row[:1] if isinstance(row, tuple) else str(row)[:60] for part in told for row in part][:4]
 
 
@@ -227,13 +227,13 @@ def _manifests() -> list[bytes]:
 def _stored() -> list[bytes]:
     from stayfast.runtime.checkpoint.inventory import TREE, Inventory, InventoryEntry, Part
     from stayfast.runtime.checkpoint.inventory import encode as encode_inventory
-    from stayfast.runtime.run_record.record import AttemptRow, Committed, Head, encode
+    from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord, encode
 
-    row = AttemptRow(attempt=1, started_at="2026-01-01T00:00:00Z")
-    done = Committed(3, 1, "2026-01-01T00:00:00Z", 4096, "0" * 64)
+    row = AttemptRecord(attempt=1, started_at="2026-01-01T00:00:00Z")
+    done = CheckpointRecord(3, 1, "2026-01-01T00:00:00Z", 4096, "0" * 64)
     part = Part("checkpoints/000000000003-000001/part-00000.bin", 4096, ("0" * 16,))
     entry = InventoryEntry(TREE, "json", (4000,), 0, 0, 4000)
-    head = Head(run="r", attempt=1, token="t", checkpoints=(done,), attempts=(row,))
+    head = RunRecord(run="r", attempt=1, token="t", checkpoints=(done,), attempts=(row,))
     tree = b'{"map":{"a":{"leaf":0},"b":[1,2.5,"x",null,true]}}'
     return [encode(head), encode_inventory(Inventory(3, 1, "xxh3-64", 4 << 20, (part,), (entry,))), tree]
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
 from stayfast.errors import UsageError  # noqa: E402
-from stayfast.runtime.state.tracked_state import track  # noqa: E402
+from stayfast.runtime.state.tracked_state import make_tracked  # noqa: E402
 
 
 def test_an_interrupted_program_equals_the_program_without_stayfast(
@@ -36,4 +36,4 @@ def test_a_prepared_loader_itself_is_not_tracked(stateful: bool) -> None:
         torch.utils.data.DataLoader(range(37), 8, shuffle=True)
     )
     with pytest.raises(UsageError, match="position of a loader that accelerate has prepared cannot be restored"):
-        track("loader", loader)
+        make_tracked("loader", loader)

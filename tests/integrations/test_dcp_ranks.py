@@ -98,10 +98,10 @@ def test_shards_that_leave_gaps_or_lie_over_each_other_are_refused(
 ) -> None:
     from stayfast.errors import CorruptError
     from stayfast.integrations.dcp_sharded import FORMAT, _merge
-    from stayfast.runtime.checkpoint.sharded_reader import LeafRef
+    from stayfast.runtime.checkpoint.sharded_reader import UnreadTensor
 
     outlines = [
-        {"format": FORMAT, "shards": [["w", [4, 4], list(offsets), LeafRef(0, "float32", sizes)]], "values": {}}
+        {"format": FORMAT, "shards": [["w", [4, 4], list(offsets), UnreadTensor(0, "float32", sizes)]], "values": {}}
         for offsets, sizes in shards
     ]
     keys = [f"rank-{number}" for number in range(len(outlines))]

@@ -23,8 +23,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 from stayfast.cli.main import main
 from stayfast.errors import CorruptError, FormatError, StateMismatchError, SupersededError, UsageError
 from stayfast.integrations.dcp import StayfastReader, StayfastWriter, sharded
-from stayfast.runtime.checkpoint.sharded_reader import LeafRef, RankState
-from stayfast.runtime.run_record.record import Committed
+from stayfast.runtime.checkpoint.sharded_reader import SavedRankState, UnreadTensor
+from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.storage.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -419,43 +419,43 @@ class CountingStore(MemoryStore):
 
 
 def test_only_the_chunks_asked_for_are_read() -> None:
-    from stayfast.runtime.checkpoint.checkpointer import Engine
+    from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 
     store = CountingStore()
-    engine = Engine(store, buffers=1)
+    engine = Checkpointer(store, buffers=1)
     big = [torch.randn(3 << 20, generator=torch.Generator().manual_seed(n)) for n in range(3)]  # 12 MiB each
     state = {"a": {"big": big, "text": b"x" * 5000, "rate": 0.5}, "b": {"small": torch.arange(4)}}
     saved = engine.persist(engine.snapshot(1, state), 1)
-    row = Committed(1, 1, "", saved.size, saved.inventory_sha256)
+    row = CheckpointRecord(1, 1, "", saved.size, saved.inventory_sha256)
     with ThreadPoolExecutor(2) as threads:
-        rank = RankState(store, row, threads)
+        rank = SavedRankState(store, row, threads)
         assert rank.names == ["a", "b"]
-        outline = rank.outline("a")
+        outline = rank.structure("a")
         assert outline["rate"] == 0.5
         assert outline["text"] == b"x" * 5000
-        assert [type(item) for item in outline["big"]] == [LeafRef] * 3
+        assert [type(item) for item in outline["big"]] == [UnreadTensor] * 3
         assert outline["big"][1].shape == (3 << 20,)
         assert store.read < 1 << 20, "an outline costs a small read"
-        rank.load([outline["big"][1].number])
+        rank.read_leaves([outline["big"][1].number])
         assert 12 << 20 <= store.read < 13 << 20
-        assert torch.equal(rank.value(outline["big"][1].number), big[1])
-        rank.value(outline["big"][1].number)
+        assert torch.equal(rank.read_leaf(outline["big"][1].number), big[1])
+        rank.read_leaf(outline["big"][1].number)
         assert store.read < 13 << 20, "each chunk is read once"
-        assert torch.equal(rank.whole("b")["small"], torch.arange(4))
-        assert all(torch.equal(a, b) for a, b in zip(rank.whole("a")["big"], big, strict=True))
+        assert torch.equal(rank.load_object("b")["small"], torch.arange(4))
+        assert all(torch.equal(a, b) for a, b in zip(rank.load_object("a")["big"], big, strict=True))
         with pytest.raises(StateMismatchError, match="c is tracked"):
-            rank.outline("c")
+            rank.structure("c")
     engine.close()
 
 
 def test_a_leaf_that_does_not_exist_is_corruption() -> None:
-    from stayfast.runtime.checkpoint.checkpointer import Engine
+    from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 
     store = MemoryStore()
-    engine = Engine(store, buffers=1)
+    engine = Checkpointer(store, buffers=1)
     saved = engine.persist(engine.snapshot(1, {"a": torch.zeros(2)}), 1)
     with ThreadPoolExecutor(1) as threads:
-        rank = RankState(store, Committed(1, 1, "", saved.size, saved.inventory_sha256), threads)
+        rank = SavedRankState(store, CheckpointRecord(1, 1, "", saved.size, saved.inventory_sha256), threads)
         with pytest.raises(CorruptError, match="refers to leaf 7"):
-            rank.value(7)
+            rank.read_leaf(7)
     engine.close()

@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset 
 
 from stayfast.errors import StateMismatchError, UsageError  # noqa: E402
 from stayfast.integrations.torch import ResumableSampler  # noqa: E402
-from stayfast.runtime.state.rng import GlobalRng  # noqa: E402
+from stayfast.runtime.state.rng import GlobalRandomState  # noqa: E402
 
 SIZE, BATCH = 37, 8
 
@@ -117,12 +117,12 @@ def train(kind: str, steps: int, saved: dict[str, Any] | None = None) -> tuple[l
     loader = LOADERS[kind](sampler)
     if saved is not None:
         sampler.load_state_dict(saved["sampler"])
-        GlobalRng().load_state_dict(saved["rng"])
+        GlobalRandomState().load_state_dict(saved["rng"])
     batches, seen, states = sampler.batches(loader), [], []
     for _ in range(steps):
         batch = next(batches)
         seen.append((batch.tolist(), torch.rand(2).tolist(), random.random(), np.random.rand()))
-        states.append({"sampler": sampler.state_dict(), "rng": GlobalRng().state_dict()})
+        states.append({"sampler": sampler.state_dict(), "rng": GlobalRandomState().state_dict()})
     batches.close()  # type: ignore[attr-defined]
     return seen, states
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfast.lint.engine import Report, lint_bundle
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.sources import Source
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "lint"
@@ -102,11 +102,11 @@ def dump(*objects: dict[str, Any]) -> str:
     return "\n---\n".join(json.dumps(value, indent=2) for value in objects) + "\n"
 
 
-def lint(*texts: str, settings: Settings | None = None, **named: str) -> Report:
+def lint(*texts: str, settings: LintSettings | None = None, **named: str) -> Report:
     """Lint texts as one bundle."""
     sources = [Source(f"f{index}.yaml", text) for index, text in enumerate(texts)]
     sources += [Source(name.replace("__", "."), text) for name, text in named.items()]
-    return lint_bundle(sources, settings or Settings())
+    return lint_bundle(sources, settings or LintSettings())
 
 
 def fired(*texts: str, **named: Any) -> set[str]:

@@ -8,7 +8,7 @@ import time
 import pytest
 from lint_cases import MAIN, POD, cut, dump, fired, good_job, lint, lint_objects, put
 
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 
 
 def pdb(**spec):
@@ -142,8 +142,8 @@ def test_kueue_chains(objects, codes):
 
 
 def test_the_cap_of_the_configuration_counts():
-    assert "SF603" in lint_objects(good_job(), settings=Settings(max_accelerators=1))
-    assert "SF603" not in lint_objects(good_job(), settings=Settings(max_accelerators=2))
+    assert "SF603" in lint_objects(good_job(), settings=LintSettings(max_accelerators=1))
+    assert "SF603" not in lint_objects(good_job(), settings=LintSettings(max_accelerators=2))
 
 
 def test_a_queue_with_spot_flavors_makes_its_jobs_spot_jobs():
@@ -313,7 +313,9 @@ def test_a_pool_with_120_seconds_gives_105():
 def test_a_snapshot_makes_missing_things_certain():
     job = put(claiming_job(), (*POD, "priorityClassName"), "batch")
     unsure = {f.rule: f.severity.value for f in lint(dump(job)).findings}
-    certain = {f.rule: f.severity.value for f in lint(dump(job), settings=Settings(is_cluster_snapshot=True)).findings}
+    certain = {
+        f.rule: f.severity.value for f in lint(dump(job), settings=LintSettings(is_cluster_snapshot=True)).findings
+    }
     assert unsure == {"SF404": "advice", "SF803": "warning"}
     assert certain == {"SF404": "error", "SF803": "error"}
 

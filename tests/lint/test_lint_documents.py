@@ -6,8 +6,8 @@ import pytest
 from lint_cases import SHARED
 
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.fixes import repair
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.fixes import fix_sources
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.sources import Source
 
 DOCUMENTS = SHARED / "documents"
@@ -20,7 +20,7 @@ def sources(*names: str) -> list[Source]:
 
 
 def find(texts):
-    return lint_bundle(list(texts), Settings()).findings
+    return lint_bundle(list(texts), LintSettings()).findings
 
 
 FAULTS = {
@@ -74,7 +74,7 @@ MENDS = [
 )
 def test_fixes_and_advice_lead_to_no_error(name):
     original = sources(name)
-    fixed, count = repair(original, find, unsafe=True)
+    fixed, count = fix_sources(original, find, unsafe=True)
     assert count > 0
     text = fixed[0].text
     for old, new in MENDS:

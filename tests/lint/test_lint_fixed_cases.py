@@ -9,8 +9,8 @@ from test_lint_strangers import CASES, Case
 
 from stayfast.documents import parse_documents
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.fixes import repair
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.fixes import fix_sources
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.sources import Source
 
 BLOCK_STYLE = [case for case in CASES if not case.files[0][1].lstrip().startswith("{")]
@@ -32,14 +32,14 @@ def _commented(text: str) -> str:
 
 
 def _find(sources):
-    return lint_bundle(sources, Settings()).findings
+    return lint_bundle(sources, LintSettings()).findings
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.title}")
 def test_fixing_twice_changes_nothing_and_what_was_fixed_is_gone(case: Case) -> None:
     before = {(f.rule, f.file, f.pointer, f.message) for f in _find(_sources(case)) if f.fixable != "no"}
-    once, count = repair(_sources(case), _find, unsafe=True)
-    again, more = repair(once, _find, unsafe=True)
+    once, count = fix_sources(_sources(case), _find, unsafe=True)
+    again, more = fix_sources(once, _find, unsafe=True)
     assert more == 0
     assert [source.text for source in again] == [source.text for source in once]
     after = {(f.rule, f.file, f.pointer, f.message) for f in _find(once)}
@@ -53,7 +53,7 @@ def test_fixing_twice_changes_nothing_and_what_was_fixed_is_gone(case: Case) -> 
 @pytest.mark.parametrize("case", BLOCK_STYLE, ids=lambda case: f"{case.rule}-{case.title}")
 def test_fixes_keep_comments(case: Case) -> None:
     sources = _sources(case, commented=True)
-    fixed, _ = repair(sources, _find, unsafe=True)
+    fixed, _ = fix_sources(sources, _find, unsafe=True)
     for old, new in zip(sources, fixed, strict=True):
         kept = set(re.findall(r"# keep [0-9]+", new.text))
         assert kept == set(re.findall(r"# keep [0-9]+", old.text)), new.text
@@ -62,5 +62,5 @@ def test_fixes_keep_comments(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.title}")
 def test_safe_fixes_never_bring_an_error(case: Case) -> None:
     errors = {(f.rule, f.message) for f in _find(_sources(case)) if f.severity == "error"}
-    fixed, _ = repair(_sources(case), _find, unsafe=False)
+    fixed, _ = fix_sources(_sources(case), _find, unsafe=False)
     assert {(f.rule, f.message) for f in _find(fixed) if f.severity == "error"} <= errors

@@ -16,18 +16,18 @@ from stayfast.documents.edit import Edit
 from stayfast.documents.editor import apply_edits
 from stayfast.lint import rule_pages
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.fixes import repair
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.fixes import fix_sources
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.schema.crds import KINDS
 from stayfast.lint.sources import Source
 
 
 def find(sources):
-    return lint_bundle(list(sources), Settings()).findings
+    return lint_bundle(list(sources), LintSettings()).findings
 
 
 def fix(text: str, *, unsafe: bool) -> str:
-    (source,), _ = repair([Source("f.yaml", text)], find, unsafe=unsafe)
+    (source,), _ = fix_sources([Source("f.yaml", text)], find, unsafe=unsafe)
     return source.text
 
 

@@ -8,7 +8,7 @@ import yaml
 from lint_cases import good_job
 
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.readers.gcloud import pools_in_text
 from stayfast.lint.sources import Source
 
@@ -42,7 +42,7 @@ KUBELET = "kubelet_config {\n shutdown_grace_period_seconds = 120\n shutdown_gra
 def fired(*objects, pools=()):
     text = "---\n".join(yaml.safe_dump(item) for item in objects)
     sources = [Source("a.yaml", text), *(Source(name, body) for name, body in pools)]
-    return {finding.rule for finding in lint_bundle(sources, Settings(cluster_mode="standard")).findings}
+    return {finding.rule for finding in lint_bundle(sources, LintSettings(cluster_mode="standard")).findings}
 
 
 def with_grace(seconds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lint_cases import MAIN, POD, SPOT_TOLERATION, cut, dump, fired, good_job, lint, lint_objects, put
 
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 
 SPOT = "cloud.google.com/gke-spot"
 FLEX = {
@@ -265,10 +265,10 @@ def test_nodes_of_a_running_cluster_are_pools():
 def test_cluster_mode_matters():
     low = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "p"}, "value": -100}
     assert lint_objects(low) == {"SF204"}
-    assert lint_objects(low, settings=Settings(cluster_mode="autopilot")) == set()
+    assert lint_objects(low, settings=LintSettings(cluster_mode="autopilot")) == set()
     untolerated = dump(cut(good_job(), *POD, "tolerations"))
     severities = {
-        mode: [f.severity.value for f in lint(untolerated, settings=Settings(cluster_mode=mode)).findings]
+        mode: [f.severity.value for f in lint(untolerated, settings=LintSettings(cluster_mode=mode)).findings]
         for mode in ("unknown", "standard")
     }
     assert severities == {"unknown": ["advice"], "standard": ["warning"]}

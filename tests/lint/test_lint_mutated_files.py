@@ -14,8 +14,8 @@ from test_lint_strangers import CASES
 from stayfast.documents import load_documents
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.finding import Finding
-from stayfast.lint.objects.bundle import Settings
-from stayfast.lint.schema.validator import knows
+from stayfast.lint.objects.bundle import LintSettings
+from stayfast.lint.schema.validator import has_schema
 from stayfast.lint.sources import Source
 
 # Mappings whose keys are the user's own.
@@ -36,14 +36,14 @@ def _good() -> dict[str, dict[str, Any]]:
     for text in texts:
         for document in load_documents(text, "good.yaml"):
             value = document.value
-            is_known = isinstance(value, dict) and knows(value.get("apiVersion", ""), value.get("kind", ""))
+            is_known = isinstance(value, dict) and has_schema(value.get("apiVersion", ""), value.get("kind", ""))
             if is_known and value.get("spec", {}).get("template", {}).get("spec", {}).get("containers", 1):
                 found[f"{value['kind']} {len(found)}"] = value
     return {name: value for name, value in found.items() if "SF601" not in {f.rule for f in _lint(value)}}
 
 
 def _lint(value: dict[str, Any]) -> list[Finding]:
-    return lint_bundle([Source("good.yaml", dump(value))], Settings()).findings
+    return lint_bundle([Source("good.yaml", dump(value))], LintSettings()).findings
 
 
 def _fields(value: Any, path: Path = ()) -> Iterator[Path]:

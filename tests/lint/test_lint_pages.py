@@ -15,7 +15,7 @@ from stayfast.errors import UsageError
 from stayfast.lint import rule_pages
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.finding import Severity
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.rule import names
 from stayfast.lint.sources import Source
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 def findings(code: str, section: str):
     blocks = rule_pages.page(code).code_blocks(section)
     assert blocks, f"{code} has no code under {section}"
-    return lint_bundle([Source(f"{n}.{kind}", text) for n, (kind, text) in enumerate(blocks)], Settings()).findings
+    return lint_bundle([Source(f"{n}.{kind}", text) for n, (kind, text) in enumerate(blocks)], LintSettings()).findings
 
 
 @pytest.mark.parametrize("code", rule_pages.codes())

@@ -12,7 +12,7 @@ from lint_cases import SHARED, dump, good_job, lint
 
 from stayfast.lint import rule_pages
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.sources import Source
 
 GARBAGE = [
@@ -209,7 +209,7 @@ def test_labels():
     wrong = []
     for entry in json.loads((SHARED / "labels.json").read_text())["labels"]:
         names = entry.get("bundle") or [entry["file"]]
-        report = lint_bundle([Source(name, (SHARED / name).read_text()) for name in names], Settings())
+        report = lint_bundle([Source(name, (SHARED / name).read_text()) for name in names], LintSettings())
         found = {finding.rule for finding in report.findings}
         wrong += [(names[0], code, "missed") for code in entry["must_fire"] if code not in found]
         wrong += [(names[0], code, "false") for code in entry["must_not_fire"] if code in found]
@@ -221,7 +221,7 @@ def test_the_corpus_is_read_without_a_crash_and_with_few_errors():
     with_errors = 0
     files = corpus()
     for path in files:
-        report = lint_bundle([Source(str(path), path.read_text())], Settings())
+        report = lint_bundle([Source(str(path), path.read_text())], LintSettings())
         with_errors += any(finding.severity == "error" for finding in report.findings)
     assert with_errors / len(files) < 0.08
 

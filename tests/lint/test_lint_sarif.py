@@ -20,7 +20,7 @@ from test_lint_strangers import CASES
 
 from stayfast.lint.engine import Report, lint_bundle
 from stayfast.lint.formats.machine import to_sarif
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.rule_pages import codes, page
 from stayfast.lint.sources import Source
 
@@ -65,7 +65,7 @@ def test_every_rule_gives_valid_results(validator: Any) -> None:
     findings = []
     for case in CASES:
         sources = [Source(name, text) for name, text in case.files if text.strip()]
-        findings += lint_bundle(sources, Settings()).findings
+        findings += lint_bundle(sources, LintSettings()).findings
     assert len({finding.rule for finding in findings}) >= 45
     assert _errors(validator, Report(findings, len(CASES), len(CASES))) == []
 
@@ -79,7 +79,7 @@ def test_nothing_found_is_valid(validator: Any) -> None:
 )
 def test_odd_file_names_are_valid(validator: Any, name: str) -> None:
     text = json.dumps(put(good_job(), ("spec", "maxParallelism"), 2))
-    report = lint_bundle([Source(name, text), Source("broken.yaml", "a: [")], Settings())
+    report = lint_bundle([Source(name, text), Source("broken.yaml", "a: [")], LintSettings())
     assert len(report.findings) == 2
     assert _errors(validator, report) == []
 

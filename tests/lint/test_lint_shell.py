@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from stayfast.lint.readers.shell import exits_zero_on_term, inline_script, split, swallowed_program
+from stayfast.lint.readers.shell import exits_zero_on_term, inline_script, program_without_signal, split
 
 PROGRAM = "python train.py --epochs 3"
 SWALLOWED = [
@@ -55,13 +55,13 @@ FORWARDED = [
 def test_swallowed(words):
     script = inline_script(words)
     assert script is not None
-    assert swallowed_program(script) is not None
+    assert program_without_signal(script) is not None
 
 
 @pytest.mark.parametrize("words", FORWARDED, ids=" ".join)
 def test_forwarded(words):
     script = inline_script(words)
-    assert script is None or swallowed_program(script) is None
+    assert script is None or program_without_signal(script) is None
 
 
 REAL = [
@@ -104,7 +104,7 @@ def test_real_shells_agree_with_the_table(form, reaches, tmp_path):
         process.wait()
     if reaches or form[0] == "bash":
         script = inline_script([word.replace("{program}", "python train.py") for word in form])
-        assert (swallowed_program(script) is None) is reaches
+        assert (program_without_signal(script) is None) is reaches
 
 
 @pytest.mark.parametrize(
@@ -146,5 +146,5 @@ def test_split_keeps_quotes_substitutions_and_here_documents_together():
 @pytest.mark.parametrize("script", ["'", '"', "$(", "${", "`", "a <<EOF\n", "\\", "& & &", "((((", "|||", "#"])
 def test_broken_scripts_do_no_harm(script):
     split(script)
-    swallowed_program(inline_script(["sh", "-c", script]))
+    program_without_signal(inline_script(["sh", "-c", script]))
     exits_zero_on_term(script)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.rule_pages import codes
 from stayfast.lint.sources import Source
 
@@ -55,7 +55,7 @@ CASES = read_cases()
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}-{case.title}")
 def test_a_stranger_is_judged_rightly(case: Case) -> None:
     sources = [Source(name, text) for name, text in case.files if text.strip()]
-    findings = lint_bundle(sources, Settings()).findings
+    findings = lint_bundle(sources, LintSettings()).findings
     about = [finding for finding in findings if finding.rule == case.rule]
     assert bool(about) == case.fires, [f"{finding.rule} {finding.message}" for finding in findings]
 
@@ -71,7 +71,7 @@ def test_no_case_is_broken_yaml_unless_that_is_its_point() -> None:
     """A case that cannot be read would pass every "silent" test for the wrong reason."""
     for case in CASES:
         sources = [Source(name, text) for name, text in case.files if text.strip()]
-        report = lint_bundle(sources, Settings())
+        report = lint_bundle(sources, LintSettings())
         if any(name.endswith(".yaml") and text.strip() for name, text in case.files):
             assert report.objects > 0, case.title
         if case.rule != "SF601":
@@ -90,5 +90,5 @@ def test_json_twins_are_judged_alike() -> None:
         ]
         flat = [inner for value in objects for inner in (value["items"] if value["kind"] == "List" else [value])]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": flat})
-        findings = lint_bundle([Source("list.json", text)], Settings()).findings
+        findings = lint_bundle([Source("list.json", text)], LintSettings()).findings
         assert (case.rule in {finding.rule for finding in findings}) == case.fires, case.title

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from stayfast.process.tree import below
+from stayfast.process.tree import descendants_of
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
@@ -179,7 +179,7 @@ def wait(starter: Starter, pid: int, seconds: float = LONGEST_SECONDS) -> int | 
         if code is not None:
             return code
         time.sleep(0.05)
-    for each in [*below(pid), pid]:
+    for each in [*descendants_of(pid), pid]:
         os.kill(each, signal.SIGKILL)
     while starter.poll(pid) is None:
         time.sleep(0.05)
@@ -245,7 +245,7 @@ def run_once(
         time.sleep(0.01)
     time.sleep(delay)
     result.signalled_after = after
-    processes = [pid, *below(pid)]
+    processes = [pid, *descendants_of(pid)]
     code = starter.poll(pid)
     if code is None:
         send(pid, how)

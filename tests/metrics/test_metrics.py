@@ -22,8 +22,8 @@ from stayfast.cli.main import main
 from stayfast.cli.metrics import FILES, read_file
 from stayfast.model.queue_age import Backlog
 from stayfast.settings import Settings, read_settings
-from stayfast.telemetry.metric_table import METRICS, Exposition
-from stayfast.telemetry.metrics_server import publish
+from stayfast.telemetry.metric_table import METRICS, PrometheusText
+from stayfast.telemetry.metrics_server import start_metrics_server
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
@@ -197,10 +197,10 @@ def test_workers_tell_their_items_and_their_queue(tmp_path: Path) -> None:
 
 
 def test_clients_that_hang_lie_or_leave() -> None:
-    out = Exposition()
-    out.add("stayfast_workers", 3)
+    out = PrometheusText()
+    out.add_sample("stayfast_workers", 3)
     port = free_port()
-    end = publish(Settings(metrics_port=port, metrics_address="127.0.0.1"), lambda: out)
+    end = start_metrics_server(Settings(metrics_port=port, metrics_address="127.0.0.1"), lambda: out)
     try:
         for data in (b"", b"\x00" * 9000, b"GET /metrics", b"POST /metrics HTTP/1.1\r\n\r\n"):
             client = socket.create_connection(("127.0.0.1", port), timeout=10)
@@ -220,14 +220,14 @@ def test_clients_that_hang_lie_or_leave() -> None:
 def test_a_reading_that_fails_is_an_answer_not_an_end() -> None:
     calls = []
 
-    def read() -> Exposition:
+    def read() -> PrometheusText:
         calls.append(1)
         if len(calls) == 1:
             raise RuntimeError("torn")
-        return Exposition()
+        return PrometheusText()
 
     port = free_port()
-    end = publish(Settings(metrics_port=port, metrics_address="127.0.0.1"), read)
+    end = start_metrics_server(Settings(metrics_port=port, metrics_address="127.0.0.1"), read)
     try:
         with pytest.raises(urllib.error.HTTPError) as failed:
             scrape(port)
@@ -254,9 +254,9 @@ def test_nothing_is_imported_or_opened_unless_asked() -> None:
 
 def test_an_unknown_name_or_label_is_our_mistake() -> None:
     with pytest.raises(KeyError):
-        Exposition().add("stayfast_nothing", 1)
+        PrometheusText().add_sample("stayfast_nothing", 1)
     with pytest.raises(AssertionError):
-        Exposition().add("stayfast_workers", 1, who="me")
+        PrometheusText().add_sample("stayfast_workers", 1, who="me")
 
 
 def test_the_age_of_the_oldest_open_item() -> None:

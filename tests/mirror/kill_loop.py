@@ -105,10 +105,10 @@ def life(url: str, root: Path, random_: random.Random, stay: bool) -> int:
         mirror.start()
         _, status = os.waitpid(writer, 0)
         if os.WIFSIGNALED(status):
-            mirror.mourn()
+            mirror.note_crash()
         mirror.finish()
         assert mirror.done.wait(30)
-        assert mirror.trouble is None
+        assert mirror.last_error is None
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as stream:

@@ -7,35 +7,35 @@ import time
 from pathlib import Path
 
 from stayfast.clock import SystemClock
-from stayfast.runtime.directory_sync.sync import Mirror, Options
-from stayfast.runtime.run_record.record import AttemptRow
+from stayfast.runtime.directory_sync.sync import DirectorySync, SyncOptions
+from stayfast.runtime.run_record.record import AttemptRecord
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import Store
 
 
-def mirror_of(directory: Path, store: Store, **options: object) -> Mirror:
+def mirror_of(directory: Path, store: Store, **options: object) -> DirectorySync:
     """A mirror that nobody has started yet."""
-    row = AttemptRow(attempt=0, started_at="2026-11-15T20:00:00.000Z")
-    return Mirror(str(directory), store.url, store, Options(SystemClock(), row, **options))  # type: ignore[arg-type]
+    row = AttemptRecord(attempt=0, started_at="2026-11-15T20:00:00.000Z")
+    return DirectorySync(str(directory), store.url, store, SyncOptions(SystemClock(), row, **options))  # type: ignore[arg-type]
 
 
-def opened(directory: Path, store: Store, **options: object) -> Mirror:
+def opened(directory: Path, store: Store, **options: object) -> DirectorySync:
     """Claimed, brought back, and not yet copying."""
     mirror = mirror_of(directory, store, **options)
-    mirror.begin()
+    mirror.claim_and_restore()
     return mirror
 
 
-def copied(mirror: Mirror, seconds: float = 20.0) -> None:
+def copied(mirror: DirectorySync, seconds: float = 20.0) -> None:
     """The last copy, as at the end of a program."""
     mirror.start()
     mirror.finish()
-    assert mirror.done.wait(seconds), mirror.trouble
+    assert mirror.done.wait(seconds), mirror.last_error
     assert mirror.superseded is None
-    assert mirror.trouble is None
+    assert mirror.last_error is None
 
 
-def keep(directory: Path, store: Store) -> Mirror:
+def keep(directory: Path, store: Store) -> DirectorySync:
     """Open, copy what lies there, close."""
     mirror = opened(directory, store)
     copied(mirror)

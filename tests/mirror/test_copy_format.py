@@ -14,17 +14,23 @@ from mirrored import contents, keep, memory, mirror_of, opened
 from stayfast.clock import SystemClock
 from stayfast.errors import CheckpointError, CorruptError, FormatError
 from stayfast.runtime.checkpoint.inventory import Inventory, InventoryEntry, Part
-from stayfast.runtime.directory_sync.copy_format import PART_BYTES, build_inventory, is_directory, read_rows, tree_bytes
+from stayfast.runtime.directory_sync.copy_format import (
+    PART_BYTES,
+    build_inventory,
+    is_directory,
+    read_entries,
+    tree_bytes,
+)
 from stayfast.runtime.directory_sync.copy_restorer import read_copy
-from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, Seen, stays_inside
+from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, FileState, stays_inside
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.effects import run_protocol
 
 PART = Part("checkpoints/000000000000-000001/part-00000.bin", 4096, ("0" * 64,))
 
 
 def inventory() -> Inventory:
-    return build_inventory(0, 1, "sha256", [(Seen(FILE, 0o644, 5), (PART,))], (10, [PART]))
+    return build_inventory(0, 1, "sha256", [(FileState(FILE, 0o644, 5), (PART,))], (10, [PART]))
 
 
 def tree(*rows: list[Any], **more: Any) -> bytes:
@@ -40,15 +46,15 @@ def row(
 
 def test_a_listing_comes_back_as_it_was() -> None:
     listing = {
-        "a": Seen(FILE, 0o640, 5, 123456789),
-        "d": Seen(FOLDER, 0o755),
-        "d/\udcff\n odd": Seen(FILE, 0o600, 0, 7),
-        "d/l": Seen(LINK, target="../a"),
+        "a": FileState(FILE, 0o640, 5, 123456789),
+        "d": FileState(FOLDER, 0o755),
+        "d/\udcff\n odd": FileState(FILE, 0o600, 0, 7),
+        "d/l": FileState(LINK, target="../a"),
     }
     data, files = tree_bytes(listing)
     assert is_directory(data)
     rows = [(listing[path], (PART,) if listing[path].size else ()) for path in files]
-    back = read_rows(build_inventory(0, 1, "sha256", rows, (len(data), [PART])), data, where="x")
+    back = read_entries(build_inventory(0, 1, "sha256", rows, (len(data), [PART])), data, where="x")
     assert {copied.path: copied.seen for copied in back} == listing
 
 
@@ -58,13 +64,13 @@ def test_a_listing_comes_back_as_it_was() -> None:
 )
 def test_paths_that_lead_outside_are_refused(path: Any) -> None:
     with pytest.raises(CorruptError):
-        read_rows(inventory(), tree(row(path)), where="x")
+        read_entries(inventory(), tree(row(path)), where="x")
 
 
 @pytest.mark.parametrize("target", ["/etc", "..", "../..", "d/../../..", "", "a\0", 3])
 def test_links_that_lead_outside_are_refused(target: Any) -> None:
     with pytest.raises(CorruptError):
-        read_rows(inventory(), tree(row("l", LINK, last=target)), where="x")
+        read_entries(inventory(), tree(row("l", LINK, last=target)), where="x")
 
 
 @pytest.mark.parametrize(
@@ -89,28 +95,28 @@ def test_links_that_lead_outside_are_refused(target: Any) -> None:
 )
 def test_rows_that_mean_nothing_are_refused(rows: list[Any]) -> None:
     with pytest.raises(CorruptError):
-        read_rows(inventory(), tree(*rows), where="x")
+        read_entries(inventory(), tree(*rows), where="x")
 
 
 def test_a_file_must_lie_in_parts_of_its_own() -> None:
     entries = (InventoryEntry("f", "bytes", (5,), 0, 8, 5), InventoryEntry("(tree)", "json", (10,), 1, 0, 10))
     packed = Inventory(0, 1, "sha256", PART_BYTES, (PART, PART), entries)
     with pytest.raises(CorruptError):
-        read_rows(packed, tree(row()), where="x")
+        read_entries(packed, tree(row()), where="x")
 
 
 def test_other_versions_and_other_states_are_told_apart() -> None:
     with pytest.raises(FormatError, match="version"):
-        read_rows(inventory(), tree(row(), version=2), where="x")
+        read_entries(inventory(), tree(row(), version=2), where="x")
     with pytest.raises(FormatError, match="not the copy of a directory"):
-        read_rows(inventory(), b'{"map":{"model":7}}', where="x")
+        read_entries(inventory(), b'{"map":{"model":7}}', where="x")
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
 def test_garbage_is_refused_in_one_sentence(data: bytes) -> None:
     with pytest.raises(CheckpointError):
-        read_rows(inventory(), data, where="x")
+        read_entries(inventory(), data, where="x")
 
 
 @settings(max_examples=300, deadline=None)
@@ -148,7 +154,7 @@ def test_a_hostile_copy_is_passed_over_for_the_one_before_it(tmp_path: Path, cap
     finally:
         upload.tree_bytes = original
     target = tmp_path / "target"
-    mirror_of(target, store).begin()
+    mirror_of(target, store).claim_and_restore()
     assert list(contents(target)) == ["a"]
     assert not (tmp_path / "x").exists()
     assert "is damaged and set aside" in caplog.text
@@ -180,20 +186,20 @@ def test_the_run_of_a_program_is_never_claimed(tmp_path: Path) -> None:
 
 def test_a_copy_is_an_ordinary_checkpoint(tmp_path: Path) -> None:
     """``stayfast checkpoints`` reads it: kinds and digests included."""
-    from stayfast.runtime.checkpoint.checkpointer import Engine
-    from stayfast.runtime.checkpoint.reader import Damage
+    from stayfast.runtime.checkpoint.checkpointer import Checkpointer
+    from stayfast.runtime.checkpoint.reader import DamagedFile
 
     store = memory()
     source = tmp_path / "d"
     source.mkdir()
     (source / "a").write_bytes(b"x" * 10_000_000)
     keep(source, store)
-    held = drive(read_head(), store, SystemClock())
+    held = run_protocol(read_head(), store, SystemClock())
     assert held is not None
     assert held.head.newest is not None
-    engine = Engine(store, buffers=1)
+    engine = Checkpointer(store, buffers=1)
     results = list(engine.verify(held.head.newest))
     engine.close()
-    assert not [one for one in results if isinstance(one, Damage)]
+    assert not [one for one in results if isinstance(one, DamagedFile)]
     assert sum(one for one in results if isinstance(one, int)) == held.head.newest.size
     assert [copied.path for copied in read_copy(store, held.head.newest).rows] == ["a"]

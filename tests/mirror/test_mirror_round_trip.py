@@ -18,7 +18,7 @@ from stayfast.runtime.directory_sync import sync as mirror_module
 from stayfast.runtime.directory_sync.copy_format import PART_BYTES
 from stayfast.runtime.directory_sync.local_state import read_mark
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.effects import run_protocol
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import Store
@@ -107,7 +107,7 @@ def test_only_so_many_copies_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
         until(lambda: mirror.newest is not None and mirror.newest.step == number)
         mirror.finish()
         assert mirror.done.wait(10)
-    held = drive(read_head(), store, SystemClock())
+    held = run_protocol(read_head(), store, SystemClock())
     assert held is not None
     assert len(held.head.checkpoints) == 2
     folders = {key.split("/")[1] for key in stored(store)}
@@ -238,7 +238,7 @@ def test_a_damaged_copy_is_passed_over_with_a_warning(tmp_path: Path, caplog: py
     again = opened(target, store)
     assert (target / "a").read_text() == "one"
     assert mirror.newest.name in caplog.text
-    held = drive(read_head(), store, SystemClock())
+    held = run_protocol(read_head(), store, SystemClock())
     assert held is not None
     assert held.head.newest == again.newest, "the good one goes first from now on"
 
@@ -409,7 +409,7 @@ def test_the_store_is_not_looked_for_in_vain(tmp_path: Path) -> None:
     """Nothing written, nothing copied: no empty copies one after the other."""
     store = FileStore(str(tmp_path / "store"))
     mirror = mirror_of(tmp_path / "d", store)
-    mirror.begin()
+    mirror.claim_and_restore()
     copied(mirror)
     assert mirror.newest is None
     assert stored(store) == []

@@ -11,27 +11,27 @@ from pathlib import Path
 import pytest
 from mirrored import contents, memory, opened
 
-from stayfast.runtime.directory_sync.change_tracker import Journal
-from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, Seen, look_again, nobody_writes
-from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, PLACED, Event
+from stayfast.runtime.directory_sync.change_tracker import ChangeTracker
+from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, FileState, is_closed_for_writing, read_file_state
+from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, RENAMED_INTO_PLACE, InotifyEvent
 
 
-def file(size: int) -> Seen:
-    return Seen(FILE, 0o644, size, size, size, 1)
+def file(size: int) -> FileState:
+    return FileState(FILE, 0o644, size, size, size, 1)
 
 
 def test_only_files_of_which_nothing_was_told_are_looked_at() -> None:
-    journal = Journal({"old": file(1)}, is_told=True)
-    listing = {"old": file(1), "step": Seen(FOLDER, 0o755), "step/n": file(2), "log": file(3)}
-    journal.note([Event(PLACED, "step"), Event(CREATED, "log")])
-    assert journal.untold(listing) == ["step/n"]
-    journal.look(listing, 0.0)
-    assert journal.untold(listing) == ["step/n"], "it was not closed for all we know"
-    assert journal.cut(listing, 0.1) is None
-    journal.note([Event(CLOSED, "step/n"), Event(CLOSED, "log")])
-    journal.look(listing, 0.2)
-    assert journal.untold(listing) == []
-    assert journal.cut(listing, 0.2) is not None
+    journal = ChangeTracker({"old": file(1)}, is_told=True)
+    listing = {"old": file(1), "step": FileState(FOLDER, 0o755), "step/n": file(2), "log": file(3)}
+    journal.add_events([InotifyEvent(RENAMED_INTO_PLACE, "step"), InotifyEvent(CREATED, "log")])
+    assert journal.files_without_events(listing) == ["step/n"]
+    journal.update(listing, 0.0)
+    assert journal.files_without_events(listing) == ["step/n"], "it was not closed for all we know"
+    assert journal.next_copy_set(listing, 0.1) is None
+    journal.add_events([InotifyEvent(CLOSED, "step/n"), InotifyEvent(CLOSED, "log")])
+    journal.update(listing, 0.2)
+    assert journal.files_without_events(listing) == []
+    assert journal.next_copy_set(listing, 0.2) is not None
 
 
 def test_a_file_that_somebody_writes_is_known(tmp_path: Path) -> None:
@@ -39,14 +39,14 @@ def test_a_file_that_somebody_writes_is_known(tmp_path: Path) -> None:
     with open(path, "wb") as writer:
         writer.write(b"half")
         writer.flush()
-        seen = look_again(str(tmp_path), "model")
+        seen = read_file_state(str(tmp_path), "model")
         assert seen is not None
-        assert not nobody_writes(str(tmp_path), "model", seen)
-    if not nobody_writes(str(tmp_path), "model", seen):
+        assert not is_closed_for_writing(str(tmp_path), "model", seen)
+    if not is_closed_for_writing(str(tmp_path), "model", seen):
         pytest.skip("no leases on this file system")
     path.write_bytes(b"another version")
-    assert not nobody_writes(str(tmp_path), "model", seen)
-    assert not nobody_writes(str(tmp_path), "nothing", seen)
+    assert not is_closed_for_writing(str(tmp_path), "model", seen)
+    assert not is_closed_for_writing(str(tmp_path), "nothing", seen)
 
 
 def renamed(root: Path, step: int) -> None:

@@ -11,7 +11,14 @@ import pytest
 
 from stayfast.cli.main import main
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.record import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, encode
+from stayfast.runtime.run_record.record import (
+    MAX_ATTEMPT_RECORDS,
+    RECORD_KEY,
+    AttemptRecord,
+    CheckpointRecord,
+    RunRecord,
+    encode,
+)
 
 
 def row(attempt, **more):
@@ -27,13 +34,13 @@ def row(attempt, **more):
         "capacity": "spot",
         "usd_per_hour": 6.0,
     }
-    return AttemptRow(attempt, **(base | more))
+    return AttemptRecord(attempt, **(base | more))
 
 
 def write(tmp_path, *rows, step=999, **more):
-    checkpoints = (Committed(step, len(rows), "2026-11-15T11:00:00.000Z"),) if step >= 0 else ()
-    head = Head("file:///run", len(rows), "token", checkpoints, tuple(rows), **more)
-    (tmp_path / HEAD_KEY).write_bytes(encode(head))
+    checkpoints = (CheckpointRecord(step, len(rows), "2026-11-15T11:00:00.000Z"),) if step >= 0 else ()
+    head = RunRecord("file:///run", len(rows), "token", checkpoints, tuple(rows), **more)
+    (tmp_path / RECORD_KEY).write_bytes(encode(head))
     return f"file://{tmp_path}"
 
 
@@ -74,7 +81,7 @@ def test_unknown_prices_are_said_or_given(tmp_path, capsys):
 
 
 def test_folded_attempts_stay_in_the_sum(tmp_path, capsys):
-    count = LEDGER_ROWS + 50
+    count = MAX_ATTEMPT_RECORDS + 50
     url = write(tmp_path, *(row(index, ended_at=None) for index in range(1, count + 1)))
     result = bill(capsys, url)[1]
     assert result["attempts"] == count
@@ -124,7 +131,7 @@ def test_no_run_and_a_broken_record(tmp_path, capsys):
     assert "there is no run" in err
     write(tmp_path, row(1), step=-1)
     assert bill(capsys, f"file://{tmp_path}")[1]["usd_per_step"] is None
-    (tmp_path / HEAD_KEY).write_bytes(b"{}")
+    (tmp_path / RECORD_KEY).write_bytes(b"{}")
     code, _, err = bill(capsys, f"file://{tmp_path}")
     assert code == 1
     assert err.count("\n") == 1

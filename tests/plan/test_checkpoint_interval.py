@@ -83,20 +83,22 @@ def test_first_order_loss_is_the_expected_time_to_first_order():
 
 
 def test_background_saves_cost_only_what_blocks():
-    advice = interval.advise(blocking_seconds=0.5, persist_seconds=30, mtbi_seconds=8 * HOUR)
+    advice = interval.recommend_interval(blocking_seconds=0.5, persist_seconds=30, mtbi_seconds=8 * HOUR)
     assert advice.interval_seconds == pytest.approx(interval.exact(0.5, 8 * HOUR))
     assert advice.at_risk_seconds == pytest.approx(advice.interval_seconds / 2 + 30)
-    slow = interval.advise(blocking_seconds=0.5, persist_seconds=900, mtbi_seconds=8 * HOUR)
+    slow = interval.recommend_interval(blocking_seconds=0.5, persist_seconds=900, mtbi_seconds=8 * HOUR)
     assert slow.interval_seconds == 900
     assert "persist" in slow.because
 
 
 def test_a_notice_that_is_long_enough_leaves_one_step_at_risk():
     known = {"blocking_seconds": 1, "persist_seconds": 20, "mtbi_seconds": 4 * HOUR, "step_seconds": 2.0}
-    fits = interval.advise(**known, flush_seconds=12, grace_seconds=15, unannounced_mtbi_seconds=100 * HOUR)
+    fits = interval.recommend_interval(**known, flush_seconds=12, grace_seconds=15, unannounced_mtbi_seconds=100 * HOUR)
     assert fits.at_risk_seconds == 2.0
     assert fits.interval_seconds == pytest.approx(interval.exact(1, 100 * HOUR))
-    tight = interval.advise(**known, flush_seconds=16, grace_seconds=15, unannounced_mtbi_seconds=100 * HOUR)
+    tight = interval.recommend_interval(
+        **known, flush_seconds=16, grace_seconds=15, unannounced_mtbi_seconds=100 * HOUR
+    )
     assert tight.at_risk_seconds > 20
     assert tight.interval_seconds == pytest.approx(interval.exact(1, 4 * HOUR))
 

@@ -13,7 +13,7 @@ import pytest
 
 from stayfast.capacity.machines.prices import bundled_catalogue
 from stayfast.capacity.spec import read_spec
-from stayfast.capacity.spec.workload import Kind
+from stayfast.capacity.spec.workload import WorkloadKind
 from stayfast.cli.main import main
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
@@ -38,7 +38,7 @@ def test_the_spec_is_valid_as_written(kind, name, tmp_path, capsys):
     init(kind, tmp_path / name, capsys)
     path = tmp_path / name / "stayfast.yaml"
     spec = read_spec(path.read_text(), str(path), accelerators=bundled_catalogue().accelerators)
-    assert spec.kind == Kind(kind)
+    assert spec.kind == WorkloadKind(kind)
     assert spec.name == {"My Run 7": "my-run-7", "42": "run-42"}[name]
     assert spec.work_seconds
 

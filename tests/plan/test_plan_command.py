@@ -12,13 +12,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from stayfast.capacity.machines.prices import Prices, bundled_catalogue
+from stayfast.capacity.machines.prices import MachinePrices, bundled_catalogue
 from stayfast.capacity.machines.prices import to_json as catalogue_json
 from stayfast.capacity.plan.assumptions import Assumptions
-from stayfast.capacity.plan.grace_fit import allows_long_grace, judge_grace
+from stayfast.capacity.plan.grace_fit import allows_long_grace, check_grace
 from stayfast.capacity.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
 from stayfast.capacity.policies.regimes import Regime
-from stayfast.capacity.replay.synthetic import MODELS, draw_bursty, draw_model, lognormal_waits
+from stayfast.capacity.replay.synthetic import MODELS, draw_from_regimes, draw_model, lognormal_waits
 from stayfast.capacity.spec import read_spec
 from stayfast.capacity.spec.workload import CapacityClass
 from stayfast.cli.main import main
@@ -183,15 +183,15 @@ def test_wishes_are_obeyed_or_refused():
 
 
 def test_the_grace_window():
-    small = judge_grace(read_spec(SWEEP, "w"), QUICK)
+    small = check_grace(read_spec(SWEEP, "w"), QUICK)
     assert small.fits
     assert small.advice == ()
     large = read_spec(TRAIN.replace("40GB", "100GB") + "cluster: {version: 1.35.0-gke.1171000}\n", "w")
-    grace = judge_grace(large, QUICK)
+    grace = check_grace(large, QUICK)
     assert not grace.fits
     assert grace.needed_seconds == pytest.approx(2 + 5 + 50)
     assert "120 s" in grace.advice[0]
-    huge = judge_grace(read_spec(TRAIN.replace("40GB", "10TB"), "w"), QUICK)
+    huge = check_grace(read_spec(TRAIN.replace("40GB", "10TB"), "w"), QUICK)
     assert not any("120 s" in text for text in huge.advice)
     assert any("shard" in text for text in huge.advice)
 
@@ -261,7 +261,7 @@ def test_synthetic_histories_follow_their_models():
         assert model.source
     with pytest.raises(UsageError, match="choose from exponential"):
         draw_model("none", windows=1, ticks=1, tick_seconds=1, seed=1)
-    steady = draw_bursty([Regime((1.0,) * 5, (0.1,) * 5)], windows=300, ticks=600, tick_seconds=600, seed=2)
+    steady = draw_from_regimes([Regime((1.0,) * 5, (0.1,) * 5)], windows=300, ticks=600, tick_seconds=600, seed=2)
     assert steady.mean() == pytest.approx(10 / 11, abs=0.03)
     waits = lognormal_waits(median_seconds=3600, sigma=1.2, windows=4000, seed=1)
     assert np.median(waits) == pytest.approx(3600, rel=0.1)
@@ -386,7 +386,7 @@ def test_another_catalogue_is_used(spec_file, capsys, tmp_path):
     body = json.loads(out)
     assert body["choice"] != "flex-start"
     assert "not offered" in body["options"][1]["obstacles"][0]
-    assert Prices(1.0, None, None).spot is None
+    assert MachinePrices(1.0, None, None).spot is None
 
 
 def test_the_schema_is_printed(capsys, tmp_path, monkeypatch):

@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.capacity.machines.billing_skus import FAMILIES, build, unit_price
-from stayfast.capacity.machines.prices import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue, read_catalogue, to_json
+from stayfast.capacity.machines.billing_skus import FAMILIES, price_list_from_skus, unit_price
+from stayfast.capacity.machines.prices import (
+    TPU_TOPOLOGIES,
+    bundled_catalogue,
+    gke_accelerator_names,
+    read_catalogue,
+    to_json,
+)
 from stayfast.cli.main import main
 from stayfast.errors import UsageError
 
@@ -120,7 +126,7 @@ def test_machines_have_legal_counts():
 
 def test_every_accelerator_is_one_that_gke_and_the_billing_catalogue_know():
     catalogue = bundled_catalogue()
-    assert set(catalogue.accelerators) == set(FAMILIES) == set(GKE_NAMES)
+    assert set(catalogue.accelerators) == set(FAMILIES) == set(gke_accelerator_names)
     tpus = {name for name, machine in catalogue.machines.items() if machine.accelerator.startswith("tpu-")}
     assert tpus == set(TPU_TOPOLOGIES)
     for name in tpus:
@@ -192,7 +198,7 @@ def test_broken_catalogues_are_refused(text):
 
 def test_machine_prices_are_sums_of_parts_and_traps_are_passed_over():
     today = datetime.date(2026, 11, 1)
-    catalogue = build(h100_skus(), bundled_catalogue().machines, today)
+    catalogue = price_list_from_skus(h100_skus(), bundled_catalogue().machines, today)
     offer = catalogue.price("a3-highgpu-1g", "us-central1")
     assert offer.on_demand == pytest.approx(9.79655 + 26 * 0.0255 + 234 * 0.00222, abs=1e-4)
     assert offer.spot == pytest.approx(5.9 + 26 * 0.015 + 234 * 0.0013, abs=1e-4)
@@ -203,7 +209,7 @@ def test_machine_prices_are_sums_of_parts_and_traps_are_passed_over():
     assert unit_price(sku("x", 1.0, unit="mo")) is None
     assert unit_price({"pricingInfo": []}) is None
     with pytest.raises(UsageError, match="prices no machine"):
-        build([], bundled_catalogue().machines, today)
+        price_list_from_skus([], bundled_catalogue().machines, today)
 
 
 def test_all_ways_of_writing_a_description_are_understood():
@@ -234,7 +240,7 @@ def test_all_ways_of_writing_a_description_are_understood():
         sku("G2 Instance Core running in Americas", 0.02),
         sku("G2 Instance Ram running in Americas", 0.003, unit="GiBy.h"),
     ]
-    built = build(rows, bundled_catalogue().machines, datetime.date(2026, 11, 1))
+    built = price_list_from_skus(rows, bundled_catalogue().machines, datetime.date(2026, 11, 1))
     b200 = built.price("a4-highgpu-8g", "us-central1")
     assert (b200.on_demand, b200.spot, b200.flex_start) == (128.88, pytest.approx(39.6336), None)
     assert built.price("a3-ultragpu-8g", "us-central1").on_demand == pytest.approx(72 + 224 * 0.05 + 2952 * 0.005)

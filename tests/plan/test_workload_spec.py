@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stayfast.capacity.spec import json_schema, read_spec
-from stayfast.capacity.spec.workload import CapacityClass, Kind
+from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind
 from stayfast.errors import DocumentError, UsageError
 
 FULL = """\
@@ -52,7 +52,7 @@ def refuse(text, accelerators=()):
 
 def test_a_full_spec():
     spec = read_spec(FULL, "w.yaml", accelerators=("h100", "l4"))
-    assert (spec.name, spec.kind, spec.nodes, spec.accelerator_count) == ("llm-7", Kind.TRAIN, 2, 8)
+    assert (spec.name, spec.kind, spec.nodes, spec.accelerator_count) == ("llm-7", WorkloadKind.TRAIN, 2, 8)
     assert spec.command == ("python", "train.py", "--epochs", "3")
     assert spec.work_seconds == 150_000
     assert (spec.units, spec.unit_seconds) == (100_000, 1.5)

@@ -28,16 +28,16 @@ sys.path.insert(0, str(HERE))
 from kill_judge import JudgeProcess  # noqa: E402
 
 from stayfast.batch.queue.open_queue import open_queue  # noqa: E402
-from stayfast.batch.queue.protocol import Policy  # noqa: E402
+from stayfast.batch.queue.protocol import RetryPolicy  # noqa: E402
 from stayfast.batch.sink.open_sink import open_sink  # noqa: E402
-from stayfast.batch.worker.audit import compare  # noqa: E402
+from stayfast.batch.worker.audit import audit_queue  # noqa: E402
 from stayfast.batch.worker.task import Failed, Task  # noqa: E402
 from stayfast.batch.worker.worker import Worker, WorkerOptions  # noqa: E402
-from stayfast.batch.worker.worker_process import _patiently  # noqa: E402
+from stayfast.batch.worker.worker_process import _open_with_retries  # noqa: E402
 from stayfast.runtime.interruption.guard import Guard  # noqa: E402
 
 POINTS = ("complete", "claim", "record_all", "missing", "release")
-POLICY = Policy(max_failures=3, max_deliveries=1_000_000, backoff_seconds=0.01)
+POLICY = RetryPolicy(max_failures=3, max_deliveries=1_000_000, backoff_seconds=0.01)
 
 
 def answer(value: int) -> dict[str, int]:
@@ -73,8 +73,8 @@ def worker(options: dict[str, Any], seed: int) -> None:
 
 def opened(options: dict[str, Any], guard: Guard) -> tuple[Any, Any]:
     """As patiently as a real worker opens them: a file whose last writer was killed is being recovered by somebody."""
-    queue = _patiently(lambda: open_queue(options["queue"], sink=options["sink"], policy=POLICY), guard)
-    return queue, _patiently(lambda: open_sink(options["sink"]), guard)
+    queue = _open_with_retries(lambda: open_queue(options["queue"], sink=options["sink"], policy=POLICY), guard)
+    return queue, _open_with_retries(lambda: open_sink(options["sink"]), guard)
 
 
 def in_child(action: Callable[[], None], told: Path) -> int:
@@ -262,7 +262,7 @@ class Campaign:
     def verdict(self) -> dict[str, Any]:
         queue = open_queue(self.options["queue"], sink=self.options["sink"])
         sink = open_sink(self.options["sink"])
-        audit = compare(queue.entries(), sink.keys())
+        audit = audit_queue(queue.entries(), sink.keys())
         dead = {row.key for row in queue.dead()}
         wrong = 0
         for n in range(self.next_item):

@@ -11,7 +11,7 @@ import pytest
 from work_command import QUIET, command, until
 
 from stayfast.batch.queue import arriving
-from stayfast.batch.queue.arriving import portions
+from stayfast.batch.queue.arriving import stream_batches
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.validation import same_json
 from stayfast.errors import UsageError
@@ -43,12 +43,12 @@ def test_what_has_arrived_does_not_wait_for_what_has_not(tmp_path):
 def test_every_item_comes_once_and_in_order(monkeypatch):
     monkeypatch.setattr(arriving, "BATCH", 7)
     pairs = [(str(n), "x") for n in range(100)]
-    found = list(portions(iter(pairs), patience_seconds=60.0))
+    found = list(stream_batches(iter(pairs), patience_seconds=60.0))
     assert [pair for part in found for pair in part] == pairs
     assert {len(part) for part in found} == {7, 2}
     monkeypatch.setattr(arriving, "BATCH_BYTES", 3)
-    assert [len(part) for part in portions(iter(pairs[:7]), patience_seconds=60.0)] == [3, 3, 1]
-    assert list(portions(iter(()))) == []
+    assert [len(part) for part in stream_batches(iter(pairs[:7]), patience_seconds=60.0)] == [3, 3, 1]
+    assert list(stream_batches(iter(()))) == []
 
 
 def test_an_error_is_raised_where_the_items_are_taken_and_drops_what_came_with_it():
@@ -62,7 +62,7 @@ def test_an_error_is_raised_where_the_items_are_taken_and_drops_what_came_with_i
 
     taken = []
     with pytest.raises(UsageError, match="line 3"):
-        for part in portions(source(), patience_seconds=0.05):
+        for part in stream_batches(source(), patience_seconds=0.05):
             taken += part
             gate.set()
     assert taken == [("a", "1")]

@@ -17,7 +17,7 @@ from stayfast.batch.queue.protocol import Failure
 from stayfast.batch.queue.sqlite import SqliteQueue
 from stayfast.batch.queue.validation import MAX_PAYLOAD_BYTES
 from stayfast.batch.sink.open_sink import open_sink
-from stayfast.batch.worker.audit import compare
+from stayfast.batch.worker.audit import audit_queue
 from stayfast.batch.worker.task import Task, load_task
 from stayfast.errors import UsageError
 
@@ -240,12 +240,12 @@ def test_the_audit_streams(tmp_path):
         return (f"{number:08d}" for number in range(300_000))
 
     tracemalloc.start()
-    audit = compare(((key, "done") for key in keys()), keys())
+    audit = audit_queue(((key, "done") for key in keys()), keys())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (audit.recorded, audit.clean) == (300_000, True)
     assert peak < 1 << 20
-    few = compare(((key, "ready") for key in keys()), iter(()), limit=10)
+    few = audit_queue(((key, "ready") for key in keys()), iter(()), limit=10)
     assert (len(few.missing), few.missing_count) == (10, 300_000)
 
 

@@ -306,5 +306,5 @@ def test_a_notice_while_claiming_from_a_locked_queue_still_leaves_in_time(place,
 
 @pytest.mark.parametrize("words", ["database is locked", "locking protocol", "disk I/O error"])
 def test_trouble_of_sqlite_that_passes_is_worth_another_try(words):
-    with pytest.raises(QueueUnavailableError), sqlite.translated("here", QueueUnavailableError, QueueError):
+    with pytest.raises(QueueUnavailableError), sqlite.translate_errors("here", QueueUnavailableError, QueueError):
         raise sqlite3.OperationalError(words)

@@ -22,7 +22,7 @@ from test_queue_machine import drive, drive_until
 
 from faults.tiers import account, goal
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Failure, Lease, Policy
+from stayfast.batch.queue.protocol import Failure, Lease, RetryPolicy
 from stayfast.batch.queue.pubsub import PubsubQueue
 from stayfast.batch.sink.open_sink import open_sink
 
@@ -38,7 +38,7 @@ class Workshop:
 
         self.folder = folder = tempfile.mkdtemp(prefix="stayfast-hp-")
         sink = f"sqlite://{folder}/r.db?table=r"
-        policy = Policy(max_failures=MOST_FAILURES, backoff_seconds=0.0)
+        policy = RetryPolicy(max_failures=MOST_FAILURES, backoff_seconds=0.0)
         url = "pubsub://lab/machine-sub?topic=machine&deadline=10"
         self.owners: list[Any] = [open_queue(url, sink=sink, policy=policy) for _ in range(3)]
         self.sink: Any = open_sink(sink)

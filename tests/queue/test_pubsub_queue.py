@@ -9,7 +9,7 @@ import pytest
 from work_command import finish, pairs, start_work, stayfast, until, write_task
 
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.batch.queue.protocol import Failure, RetryPolicy
 from stayfast.batch.queue.pubsub_ledger import open_ledger
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.errors import QueueError, UsageError
@@ -102,7 +102,7 @@ def test_released_messages_come_again_at_once(opened):
 def test_failures_back_off_and_end_in_ledger_and_dead_letter_topic(opened, place):
     from google.cloud import pubsub_v1
 
-    queue = opened(policy=Policy(max_failures=2, backoff_seconds=0.0))
+    queue = opened(policy=RetryPolicy(max_failures=2, backoff_seconds=0.0))
     with pubsub_v1.SubscriberClient() as subscriber:
         watch = subscriber.subscription_path("lab", queue._name + "-watch")
         subscriber.create_subscription(request={"name": watch, "topic": queue._dead_topic})
@@ -121,12 +121,12 @@ def test_failures_back_off_and_end_in_ledger_and_dead_letter_topic(opened, place
 def test_an_item_that_killed_its_worker_reaches_the_dead_letter_topic_with_its_payload(opened):
     from google.cloud import pubsub_v1
 
-    queue = opened(policy=Policy(max_failures=1))
+    queue = opened(policy=RetryPolicy(max_failures=1))
     with pubsub_v1.SubscriberClient() as subscriber:
         watch = subscriber.subscription_path("lab", queue._name + "-watch")
         subscriber.create_subscription(request={"name": watch, "topic": queue._dead_topic})
         queue.enqueue(pairs(1))
-        assert opened(policy=Policy(max_failures=1)).blame(queue.handles(pull(queue, 1)), "its worker died") == 1
+        assert opened(policy=RetryPolicy(max_failures=1)).blame(queue.handles(pull(queue, 1)), "its worker died") == 1
         answer = subscriber.pull(request={"subscription": watch, "max_messages": 1}, timeout=10)
         assert answer.received_messages[0].message.data.decode() == pairs(1)[0][1]
     assert [row.payload for row in queue.dead()] == [pairs(1)[0][1]]
@@ -170,7 +170,7 @@ def test_a_ledger_beside_results_in_a_directory(place, tmp_path):
     queue.fail([Failure(leases[0], "bad", final=True)])
     sink.record_all([(lease.key, "1", 0) for lease in leases[1:]])
     queue.complete(leases[1:])
-    assert queue.tail().drained
+    assert queue.remaining().drained
     assert [row.key for row in queue.dead()] == [leases[0].key]
     assert [key for key, _ in queue.entries()] == [key for key, _ in pairs(5)]
     assert queue.retry([leases[0].key, "nobody"]) == 1
@@ -212,7 +212,7 @@ def test_an_owner_that_saw_the_end_sees_that_somebody_retried_the_dead(opened):
 
 def test_a_late_failure_does_not_bring_a_dead_item_back_to_life(opened, place):
     """Two messages for one key: one owner buries it, the other comes late. Alive again, it would have no message."""
-    queue = opened(policy=Policy(max_failures=3, backoff_seconds=0.0))
+    queue = opened(policy=RetryPolicy(max_failures=3, backoff_seconds=0.0))
     queue.enqueue(pairs(1))
     queue._publish(pairs(1))
     first, second = pull(queue, 2)

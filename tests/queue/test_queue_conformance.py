@@ -9,7 +9,7 @@ import pytest
 from work_command import until
 
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Failure, Policy, Queue
+from stayfast.batch.queue.protocol import Failure, Queue, RetryPolicy
 from stayfast.errors import LeaseLostError, UsageError
 
 
@@ -97,7 +97,7 @@ def test_two_owners_never_hold_the_same_item(opened):
 
 
 def test_released_items_are_claimable_at_once_and_not_counted_as_deliveries(opened):
-    one, two = opened(policy=Policy(max_deliveries=3)), opened(policy=Policy(max_deliveries=3))
+    one, two = opened(policy=RetryPolicy(max_deliveries=3)), opened(policy=RetryPolicy(max_deliveries=3))
     one.enqueue(items(5))
     for _ in range(10):
         assert one.release(one.claim(5)) == 5
@@ -128,7 +128,7 @@ def test_a_release_after_completion_changes_nothing(opened):
 
 
 def test_a_failed_item_waits_and_comes_back_and_finally_dies_with_its_reason(opened):
-    queue = opened(policy=Policy(max_failures=3, backoff_seconds=0.0))
+    queue = opened(policy=RetryPolicy(max_failures=3, backoff_seconds=0.0))
     queue.enqueue(items(1))
     for attempt in range(3):
         lease = queue.claim(1)[0]
@@ -142,7 +142,7 @@ def test_a_failed_item_waits_and_comes_back_and_finally_dies_with_its_reason(ope
 
 
 def test_back_off_delays_and_the_tail_says_how_long(opened):
-    queue = opened(policy=Policy(backoff_seconds=60.0))
+    queue = opened(policy=RetryPolicy(backoff_seconds=60.0))
     queue.enqueue(items(1))
     queue.fail([Failure(queue.claim(1)[0], "no")])
     assert queue.claim(1) == []
@@ -202,8 +202,8 @@ def test_hold_gives_back_what_was_claimed_without_knowing(opened):
 
 def test_a_crashed_owner_is_blamed_for_every_item_it_held(opened):
     one, two = (
-        opened(policy=Policy(max_failures=2, backoff_seconds=0.0)),
-        opened(policy=Policy(max_failures=2, backoff_seconds=0.0)),
+        opened(policy=RetryPolicy(max_failures=2, backoff_seconds=0.0)),
+        opened(policy=RetryPolicy(max_failures=2, backoff_seconds=0.0)),
     )
     one.enqueue(items(3))
     leases = one.claim(2)
@@ -213,7 +213,7 @@ def test_a_crashed_owner_is_blamed_for_every_item_it_held(opened):
     assert came == [("k00000", 1), ("k00001", 1), ("k00002", 0)]
     with pytest.raises(LeaseLostError):
         one.claim(1)
-    three = opened(policy=Policy(max_failures=2, backoff_seconds=0.0))
+    three = opened(policy=RetryPolicy(max_failures=2, backoff_seconds=0.0))
     assert three.blame(two.handles([]), "died with SIGSEGV again") == 3
     assert sorted((row.key, row.failures, row.reason) for row in three.dead()) == [
         ("k00000", 2, "died with SIGSEGV again"),
@@ -224,12 +224,12 @@ def test_a_crashed_owner_is_blamed_for_every_item_it_held(opened):
 
 def test_an_item_whose_owners_vanish_again_and_again_is_given_up(opened):
     """It kills its workers, or outlasts them: three deliveries, and none that was given back counts."""
-    rival = opened(policy=Policy(max_deliveries=3))
+    rival = opened(policy=RetryPolicy(max_deliveries=3))
     rival.enqueue(items(2))
     for delivery in range(3):
         assert rival.release(rival.claim(2)) == 2
         assert rival.depth().dead == 0, f"given up after {delivery} deliveries"
-        owner = opened(policy=Policy(max_deliveries=3))
+        owner = opened(policy=RetryPolicy(max_deliveries=3))
         owner.lease_seconds = 0.01
         assert len(owner.claim(2)) == 2
         until(lambda: (rival.tail(), rival.depth().leased)[1] == 0, 20)
@@ -241,7 +241,7 @@ def test_an_item_whose_owners_vanish_again_and_again_is_given_up(opened):
 
 def test_an_owner_whose_lease_is_over_changes_nothing(opened):
     """Whether the item lies there again or somebody else holds it: no acknowledgement, no failure, no giving back."""
-    stale, rival = opened(policy=Policy(max_failures=1)), opened()
+    stale, rival = opened(policy=RetryPolicy(max_failures=1)), opened()
     stale.enqueue(items(2))
     stale.lease_seconds = 0.01
     leases = stale.claim(2)
@@ -326,7 +326,7 @@ def test_a_dead_owner_of_one_queue_is_none_of_the_other_queues_business(opened, 
     held = other.claim(2)
     rival = opened()
     until(lambda: (rival.tail(), rival.depth().leased)[1] == 0, 20)
-    other.tail()
+    other.remaining()
     assert other.depth().leased == 2
     assert other.complete(held) == held
     other.close()

@@ -15,13 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from faults.tiers import account, goal, seed_for, tier
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.batch.queue.protocol import Failure, RetryPolicy
 from stayfast.batch.queue.sqlite import SqliteQueue
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.clock import ManualClock
 from stayfast.errors import LeaseLostError
 
-POLICY = Policy(max_failures=3, max_deliveries=10_000, backoff_seconds=0.0)
+POLICY = RetryPolicy(max_failures=3, max_deliveries=10_000, backoff_seconds=0.0)
 OWNERS = st.integers(0, 2)
 
 

@@ -12,8 +12,8 @@ from work_command import finish, pairs, start_work, until, write_task
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import Lease
 from stayfast.batch.sink.open_sink import open_sink
-from stayfast.batch.worker.compute import Work
-from stayfast.batch.worker.prefetch import Outbox, PumpOptions, Shelf
+from stayfast.batch.worker.compute import LeasedItem
+from stayfast.batch.worker.prefetch import PrefetchBuffer, PrefetchOptions, ResultBuffer
 from stayfast.batch.worker.task import Task
 from stayfast.batch.worker.worker import Worker, WorkerOptions
 from stayfast.runtime.interruption.guard import Guard
@@ -24,14 +24,14 @@ def no_outcome_file(monkeypatch):
     monkeypatch.setenv("STAYFAST_OUTCOME_FILE", os.devnull)
 
 
-def items(count: int, start: int = 0) -> list[Work]:
-    return [Work(Lease(n, f"k{n}", "{}", 1, 0), {}) for n in range(start, start + count)]
+def items(count: int, start: int = 0) -> list[LeasedItem]:
+    return [LeasedItem(Lease(n, f"k{n}", "{}", 1, 0), {}) for n in range(start, start + count)]
 
 
-def filled(shelf: Shelf) -> Shelf:
+def filled(shelf: PrefetchBuffer) -> PrefetchBuffer:
     """As full as it gets."""
     number = 0
-    while room := shelf.room(in_work=True):
+    while room := shelf.claim_size(in_work=True):
         shelf.add(items(room, number))
         number += room
     return shelf
@@ -41,41 +41,41 @@ def filled(shelf: Shelf) -> Shelf:
 
 
 def test_what_was_asked_for_is_fetched_chunk_by_chunk():
-    shelf = Shelf(PumpOptions(chunk=10, prefetch=1))
-    assert shelf.room(in_work=False) == 10
+    shelf = PrefetchBuffer(PrefetchOptions(chunk=10, prefetch=1))
+    assert shelf.claim_size(in_work=False) == 10
     shelf.add(items(10))
-    assert shelf.room(in_work=True) == 0
+    assert shelf.claim_size(in_work=True) == 0
     assert len(shelf.take(4)) == 4
-    assert shelf.room(in_work=True) == 0, "a chunk that is begun is used up first"
+    assert shelf.claim_size(in_work=True) == 0, "a chunk that is begun is used up first"
     assert len(shelf.take(10)) == 6
-    assert shelf.room(in_work=True) == 10
+    assert shelf.claim_size(in_work=True) == 10
 
 
 def test_nothing_is_fetched_ahead_when_that_was_asked_for():
-    shelf = Shelf(PumpOptions(chunk=3, prefetch=0))
+    shelf = PrefetchBuffer(PrefetchOptions(chunk=3, prefetch=0))
     shelf.ahead = 50
-    assert (shelf.room(in_work=True), shelf.room(in_work=False)) == (0, 3)
+    assert (shelf.claim_size(in_work=True), shelf.claim_size(in_work=False)) == (0, 3)
     shelf.add(items(3))
-    assert shelf.room(in_work=False) == 0
-    assert not shelf.is_deep
+    assert shelf.claim_size(in_work=False) == 0
+    assert not shelf.has_extra_chunks
 
 
 def test_a_deep_shelf_is_filled_by_halves_and_handed_out_in_chunks():
-    shelf = Shelf(PumpOptions(chunk=2, prefetch=1))
+    shelf = PrefetchBuffer(PrefetchOptions(chunk=2, prefetch=1))
     shelf.ahead = 10
-    assert shelf.is_deep
-    assert shelf.room(in_work=True) == 10, "five chunks of two in one claim"
+    assert shelf.has_extra_chunks
+    assert shelf.claim_size(in_work=True) == 10, "five chunks of two in one claim"
     filled(shelf)
     assert len(shelf) == 10
     taken = [shelf.take(2) for _ in range(4)]
-    assert shelf.room(in_work=True) == 0, "not for every chunk"
+    assert shelf.claim_size(in_work=True) == 0, "not for every chunk"
     taken.append(shelf.take(2))
-    assert shelf.room(in_work=True) == 10
+    assert shelf.claim_size(in_work=True) == 10
     assert [work.lease.id for chunk in taken for work in chunk] == list(range(10)), "in order, each once"
 
 
 def test_a_shelf_that_must_be_shallow_again_gives_back_the_last():
-    shelf = Shelf(PumpOptions(chunk=1, prefetch=2))
+    shelf = PrefetchBuffer(PrefetchOptions(chunk=1, prefetch=2))
     shelf.ahead = 20
     filled(shelf)
     shelf.ahead = 15
@@ -89,7 +89,7 @@ def test_a_shelf_that_must_be_shallow_again_gives_back_the_last():
 
 
 def test_an_outbox_knows_everything_that_is_still_leased():
-    box = Outbox()
+    box = ResultBuffer()
     assert not box
     box.returned += [work.lease for work in items(1)]
     box.skipped += [work.lease for work in items(1, 1)]
@@ -157,7 +157,7 @@ def test_short_calls_share_claims_and_commits_and_each_gets_its_chunk(make_place
 
 @pytest.mark.parametrize(
     ("options", "largest"),
-    [({"prefetch": 0}, 1), ({"careful": True}, 1), ({"share": False}, 1), ({"chunk": 100}, 100)],
+    [({"prefetch": 0}, 1), ({"isolate_items": True}, 1), ({"prefetch_more": False}, 1), ({"chunk": 100}, 100)],
     ids=str,
 )
 def test_no_more_is_held_than_was_asked_for(make_place, options, largest):

@@ -10,8 +10,8 @@ from work_command import finish, pairs, start_work, until, write_task
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import Lease
 from stayfast.batch.sink.open_sink import open_sink
-from stayfast.batch.worker.compute import Work, compute
-from stayfast.batch.worker.task import Task, WrongResultsError, load_task
+from stayfast.batch.worker.compute import LeasedItem, run_task
+from stayfast.batch.worker.task import Task, TaskResultError, load_task
 from stayfast.errors import Interrupted, UsageError
 
 LEAVES = """def work(item):
@@ -108,21 +108,21 @@ def test_a_task_that_says_it_was_interrupted_without_a_notice_has_failed(each):
     def work(_):
         raise Interrupted(75, cause="superseded")
 
-    chunk = [Work(Lease(n, f"k{n}", "1", 1, 0), 1) for n in range(2)]
+    chunk = [LeasedItem(Lease(n, f"k{n}", "1", 1, 0), 1) for n in range(2)]
     task = Task(work, key=None, each=each)
-    settled, unstarted = compute(task, chunk, lambda: False)
+    settled, unstarted = run_task(task, chunk, lambda: False)
     assert [failure.lease.key for failure in settled.failures] == ["k0", "k1"]
     assert not unstarted
     if each:
-        assert compute(task, chunk[1:], iter((False, True)).__next__)[1] == chunk[1:]
+        assert run_task(task, chunk[1:], iter((False, True)).__next__)[1] == chunk[1:]
     else:
         with pytest.raises(Interrupted):
-            compute(task, chunk, lambda: True)
+            run_task(task, chunk, lambda: True)
 
 
 def test_a_result_that_is_only_promised_is_the_task_s_fault_and_no_item_s():
-    chunk = [Work(Lease(0, "k0", "1", 1, 0), 1)]
-    with pytest.raises(WrongResultsError, match="gave a generator as a result"):
-        compute(Task(lambda item: (n for n in [item]), key=None, each=True), chunk, lambda: False)
-    with pytest.raises(WrongResultsError, match="gave a generator as a result"):
-        compute(Task(lambda batch: [(n for n in batch)], key=None, each=False), chunk, lambda: False)
+    chunk = [LeasedItem(Lease(0, "k0", "1", 1, 0), 1)]
+    with pytest.raises(TaskResultError, match="gave a generator as a result"):
+        run_task(Task(lambda item: (n for n in [item]), key=None, each=True), chunk, lambda: False)
+    with pytest.raises(TaskResultError, match="gave a generator as a result"):
+        run_task(Task(lambda batch: [(n for n in batch)], key=None, each=False), chunk, lambda: False)

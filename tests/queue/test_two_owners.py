@@ -18,7 +18,7 @@ from work_command import finish, pairs, shorten_leases, start_work, until, write
 from faults.counts import record
 from stayfast.batch.queue import sqlite_schema
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Failure, Policy
+from stayfast.batch.queue.protocol import Failure, RetryPolicy
 from stayfast.batch.queue.sqlite import SqliteQueue
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.clock import ManualClock, SystemClock
@@ -280,17 +280,17 @@ def test_a_queue_is_not_drained_while_another_owner_holds_items(make_place, kind
     owner.enqueue(pairs(2))
     leases = owner.claim(2)
     assert rival.claim(1) == []
-    assert rival.tail().leased
-    assert not rival.tail().drained
+    assert rival.remaining().leased
+    assert not rival.remaining().drained
     assert owner.renew(owner.handles(leases)) == []
-    assert not rival.tail().drained, "an owner that lives may still fail"
-    assert owner.tail().drained, "what it holds itself it knows"
+    assert not rival.remaining().drained, "an owner that lives may still fail"
+    assert owner.remaining().drained, "what it holds itself it knows"
     owner.complete(leases[:1])
-    assert rival.tail().leased
+    assert rival.remaining().leased
     owner.close()
-    assert rival.tail().claimable
+    assert rival.remaining().claimable
     rival.complete(rival.claim(1))
-    assert rival.tail().drained
+    assert rival.remaining().drained
     rival.close()
 
 
@@ -302,7 +302,7 @@ def test_a_heartbeat_waits_for_nobody(make_place):
     one.enqueue(pairs(2))
     handles = [*one.handles(one.claim(1)), *two.handles(two.claim(1))]
     with judge.batch():
-        judge.blame(handles[:1], "died")
+        judge.record_crash(handles[:1], "died")
         assert beat.renew(handles) == []
     assert beat.renew(handles) == handles[:1]
     for queue in (one, two, judge, beat):
@@ -313,12 +313,12 @@ def test_a_heartbeat_waits_for_nobody(make_place):
 def test_a_claim_waits_for_no_transaction_that_stands_still(make_place):
     """Somebody has woken a failed item and has not come to its commit yet."""
     place = make_place("postgres")
-    still, rival = (open_queue(place.queue, policy=Policy(backoff_seconds=0.0)) for _ in range(2))
+    still, rival = (open_queue(place.queue, policy=RetryPolicy(backoff_seconds=0.0)) for _ in range(2))
     still.enqueue(pairs(2))
     failed, _ = still.claim(2)
     still.fail([Failure(failed, "no")])
     with still.batch():
-        still.tail()
+        still.remaining()
         assert rival.claim(2) == []
     assert len(rival.claim(2)) == 1
     still.close()
@@ -412,8 +412,8 @@ def test_owners_meet_again_when_somebody_removes_their_lock_file(tmp_path):
         first.claim(1)
     kept = first.claim(1)
     for _ in range(3):
-        first.tail()
-        second.tail()
+        first.remaining()
+        second.remaining()
     assert first.complete(old) == []
     assert len(first.complete(kept)) == 1
     assert len(second.complete(taken)) == 2

@@ -14,15 +14,15 @@ from zoo import PROGRAMS, RESULT
 
 from stayfast.errors import UsageError
 from stayfast.proof.rehearse import rehearsal
-from stayfast.proof.rehearse.attempt import Attempt, Surroundings
+from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment
 from stayfast.proof.rehearse.baseline import Baseline, run_baselines
-from stayfast.proof.rehearse.facts import AttemptFact
-from stayfast.proof.rehearse.plan import Kind
-from stayfast.proof.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.facts import AttemptObservation
+from stayfast.proof.rehearse.plan import InterruptionKind
+from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 from stayfast.proof.rehearse.workspace import LINK_FROM_BYTES
 from stayfast.proof.syscalls import wall_clock
-from stayfast.proof.syscalls.disk_limit import Disk, used_bytes
-from stayfast.proof.syscalls.wall_clock import WallClock, date_files, hide_vdso
+from stayfast.proof.syscalls.disk_limit import DiskLimit, used_bytes
+from stayfast.proof.syscalls.wall_clock import WallClock, hide_vdso, shift_file_times
 
 PYTHON = sys.executable
 NEVER = 1e6
@@ -35,8 +35,8 @@ def live(tmp_path: Path):
     """One life of a program around which something is hostile: what it printed, and how it ended."""
     (tmp_path / "work").mkdir()
 
-    def run(*command: str, **around: object) -> tuple[str, AttemptFact]:
-        surroundings = Surroundings(
+    def run(*command: str, **around: object) -> tuple[str, AttemptObservation]:
+        surroundings = AttemptEnvironment(
             command, str(tmp_path), dict(os.environ), grace_seconds=5.0, limit_seconds=120.0,
             allows=lambda _: True, **around,
         )  # fmt: skip
@@ -107,9 +107,9 @@ def test_files_get_the_date_of_the_clock_they_were_written_under(live) -> None:
 def test_a_file_is_dated_once(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("x")
     since = time.time_ns() - 10**9
-    date_files(str(tmp_path), since, 5000.0)
+    shift_file_times(str(tmp_path), since, 5000.0)
     once = (tmp_path / "one").stat().st_mtime
-    date_files(str(tmp_path), since, 5000.0)
+    shift_file_times(str(tmp_path), since, 5000.0)
     assert (tmp_path / "one").stat().st_mtime == once > time.time() + 4000
 
 
@@ -145,7 +145,7 @@ def test_a_program_that_is_killed_as_it_starts(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("way", FULL)
 def test_what_does_not_fit_fails_as_on_a_full_disk(live, way: str) -> None:
     (live.work / "half").write_bytes(b"h" * 60_000)
-    out, fact = live(*FULL[way], disk=Disk(str(live.work), 100_000))
+    out, fact = live(*FULL[way], disk=DiskLimit(str(live.work), 100_000))
     assert fact.code != 0
     assert "No space left on device" in out
     assert used_bytes(str(live.work)) <= 60_000 + 100_000
@@ -165,7 +165,7 @@ FITS = {
 @pytest.mark.parametrize("way", FITS)
 def test_what_fits_is_written(live, way: str) -> None:
     (live.work / "half").write_bytes(b"h" * 60_000)
-    out, fact = live(PYTHON, "-c", f"import os\n{FITS[way]}", disk=Disk(str(live.work), 100_000))
+    out, fact = live(PYTHON, "-c", f"import os\n{FITS[way]}", disk=DiskLimit(str(live.work), 100_000))
     assert fact.code == 0, out
 
 
@@ -177,13 +177,13 @@ def test_what_fits_is_written(live, way: str) -> None:
 )
 def test_where_calls_cannot_be_held_it_says_so(tmp_path: Path, option: str, wish: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=f"{option} needs to hold system calls, and that is not possible here"):
-        rehearse(Options(command=["true"], directory=str(tmp_path), watch=False, **wish))
+        rehearse(RehearsalOptions(command=["true"], directory=str(tmp_path), watch=False, **wish))
 
 
 def test_a_disk_that_is_too_small_for_the_program_itself(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("with open('a', 'w') as file: file.write('x' * 5000)")
     with pytest.raises(UsageError, match=r"without any interruption the command leaves with 1: .*No space left"):
-        rehearse(Options(command=[PYTHON, "program.py"], directory=str(tmp_path), disk_limit_bytes=1000))
+        rehearse(RehearsalOptions(command=[PYTHON, "program.py"], directory=str(tmp_path), disk_limit_bytes=1000))
 
 
 @pytest.mark.parametrize(
@@ -358,12 +358,12 @@ open("result", "w").write("x")
 """
     (tmp_path / "work" / "program.py").write_text(program)
     found = rehearse(
-        Options(
+        RehearsalOptions(
             command=[PYTHON, "program.py", str(tmp_path / "seen")],
             directory=str(tmp_path / "work"),
             ephemeral=[str(tmp_path / "scratch")],
             writable=[str(tmp_path / "seen")],
-            kinds=(Kind.KILL,),
+            kinds=(InterruptionKind.KILL,),
             trials=2,
             kills=1,
         )
@@ -387,7 +387,7 @@ def test_a_baseline_that_stood_still_is_made_again(monkeypatch: pytest.MonkeyPat
         )
 
     monkeypatch.setattr(rehearsal, "run_baselines", stalled)
-    options = Options(
+    options = RehearsalOptions(
         command=(PYTHON, "writes_at_the_end.py"), comparison=RESULT, trials=3, parallel=3, directory=str(PROGRAMS)
     )
     assert [reason.code for reason in rehearse(options).reasons] == ["no-progress"]

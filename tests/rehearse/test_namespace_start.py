@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.process.container import Keepers, Options, Started, start
-from stayfast.process.tree import below, disposition, send_signal
+from stayfast.process.container import ContainedProgram, ContainerOptions, InitServer, start_contained
+from stayfast.process.tree import descendants_of, send_signal, signal_disposition
 
 WITH_OR_WITHOUT = pytest.mark.parametrize("namespace", [True, False], ids=["namespace", "session"])
 
@@ -38,13 +38,15 @@ if other:
 
 @pytest.fixture(params=["own", "forked"])
 def begin(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[object]:
-    open_ones: list[Started] = []
-    keepers = Keepers() if request.param == "forked" else None
+    open_ones: list[ContainedProgram] = []
+    keepers = InitServer() if request.param == "forked" else None
 
-    def go(*command: str, **options: object) -> Started:
-        wish = Options(**options)
+    def go(*command: str, **options: object) -> ContainedProgram:
+        wish = ContainerOptions(**options)
         with (tmp_path / "out").open("ab") as out:
-            one = start(command, cwd=tmp_path, env=os.environ, stdout=out, stderr=out, options=wish, keepers=keepers)
+            one = start_contained(
+                command, cwd=tmp_path, env=os.environ, stdout=out, stderr=out, options=wish, keepers=keepers
+            )
         open_ones.append(one)
         return one
 
@@ -73,7 +75,7 @@ def alive(pid: int) -> bool:
 @WITH_OR_WITHOUT
 def test_a_handled_signal_arrives_and_the_code_comes_back(begin, tmp_path: Path, namespace: bool) -> None:
     one = begin(sys.executable, "-c", HANDLES, namespace=namespace)
-    until(lambda: disposition(one.pid, signal.SIGTERM) == "handler" and (tmp_path / "out").read_text())
+    until(lambda: signal_disposition(one.pid, signal.SIGTERM) == "handler" and (tmp_path / "out").read_text())
     if one.namespace:
         assert (tmp_path / "out").read_text().split()[0] == "1"
     assert one.signal(signal.SIGTERM)
@@ -105,7 +107,7 @@ def test_a_signal_without_a_handler_does_not_reach_pid_1(begin, namespace: bool)
 @WITH_OR_WITHOUT
 def test_what_was_left_in_the_background_ends_with_the_first_process(begin, namespace: bool) -> None:
     one = begin("bash", "-c", "sleep 61 & (setsid sleep 62 &) ; sleep 0.3", namespace=namespace)
-    until(lambda: len(below(one.pid)) >= 2 or one.poll() is not None)
+    until(lambda: len(descendants_of(one.pid)) >= 2 or one.poll() is not None)
     tree = one.tree()
     assert one.wait(20.0) == 0
     until(lambda: not any(alive(pid) for pid in tree))
@@ -131,9 +133,9 @@ def test_frozen_processes_stand_still_until_thawed(begin, tmp_path: Path, namesp
 def test_everything_ends_when_the_starter_is_killed(tmp_path: Path, namespace: bool, keepers: str) -> None:
     program = f"""
 import os, time
-from stayfast.process.container import Keepers, Options, start
-wish = Options(namespace={namespace})
-one = start(["bash", "-c", "sleep 63 & sleep 64"], cwd=".", env=os.environ, options=wish, keepers={keepers})
+from stayfast.process.container import InitServer, ContainerOptions, start_contained
+wish = ContainerOptions(namespace={namespace})
+one = start_contained(["bash", "-c", "sleep 63 & sleep 64"], cwd=".", env=os.environ, options=wish, keepers={keepers})
 while len(one.tree()) < 3: time.sleep(0.01)
 print(*one.tree(), flush=True)
 time.sleep(60)
@@ -152,16 +154,18 @@ def test_a_keeper_gives_its_program_the_folder_the_environment_and_the_streams(t
     folder.mkdir()
     text = "pwd -P; echo $ODD >&2; cat; echo $(ls /proc/self/fd)"
     environment = {"PATH": os.environ["PATH"], "ODD": "a\udcffb"}
-    keepers = Keepers()
+    keepers = InitServer()
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        one = start(["sh", "-c", text], cwd=folder, env=environment, stdout=stdout, stderr=stderr, keepers=keepers)
+        one = start_contained(
+            ["sh", "-c", text], cwd=folder, env=environment, stdout=stdout, stderr=stderr, keepers=keepers
+        )
     assert one.wait(20.0) == 0
     one.close()
     where, descriptors = out.read_text().splitlines()
     assert where == os.path.realpath(folder)
     assert descriptors == "0 1 2 3", "nothing of ours is left open in the program"
     assert err.read_bytes() == b"a\xffb\n"
-    gone = start(["true"], cwd=tmp_path / "nowhere", env=environment, keepers=keepers)
+    gone = start_contained(["true"], cwd=tmp_path / "nowhere", env=environment, keepers=keepers)
     assert gone.start_error == 2
     gone.close()
     keepers.close()
@@ -176,7 +180,7 @@ def test_a_command_that_is_not_there_says_so(begin) -> None:
 def test_the_host_name_is_the_pods(begin, tmp_path: Path) -> None:
     one = begin(sys.executable, "-c", "import socket; print(socket.gethostname())", hostname="trainer-2")
     if not one.namespace:
-        pytest.skip(f"no namespace: {one.why_not}")
+        pytest.skip(f"no namespace: {one.namespace_refusal}")
     assert one.wait(20.0) == 0
     assert (tmp_path / "out").read_text().strip() == "trainer-2"
 
@@ -199,7 +203,7 @@ def test_the_host_name_has_an_address(begin, tmp_path: Path, monkeypatch: pytest
     before = Path("/etc/hosts").read_bytes(), Path("/proc/self/mountinfo").read_text()
     one = begin(sys.executable, "-c", HOST_ADDRESSES, hostname="trainer-2")
     if not one.namespace:
-        pytest.skip(f"no namespace: {one.why_not}")
+        pytest.skip(f"no namespace: {one.namespace_refusal}")
     assert one.wait(60.0) == 0, (tmp_path / "out").read_text()
     assert (tmp_path / "out").read_text().splitlines() == ["trainer-2 trainer-2 127.0.0.1", "[]"]
     after = Path("/etc/hosts").read_bytes(), Path("/proc/self/mountinfo").read_text()
@@ -216,11 +220,11 @@ def test_without_a_namespace_the_host_name_stays_the_machines(begin, tmp_path: P
 def test_the_host_name_of_an_ordinary_user_has_an_address(as_nobody) -> None:
     program = f"""
 import os, sys
-from stayfast.process.container import Options, start
-wish = Options(hostname="trainer-2")
+from stayfast.process.container import ContainerOptions, start_contained
+wish = ContainerOptions(hostname="trainer-2")
 os.environ["TMPDIR"] = sys.argv[1]
-one = start([sys.executable, "-c", {HOST_ADDRESSES!r}], cwd=".", env=os.environ, options=wish)
-print(one.wait(60), one.namespace, one.why_not)
+one = start_contained([sys.executable, "-c", {HOST_ADDRESSES!r}], cwd=".", env=os.environ, options=wish)
+print(one.wait(60), one.namespace, one.namespace_refusal)
 """
     (as_nobody.folder / "scratch").mkdir()
     (as_nobody.folder / "scratch").chmod(0o777)
@@ -233,9 +237,9 @@ print(one.wait(60), one.namespace, one.why_not)
 def test_an_ordinary_user_gets_a_namespace_or_a_reason(as_nobody) -> None:
     program = """
 import os, sys
-from stayfast.process.container import start
-one = start(["sh", "-c", "echo $$ > mine; id -u > who"], cwd=".", env=os.environ)
-print(one.wait(20), one.namespace, one.why_not)
+from stayfast.process.container import start_contained
+one = start_contained(["sh", "-c", "echo $$ > mine; id -u > who"], cwd=".", env=os.environ)
+print(one.wait(20), one.namespace, one.namespace_refusal)
 """
     ended = as_nobody("-c", program)
     assert ended.stdout.startswith("0 "), ended
@@ -245,14 +249,14 @@ print(one.wait(20), one.namespace, one.why_not)
 
 
 @pytest.mark.parametrize("why_not", ["None", "'not allowed'"], ids=["namespace", "session"])
-@pytest.mark.parametrize("deed", ["strike", "freeze", "thaw", "kill_all"])
+@pytest.mark.parametrize("deed", ["kill_now", "pause", "resume", "kill_all"])
 def test_a_program_without_a_number_costs_its_starter_nothing(deed: str, why_not: str) -> None:
     """A keeper that was refused its namespace never names a process, and 0 is the starter's own group."""
     program = f"""
 import socket
-from stayfast.process.container import Started
+from stayfast.process.container import ContainedProgram
 ours, theirs = socket.socketpair()
-Started(None, ours, why_not={why_not}).{deed}()
+ContainedProgram(None, ours, namespace_refusal={why_not}).{deed}()
 print("alive")
 """
     ended = subprocess.run(

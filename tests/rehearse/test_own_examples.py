@@ -11,25 +11,25 @@ from pathlib import Path
 import pytest
 from zoo import PROGRAMS
 
-from stayfast.proof.rehearse.plan import TWO_WRITERS, Kind
+from stayfast.proof.rehearse.plan import TWO_WRITERS, InterruptionKind
 from stayfast.testing import Rehearsal, rehearse
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 STAYFAST = f"{sys.executable} -m stayfast"
-ONE_AFTER_ANOTHER = tuple(kind for kind in Kind if kind not in TWO_WRITERS)
+ONE_AFTER_ANOTHER = tuple(kind for kind in InterruptionKind if kind not in TWO_WRITERS)
 ALL_KINDS = pytest.mark.parametrize(("kinds", "trials"), [(ONE_AFTER_ANOTHER, 7), (TWO_WRITERS, 4)], ids=["one", "two"])
 """So many trials that each kind opens one at a plain moment, and others come at the points where files change."""
 ITEMS = 60
 
 
-def insist(found: Rehearsal, kinds: tuple[Kind, ...]) -> None:
+def insist(found: Rehearsal, kinds: tuple[InterruptionKind, ...]) -> None:
     """That it survives, and that every kind was really done to it."""
     found.assert_survives()
     assert {kill.kind for trial in found.result.trials for kill in trial.delivered} == set(kinds)
 
 
 @ALL_KINDS
-def test_training(kinds: tuple[Kind, ...], trials: int) -> None:
+def test_training(kinds: tuple[InterruptionKind, ...], trials: int) -> None:
     command, directory = [sys.executable, "stayfast_train.py"], PROGRAMS
     found = rehearse(
         command, compare=["result.txt"], directory=directory, kinds=kinds, trials=trials, kills=2, parallel=4
@@ -38,7 +38,7 @@ def test_training(kinds: tuple[Kind, ...], trials: int) -> None:
 
 
 @ALL_KINDS
-def test_the_batch_example(tmp_path: Path, kinds: tuple[Kind, ...], trials: int) -> None:
+def test_the_batch_example(tmp_path: Path, kinds: tuple[InterruptionKind, ...], trials: int) -> None:
     for name in ("jobs.py", "make_items.py"):
         shutil.copy(EXAMPLES / "batch" / name, tmp_path)
     queue, sink = "sqlite://./work.db?queue=texts", "sqlite://./work.db?table=labels"
@@ -64,7 +64,7 @@ def test_the_numpy_example_when_it_is_told(tmp_path: Path) -> None:
     """It is too short for a checkpoint between notices, so that a kill without one has nothing to go on from."""
     pytest.importorskip("numpy")
     shutil.copy(EXAMPLES / "numpy" / "train.py", tmp_path)
-    kinds = (Kind.TERM, Kind.OVERLAP)
+    kinds = (InterruptionKind.TERM, InterruptionKind.OVERLAP)
     command = [sys.executable, "train.py"]
     insist(rehearse(command, json_files=["result.json"], directory=tmp_path, kinds=kinds, trials=4, kills=2), kinds)
 

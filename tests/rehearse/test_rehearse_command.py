@@ -17,8 +17,8 @@ import pytest
 from zoo import PROGRAMS, RESULT
 
 from stayfast.errors import UsageError
-from stayfast.proof.rehearse.plan import Kind
-from stayfast.proof.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.plan import InterruptionKind
+from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 
 LONGER = ("env", "STEPS=40", sys.executable)
 SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")
@@ -160,10 +160,10 @@ def test_what_differs_without_an_interruption_too_is_no_proof(home: Path) -> Non
         "time.sleep(0.6)\n"
         "open('result.txt', 'w').write('new' if os.path.exists(sys.argv[1]) else 'old')\n"
     )
-    options = Options(
+    options = RehearsalOptions(
         command=(sys.executable, "program.py", str(mark)),
         comparison=RESULT,
-        kinds=(Kind.KILL,),
+        kinds=(InterruptionKind.KILL,),
         kills=1,
         trials=2,
         parallel=1,

@@ -11,7 +11,7 @@ from zoo import PROGRAMS
 
 import stayfast
 from stayfast.cli import rehearse as command
-from stayfast.proof.rehearse.plan import Kind
+from stayfast.proof.rehearse.plan import InterruptionKind
 from stayfast.proof.rehearse.verdict import CODES
 from stayfast.testing import Rehearsal, interrupt_at, rehearse
 
@@ -29,7 +29,7 @@ def test_every_option_kind_and_code_is_documented() -> None:
                 if isinstance(action.default, int | float) and not isinstance(action.default, bool) and action.default:
                     row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{option} "))
                     assert row.split("|")[2].strip() == f"{action.default:g}", option
-    for kind in Kind:
+    for kind in InterruptionKind:
         assert f"| `{kind}` |" in PAGE
     for code, meaning in CODES.items():
         assert f"| `{code}` | {meaning} |" in PAGE

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, AtEvent, AtResume, AtTime, Kind, Profile, TrialPlan
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, AtEvent, AtResume, AtTime, InterruptionKind, Profile, TrialPlan
 from stayfast.proof.rehearse.schedule import schedule
 from stayfast.proof.syscalls.file_point import Point
 
@@ -31,22 +31,22 @@ def make(**options: object) -> list[TrialPlan]:
     seed=st.integers(0, 10**9),
     kills=st.integers(1, 6),
     trials=st.integers(1, 30),
-    kinds=st.lists(st.sampled_from(list(Kind)), min_size=1, unique=True),
+    kinds=st.lists(st.sampled_from(list(InterruptionKind)), min_size=1, unique=True),
     with_events=st.booleans(),
 )
 @settings(max_examples=200, deadline=None)
 def test_a_schedule_is_whole_and_repeatable(
-    seed: int, kills: int, trials: int, kinds: list[Kind], with_events: bool
+    seed: int, kills: int, trials: int, kinds: list[InterruptionKind], with_events: bool
 ) -> None:
     profile = PROFILE if with_events else PROFILE._replace(events={})
     plans = make(profile=profile, seed=seed, kills=kills, trials=trials, kinds=kinds)
     assert plans == make(profile=profile, seed=seed, kills=kills, trials=trials, kinds=kinds)
     numbers = [kill.number for plan in plans for kill in plan.kills]
     assert numbers == list(range(1, trials * kills + 1))
-    allowed = {*kinds, Kind.KILL} if Kind.KILL_DURING_RESUME in kinds else set(kinds)
+    allowed = {*kinds, InterruptionKind.KILL} if InterruptionKind.KILL_DURING_RESUME in kinds else set(kinds)
     for plan in plans:
         assert {kill.kind for kill in plan.kills} <= allowed
-        assert plan.kills[0].kind is not Kind.KILL_DURING_RESUME, "there is nothing to resume yet"
+        assert plan.kills[0].kind is not InterruptionKind.KILL_DURING_RESUME, "there is nothing to resume yet"
         for kill in plan.kills:
             if isinstance(kill.moment, AtEvent):
                 assert 1 <= kill.moment.nth <= profile.events[kill.moment[:2]]
@@ -61,25 +61,27 @@ def test_seeds_differ() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_default_reaches_every_dangerous_point_with_a_kill(seed: int) -> None:
     first = [plan.kills[0] for plan in make(seed=seed)]
-    aimed = {kill.moment[:2] for kill in first if kill.kind is Kind.KILL and isinstance(kill.moment, AtEvent)}
+    aimed = {
+        kill.moment[:2] for kill in first if kill.kind is InterruptionKind.KILL and isinstance(kill.moment, AtEvent)
+    }
     assert aimed >= {("state.tmp", Point.FIRST_WRITE), ("state", Point.RENAME), ("log", Point.WRITE)}
     assert ("result", Point.FIRST_WRITE) in {
         kill.moment[:2] for plan in make(seed=seed) for kill in plan.kills if isinstance(kill.moment, AtEvent)
     }
     late = [kill for kill in first if isinstance(kill.moment, AtTime)]
-    assert {kill.kind for kill in late} >= {Kind.TERM, Kind.KILL}
+    assert {kill.kind for kill in late} >= {InterruptionKind.TERM, InterruptionKind.KILL}
     assert all(kill.moment.fraction > 0.5 for kill in late), "starting over has to show"
 
 
 def test_a_kill_during_resume_follows_a_kill() -> None:
-    plans = make(kinds=[Kind.KILL_DURING_RESUME], kills=2, trials=4)
+    plans = make(kinds=[InterruptionKind.KILL_DURING_RESUME], kills=2, trials=4)
     for plan in plans:
-        assert [kill.kind for kill in plan.kills] == [Kind.KILL, Kind.KILL_DURING_RESUME]
+        assert [kill.kind for kill in plan.kills] == [InterruptionKind.KILL, InterruptionKind.KILL_DURING_RESUME]
         assert isinstance(plan.kills[1].moment, AtResume)
 
 
 def test_two_writers_meet_where_files_are_replaced() -> None:
-    plans = make(kinds=[Kind.FREEZE], trials=12)
+    plans = make(kinds=[InterruptionKind.FREEZE], trials=12)
     points = Counter(plan.kills[0].moment[1] for plan in plans if isinstance(plan.kills[0].moment, AtEvent))
     assert points[Point.RENAME] >= 1
     assert points[Point.OPEN] >= 1
@@ -119,6 +121,8 @@ def test_resuming_is_interrupted_before_and_after_its_first_change_of_a_file(see
 @pytest.mark.parametrize("seed", range(4))
 def test_a_zombie_is_stopped_in_the_middle_of_its_records(seed: int) -> None:
     records = {("o.jsonl", Point.OPEN): 1, ("o.jsonl", Point.FIRST_WRITE): 1, ("o.jsonl", Point.LATER_WRITE): 29}
-    plans = make(seed=seed, profile=PROFILE._replace(events=records), kinds=(Kind.OVERLAP, Kind.FREEZE))
+    plans = make(
+        seed=seed, profile=PROFILE._replace(events=records), kinds=(InterruptionKind.OVERLAP, InterruptionKind.FREEZE)
+    )
     first = [plan.kills[0] for plan in plans]
-    assert any(k.kind is Kind.FREEZE and k.moment[:2] == ("o.jsonl", Point.LATER_WRITE) for k in first)
+    assert any(k.kind is InterruptionKind.FREEZE and k.moment[:2] == ("o.jsonl", Point.LATER_WRITE) for k in first)

@@ -7,43 +7,47 @@ from types import SimpleNamespace
 
 import pytest
 
-from stayfast.proof.rehearse.confirmation import settle, shrink
+from stayfast.proof.rehearse.confirmation import confirm_by_clock, shrink
 from stayfast.proof.rehearse.differences import Difference
-from stayfast.proof.rehearse.facts import AttemptFact, BaselineFact, TrialFact, Wrote
-from stayfast.proof.rehearse.plan import AtEvent, AtTime, Kill, Kind, Profile, TrialPlan
-from stayfast.proof.rehearse.trial import Setting, Trial, _OldOne, surroundings
+from stayfast.proof.rehearse.facts import AttemptObservation, BaselineObservation, TrialObservation, WriteCounts
+from stayfast.proof.rehearse.plan import AtEvent, AtTime, InterruptionKind, Kill, Profile, TrialPlan
+from stayfast.proof.rehearse.trial import Trial, TrialSettings, _ReplacedAttempt, surroundings
 from stayfast.proof.rehearse.verdict import (
     Reason,
-    at_least,
     counted_failures,
-    instead_of_the_signal,
-    is_close,
-    is_suspicious,
-    judge,
+    may_be_slow_baseline,
+    may_hide_lost_work,
+    reasons_of,
+    reasons_without_signal,
     reproduce,
     was_stalled,
-    with_idle,
-    worked_on,
+    went_on_after_sigterm,
+    with_control_run,
+    with_idle_run,
 )
 from stayfast.proof.syscalls.file_point import Point
 
-BASELINE = BaselineFact(seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True)
-KILL = Kill(1, Kind.KILL, AtTime(0.7))
-TERM = Kill(2, Kind.TERM, AtTime(0.7))
+BASELINE = BaselineObservation(
+    seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True
+)
+KILL = Kill(1, InterruptionKind.KILL, AtTime(0.7))
+TERM = Kill(2, InterruptionKind.TERM, AtTime(0.7))
 
 
-def attempt(number: int, seconds: float, code: int = 0, kill: Kill | None = None, **more: object) -> AttemptFact:
+def attempt(number: int, seconds: float, code: int = 0, kill: Kill | None = None, **more: object) -> AttemptObservation:
     usual = {"ran_seconds": seconds, "write_calls": int(10 * seconds), "first_write_seconds": min(0.5, seconds)}
-    return AttemptFact(number, 0.0, seconds, code=code, kill=kill, **{**usual, "delivered": kill is not None, **more})
+    return AttemptObservation(
+        number, 0.0, seconds, code=code, kill=kill, **{**usual, "delivered": kill is not None, **more}
+    )
 
 
-def trial(*attempts: AttemptFact, finished: bool = True, **more: object) -> TrialFact:
+def trial(*attempts: AttemptObservation, finished: bool = True, **more: object) -> TrialObservation:
     kills = tuple(fact.kill for fact in attempts if fact.kill is not None)
-    return TrialFact(TrialPlan(1, kills), attempts, 20.0, finished, **more)
+    return TrialObservation(TrialPlan(1, kills), attempts, 20.0, finished, **more)
 
 
-def codes(fact: TrialFact, baseline: BaselineFact = BASELINE) -> list[str]:
-    return [reason.code for reason in judge(baseline, fact)]
+def codes(fact: TrialObservation, baseline: BaselineObservation = BASELINE) -> list[str]:
+    return [reason.code for reason in reasons_of(baseline, fact)]
 
 
 def test_resuming_is_surviving() -> None:
@@ -56,15 +60,17 @@ def test_starting_over_is_no_progress() -> None:
 
 
 def test_who_does_all_its_work_after_the_signal_is_asked_again_whatever_it_says() -> None:
-    assert worked_on(BASELINE, trial(attempt(1, 9.8, 0, TERM, ran_seconds=7.0))) == TERM
-    assert worked_on(BASELINE, trial(attempt(1, 9.8, 75, TERM, ran_seconds=7.0), attempt(2, 0.5))) == TERM
-    assert worked_on(BASELINE, trial(attempt(1, 7.2, 75, TERM, ran_seconds=7.0), attempt(2, 3.0))) is None
-    assert worked_on(BASELINE, trial(attempt(1, 9.8, 137, KILL), attempt(2, 0.5))) is None
+    assert went_on_after_sigterm(BASELINE, trial(attempt(1, 9.8, 0, TERM, ran_seconds=7.0))) == TERM
+    assert went_on_after_sigterm(BASELINE, trial(attempt(1, 9.8, 75, TERM, ran_seconds=7.0), attempt(2, 0.5))) == TERM
+    assert went_on_after_sigterm(BASELINE, trial(attempt(1, 7.2, 75, TERM, ran_seconds=7.0), attempt(2, 3.0))) is None
+    assert went_on_after_sigterm(BASELINE, trial(attempt(1, 9.8, 137, KILL), attempt(2, 0.5))) is None
 
 
 def test_after_one_that_never_ended_the_others_get_less_time() -> None:
-    nothing = dict.fromkeys(Setting._fields, None)
-    setting = Setting(**{**nothing, "command": ["true"], "environment": {}, "base": "/b", "hung": threading.Event()})  # type: ignore[arg-type]
+    nothing = dict.fromkeys(TrialSettings._fields, None)
+    setting = TrialSettings(
+        **{**nothing, "command": ["true"], "environment": {}, "base": "/b", "hung": threading.Event()}
+    )  # type: ignore[arg-type]
     setting = setting._replace(grace_seconds=5.0, clock_jump_seconds=0.0)
     profile = Profile(seconds=2.0, first_write_seconds=0.1, handler_seconds=None, events={})
     assert surroundings(setting, "trial", profile, 1, disk=None).limit_seconds == 40.0
@@ -100,7 +106,7 @@ def test_files_tell_more_than_calls() -> None:
 
 
 def test_what_an_old_attempt_does_beside_its_replacement_was_not_lost() -> None:
-    frozen = attempt(1, 12.0, 0, Kill(3, Kind.FREEZE, AtTime(0.02)), ran_seconds=0.2, write_calls=90)
+    frozen = attempt(1, 12.0, 0, Kill(3, InterruptionKind.FREEZE, AtTime(0.02)), ran_seconds=0.2, write_calls=90)
     assert codes(trial(frozen, attempt(2, 10.0))) == []
     late = frozen._replace(ran_seconds=7.0)
     assert codes(trial(late, attempt(2, 10.0))) == ["no-progress"]
@@ -120,10 +126,10 @@ def test_small_gains_between_kills_are_worth_a_second_look() -> None:
     steady = BASELINE._replace(opens=10, steady_opens=True)
     lost = trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 1.0, 75, TERM, opens=2), attempt(3, 8.0, opens=8))
     assert codes(lost, steady) == []
-    assert is_suspicious(steady, lost)
+    assert may_hide_lost_work(steady, lost)
     kept = trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 1.0, 75, TERM, opens=2), attempt(3, 3.0, opens=3))
-    assert not is_suspicious(steady, kept)
-    assert not is_suspicious(steady, trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 9.0, opens=9)))
+    assert not may_hide_lost_work(steady, kept)
+    assert not may_hide_lost_work(steady, trial(attempt(1, 7.0, 137, KILL, opens=7), attempt(2, 9.0, opens=9)))
 
 
 def test_a_busy_program_is_judged_by_its_own_time() -> None:
@@ -140,21 +146,21 @@ def test_a_program_of_half_a_second_has_nothing_to_keep() -> None:
 
 def test_needing_sigkill_is_an_overrun() -> None:
     fact = trial(attempt(1, 9.0, 137, TERM, overran=True, noticed=False), attempt(2, 4.0))
-    (reason,) = judge(BASELINE, fact)
+    (reason,) = reasons_of(BASELINE, fact)
     assert reason.code == "grace-overrun"
     assert reason.kills == (TERM,)
     assert "neither handles nor waits for SIGTERM" in reason.detail
 
 
 def test_a_zombie_that_outlives_its_grace_is_not_to_blame() -> None:
-    frozen = Kill(3, Kind.FREEZE, AtTime(0.5))
+    frozen = Kill(3, InterruptionKind.FREEZE, AtTime(0.5))
     assert codes(trial(attempt(1, 9.0, 137, frozen, overran=True), attempt(2, 4.0))) == []
 
 
 def test_zero_before_the_end() -> None:
     missing = (Difference("result-differs", "out", "is missing"),)
     fact = trial(attempt(1, 7.0, 0, TERM), finished=False, unfinished_zero=missing)
-    (reason,) = judge(BASELINE, fact)
+    (reason,) = reasons_of(BASELINE, fact)
     assert reason.code == "exit-zero-unfinished"
     assert "out is missing" in reason.detail
 
@@ -166,7 +172,7 @@ def test_results_keep_their_code(code: str) -> None:
 
 
 def test_with_two_writers_the_old_one_is_named() -> None:
-    freeze = Kill(3, Kind.FREEZE, AtTime(0.5))
+    freeze = Kill(3, InterruptionKind.FREEZE, AtTime(0.5))
     pair = (attempt(1, 9.0, 0, freeze), attempt(2, 4.0))
     difference = (Difference("duplicate-records", "out", "2 too many"),)
     assert codes(trial(*pair, differences=difference, wrote_after_replaced=True)) == ["stale-writer"]
@@ -185,7 +191,7 @@ def test_giving_up() -> None:
 
 
 def test_a_crash_over_what_two_have_written_is_the_old_ones_doing() -> None:
-    zombie = Kill(3, Kind.FREEZE, AtTime(0.7))
+    zombie = Kill(3, InterruptionKind.FREEZE, AtTime(0.7))
     crash = trial(attempt(1, 7.0, 137, zombie), attempt(2, 0.1, 1), finished=False, gave_up="left with 1: torn")
     assert codes(crash) == ["resume-crash"]
     assert codes(crash._replace(wrote_after_replaced=True)) == ["stale-writer"]
@@ -196,7 +202,7 @@ def test_a_crash_over_what_two_have_written_is_the_old_ones_doing() -> None:
 def test_what_the_old_one_replaces_counts_although_its_replacement_writes_it_again() -> None:
     """A lease is renewed all the time: by the next look the replacement has written it once more."""
     watched = SimpleNamespace(replaced={"lease": 1.0}, overwrote={"lease": 1.0}, last_event_at=0.0)
-    old = _OldOne(SimpleNamespace(watcher=watched, held_path="lease"))  # type: ignore[arg-type]
+    old = _ReplacedAttempt(SimpleNamespace(watcher=watched, held_path="lease"))  # type: ignore[arg-type]
     new = SimpleNamespace(watcher=SimpleNamespace(replaced={"lease": 5.0}))
     judged = Trial.__new__(Trial)
     judged._overwrote, judged._wrote_after = [], False
@@ -215,7 +221,12 @@ def test_how_to_see_it_again() -> None:
 
 
 PLAN = TrialPlan(
-    4, (Kill(10, Kind.KILL, AtTime(0.7)), Kill(11, Kind.TERM, AtTime(0.1)), Kill(12, Kind.KILL, AtTime(0.1)))
+    4,
+    (
+        Kill(10, InterruptionKind.KILL, AtTime(0.7)),
+        Kill(11, InterruptionKind.TERM, AtTime(0.1)),
+        Kill(12, InterruptionKind.KILL, AtTime(0.1)),
+    ),
 )
 
 
@@ -253,15 +264,18 @@ def test_a_reason_by_the_clock_has_to_show_again() -> None:
 
 def test_of_several_trials_the_one_that_can_be_repeated_is_asked_first_and_another_after_it() -> None:
     by_time = (Reason("no-progress", PLAN.kills, 4, ""), PLAN)
-    kills = (Kill(1, Kind.KILL, AtEvent("ck", Point.RENAME, 3)), Kill(2, Kind.KILL, AtEvent("ck", Point.RENAME, 1)))
+    kills = (
+        Kill(1, InterruptionKind.KILL, AtEvent("ck", Point.RENAME, 3)),
+        Kill(2, InterruptionKind.KILL, AtEvent("ck", Point.RENAME, 1)),
+    )
     aimed = (Reason("no-progress", kills, 1, ""), TrialPlan(1, kills))
     runs = Runs("no-progress", 2)
-    (found,) = settle([by_time, aimed], runs)
+    (found,) = confirm_by_clock([by_time, aimed], runs)
     assert found.numbers == "2"
     assert runs.asked == [[1], [2]]
-    (found,) = settle([by_time, aimed], Runs("no-progress", 10))
+    (found,) = confirm_by_clock([by_time, aimed], Runs("no-progress", 10))
     assert found.numbers == "10"
-    assert settle([by_time, aimed], Runs("no-progress", 99)) == []
+    assert confirm_by_clock([by_time, aimed], Runs("no-progress", 99)) == []
 
 
 def test_a_busy_machine_is_told_from_lost_work_by_a_run_beside_it() -> None:
@@ -269,12 +283,12 @@ def test_a_busy_machine_is_told_from_lost_work_by_a_run_beside_it() -> None:
     suspect = trial(attempt(1, 7.0, 137, KILL, write_calls=0), attempt(2, 9.5, write_calls=1))
     assert codes(suspect, start_up) == ["no-progress"]
     busy = trial(attempt(1, 20.0, write_calls=1))
-    assert codes(suspect, at_least(start_up, busy)) == []
+    assert codes(suspect, with_control_run(start_up, busy)) == []
     quiet = trial(attempt(1, 9.0, write_calls=1))
-    assert codes(suspect, at_least(start_up, quiet)) == ["no-progress"]
+    assert codes(suspect, with_control_run(start_up, quiet)) == ["no-progress"]
     key = ("state", Point.RENAME)
     counted = BASELINE._replace(families={key: 10})
-    assert at_least(counted, trial(attempt(1, 9.0, families={key: 9}))).families == {}
+    assert with_control_run(counted, trial(attempt(1, 9.0, families={key: 9}))).families == {}
 
 
 def test_where_files_recur_the_clock_matters_little() -> None:
@@ -304,10 +318,10 @@ def test_zero_in_a_later_attempt_may_have_another_cause() -> None:
     assert found.numbers == "11"
     rows = (Difference("result-differs", "result.txt", "differs first at byte 0"),)
     fact = trial(attempt(1, 7.0, 137, KILL), attempt(2, 3.0, 0, TERM), finished=False, unfinished_zero=rows)
-    (found,) = shrink(reason, PLAN, Runs("", 99), instead=instead_of_the_signal(fact))
+    (found,) = shrink(reason, PLAN, Runs("", 99), instead=reasons_without_signal(fact))
     assert (found.code, found.kills) == ("result-differs", (KILL, TERM)), "it left with 0 because it was done"
     missing = fact._replace(unfinished_zero=(Difference("result-differs", "result.txt", "is missing"),))
-    assert shrink(reason, PLAN, Runs("", 99), instead=instead_of_the_signal(missing)) == [reason]
+    assert shrink(reason, PLAN, Runs("", 99), instead=reasons_without_signal(missing)) == [reason]
 
 
 def test_a_code_that_counts_as_a_failure_is_told() -> None:
@@ -349,10 +363,10 @@ def test_a_very_slow_baseline_is_measured_again_where_all_that_counts_was_done_a
     killed = attempt(1, 5.0, 137, KILL, write_calls=80)
     again = trial(killed, attempt(2, 5.0, write_calls=100))
     assert codes(again) == []
-    assert is_close(BASELINE, again)
-    assert not is_close(BASELINE, trial(killed, attempt(2, 5.0, write_calls=30)))
+    assert may_be_slow_baseline(BASELINE, again)
+    assert not may_be_slow_baseline(BASELINE, trial(killed, attempt(2, 5.0, write_calls=30)))
     short = BASELINE._replace(seconds=0.4, first_write_seconds=0.1)
-    assert not is_close(short, trial(killed, attempt(2, 0.4, write_calls=100))), "too short to be judged"
+    assert not may_be_slow_baseline(short, trial(killed, attempt(2, 0.4, write_calls=100))), "too short to be judged"
 
 
 def test_a_slow_start_is_no_work() -> None:
@@ -387,8 +401,8 @@ def test_other_load_is_no_work() -> None:
     waited = attempt(1, 7.0, 137, KILL, waited_seconds=3.0)
     assert codes(trial(waited, attempt(2, 10.0, write_calls=1)), silent) == [], "it had worked for four seconds"
     busy = trial(attempt(1, 18.0, write_calls=1, waited_seconds=9.0))
-    assert at_least(silent, busy).seconds == 9.0
-    assert with_idle(silent, trial(attempt(1, 9.0, write_calls=0, waited_seconds=6.75))).idle.seconds == 2.25  # type: ignore[union-attr]
+    assert with_control_run(silent, busy).seconds == 9.0
+    assert with_idle_run(silent, trial(attempt(1, 9.0, write_calls=0, waited_seconds=6.75))).idle.seconds == 2.25  # type: ignore[union-attr]
     told = attempt(1, 12.0, 75, TERM, ran_seconds=6.0, waited_seconds=9.0, first_write_seconds=4.0)
     own = told.on_its_own_clock()
     assert (own.seconds, own.ran_seconds, own.first_write_seconds) == (3.0, 1.5, 1.0)
@@ -398,12 +412,12 @@ def test_other_load_is_no_work() -> None:
 def test_where_nothing_but_time_tells_it_most_of_several_runs_have_to() -> None:
     silent = BASELINE._replace(write_calls=1, steady_writes=False)
     lost = trial(attempt(1, 7.0, 137, KILL), attempt(2, 9.5, write_calls=1))
-    (reason,) = judge(silent, lost)
+    (reason,) = reasons_of(silent, lost)
     assert reason.by_time
-    assert judge(silent._replace(cpu_seconds=9.0), trial(*(x._replace(cpu_seconds=9.0) for x in lost.attempts)))[
+    assert reasons_of(silent._replace(cpu_seconds=9.0), trial(*(x._replace(cpu_seconds=9.0) for x in lost.attempts)))[
         0
     ].by_time
-    (counted,) = judge(BASELINE, trial(attempt(1, 7.0, 137, KILL), attempt(2, 9.5)))
+    (counted,) = reasons_of(BASELINE, trial(attempt(1, 7.0, 137, KILL), attempt(2, 9.5)))
     assert not counted.by_time
     plan = TrialPlan(1, (KILL,))
     for answers, told in (("YYY", True), ("YYNY", True), ("YNYY", True), ("YNNYNNYNN", False), ("NYNNNYYY", False)):
@@ -418,25 +432,25 @@ def test_a_slow_baseline_is_measured_again_where_nothing_can_be_counted() -> Non
     silent = BASELINE._replace(write_calls=1, steady_writes=False)
     again = trial(attempt(1, 7.0, 137, KILL), attempt(2, 8.6, write_calls=1))
     assert codes(again, silent) == []
-    assert is_close(silent, again)
-    now = at_least(silent, trial(attempt(1, 8.5, write_calls=1)))
+    assert may_be_slow_baseline(silent, again)
+    now = with_control_run(silent, trial(attempt(1, 8.5, write_calls=1)))
     assert codes(again, now) == ["no-progress"]
     resumed = trial(attempt(1, 7.0, 137, KILL), attempt(2, 4.0, write_calls=1))
-    assert not is_close(silent, resumed)
-    assert not is_close(BASELINE, again), "what can be counted was not done again"
-    assert at_least(BASELINE, trial(attempt(1, 8.5))).seconds == BASELINE.seconds
+    assert not may_be_slow_baseline(silent, resumed)
+    assert not may_be_slow_baseline(BASELINE, again), "what can be counted was not done again"
+    assert with_control_run(BASELINE, trial(attempt(1, 8.5))).seconds == BASELINE.seconds
 
 
 def test_a_start_that_finds_everything_done_is_no_work() -> None:
     """Eight of ten seconds are its start, in processor time too: a last attempt of 8.5 s has kept nearly everything."""
-    slow = BASELINE._replace(cpu_seconds=9.0, write_calls=30, opens=4, steady_writes=False, late=Wrote(4, 30))
+    slow = BASELINE._replace(cpu_seconds=9.0, write_calls=30, opens=4, steady_writes=False, late=WriteCounts(4, 30))
     kept = trial(attempt(1, 9.0, 137, KILL), attempt(2, 9.2, cpu_seconds=8.4, write_calls=12, opens=3))
     assert codes(kept, slow) == ["no-progress"], "what the clock alone would say"
-    idle = trial(attempt(1, 8.0, cpu_seconds=8.0, write_calls=10, opens=3, late=Wrote(3, 10)))
-    assert codes(kept, with_idle(slow, idle)) == []
+    idle = trial(attempt(1, 8.0, cpu_seconds=8.0, write_calls=10, opens=3, late=WriteCounts(3, 10)))
+    assert codes(kept, with_idle_run(slow, idle)) == []
     lost = trial(attempt(1, 9.0, 137, KILL), attempt(2, 10.0, cpu_seconds=9.0, write_calls=30, opens=4))
-    assert codes(lost, with_idle(slow, idle)) == [], "a fifth of the time is too little to be measured by a clock"
-    counted = with_idle(slow._replace(steady_writes=True), idle)
+    assert codes(lost, with_idle_run(slow, idle)) == [], "a fifth of the time is too little to be measured by a clock"
+    counted = with_idle_run(slow._replace(steady_writes=True), idle)
     assert codes(lost, counted) == ["no-progress"], "but what it wrote can be counted"
     assert codes(kept, counted) == []
 
@@ -453,18 +467,18 @@ def test_a_queue_that_is_filled_is_no_work_that_is_done() -> None:
 
 def test_what_is_prepared_once_hides_nothing() -> None:
     """Its preparation is kept, all the rest is done again, in a finished directory too."""
-    prepared = BASELINE._replace(write_calls=2, opens=4, steady_writes=False, late=Wrote(2, 1))
-    idle = trial(attempt(1, 9.9, write_calls=1, opens=2, late=Wrote(2, 1)))
-    assert with_idle(prepared, idle).idle is None
+    prepared = BASELINE._replace(write_calls=2, opens=4, steady_writes=False, late=WriteCounts(2, 1))
+    idle = trial(attempt(1, 9.9, write_calls=1, opens=2, late=WriteCounts(2, 1)))
+    assert with_idle_run(prepared, idle).idle is None
     lost = trial(attempt(1, 7.0, 137, KILL), attempt(2, 9.9, write_calls=1, opens=2))
-    assert codes(lost, with_idle(prepared, idle)) == ["no-progress"]
-    checkpoint = prepared._replace(late=Wrote(4, 2))
-    assert codes(lost, with_idle(checkpoint, idle)) == [], "what it saves comes late: all before it is its start"
+    assert codes(lost, with_idle_run(prepared, idle)) == ["no-progress"]
+    checkpoint = prepared._replace(late=WriteCounts(4, 2))
+    assert codes(lost, with_idle_run(checkpoint, idle)) == [], "what it saves comes late: all before it is its start"
 
 
 def test_half_of_the_work_has_to_be_done_and_not_half_of_the_start() -> None:
     idle = trial(attempt(1, 5.0, cpu_seconds=0.1, write_calls=0))
-    known = with_idle(BASELINE._replace(write_calls=1, steady_writes=False, late=Wrote(0, 1)), idle)
+    known = with_idle_run(BASELINE._replace(write_calls=1, steady_writes=False, late=WriteCounts(0, 1)), idle)
     again = attempt(2, 10.0, write_calls=1)
     assert codes(trial(attempt(1, 7.0, 137, KILL), again), known) == [], "two of five seconds"
     assert codes(trial(attempt(1, 8.0, 137, KILL), again), known) == ["no-progress"], "three of five"
@@ -475,23 +489,25 @@ def test_half_of_the_work_has_to_be_done_and_not_half_of_the_start() -> None:
 @pytest.mark.parametrize("more", [{"write_calls": 95, "opens": 10}, {"write_calls": 5, "opens": 1, "code": 1}])
 def test_who_starts_over_in_a_finished_directory_too_tells_nothing(more: dict[str, int]) -> None:
     counted = BASELINE._replace(opens=10)
-    assert with_idle(counted, trial(attempt(1, 9.0, **more))).idle is None
+    assert with_idle_run(counted, trial(attempt(1, 9.0, **more))).idle is None
 
 
 def test_who_writes_as_much_but_is_done_much_sooner_has_seen_that_all_is_done() -> None:
     soon = attempt(1, 6.0, write_calls=100, opens=10)
     steady = BASELINE._replace(opens=10)
-    assert with_idle(steady, trial(soon)).idle is None, "what grows with the work has grown as far"
+    assert with_idle_run(steady, trial(soon)).idle is None, "what grows with the work has grown as far"
     counted = steady._replace(steady_writes=False)
-    assert with_idle(counted, trial(soon)).idle == soon
+    assert with_idle_run(counted, trial(soon)).idle == soon
     busy = counted._replace(cpu_seconds=9.0)
-    assert with_idle(busy, trial(soon._replace(cpu_seconds=8.9))).idle is None, "the clock may have met a slow baseline"
-    assert with_idle(busy, trial(soon._replace(cpu_seconds=5.0))).idle is not None
+    assert with_idle_run(busy, trial(soon._replace(cpu_seconds=8.9))).idle is None, (
+        "the clock may have met a slow baseline"
+    )
+    assert with_idle_run(busy, trial(soon._replace(cpu_seconds=5.0))).idle is not None
 
 
 def test_what_an_old_attempt_does_beside_its_replacement_is_not_lost() -> None:
     """It stood still in its start, and wrote everything once it went on; by then the other one had done it all."""
-    freeze = Kill(1, Kind.FREEZE, AtTime(0.7))
+    freeze = Kill(1, InterruptionKind.FREEZE, AtTime(0.7))
     last = attempt(2, 10.0)
     old = attempt(1, 20.0, 0, freeze, ran_seconds=7.0, write_calls=100, until_replaced=(0, 2))
     assert codes(trial(old, last)) == []
@@ -507,8 +523,10 @@ def test_what_a_start_with_nothing_left_to_do_opens_too_tells_nothing_of_the_wor
     last = attempt(2, 10.0, opens=16, families={("work.db", Point.OPEN): 5})
     assert codes(trial(begun, last), opens) == ["no-progress"], "as long as nobody has looked"
     idle = trial(attempt(1, 2.0, opens=16, families={("work.db", Point.OPEN): 5}))
-    known = with_idle(opens, idle)
-    assert at_least(known, trial(attempt(1, 30.0))).seconds == known.seconds, "writes are the work, however slow it was"
-    assert at_least(opens, trial(attempt(1, 30.0))).seconds == 30.0
+    known = with_idle_run(opens, idle)
+    assert with_control_run(known, trial(attempt(1, 30.0))).seconds == known.seconds, (
+        "writes are the work, however slow it was"
+    )
+    assert with_control_run(opens, trial(attempt(1, 30.0))).seconds == 30.0
     assert codes(trial(begun, last), known) == []
     assert codes(trial(begun._replace(write_calls=70), last), known) == ["no-progress"]

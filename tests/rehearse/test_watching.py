@@ -15,15 +15,15 @@ import pytest
 from zoo import PROGRAMS, PYTHON, RESULT
 
 from stayfast.errors import UsageError
-from stayfast.process.tree import disposition
+from stayfast.process.tree import signal_disposition
 from stayfast.proof.rehearse import confine, workspace
-from stayfast.proof.rehearse.attempt import Attempt, Surroundings, last_words
+from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment, last_error_line
 from stayfast.proof.rehearse.baseline import is_steady
-from stayfast.proof.rehearse.plan import AtEvent, AtResume, AtTime, Kill, Kind, Profile
-from stayfast.proof.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.plan import AtEvent, AtResume, AtTime, InterruptionKind, Kill, Profile
+from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 from stayfast.proof.syscalls.file_point import Point
-from stayfast.proof.syscalls.polling import Listener, watch_files
-from stayfast.proof.syscalls.watcher import GO_ON, Watcher, family
+from stayfast.proof.syscalls.polling import InotifyPoller, watch_files
+from stayfast.proof.syscalls.watcher import LET_GO, SyscallWatcher, file_family
 
 PROFILE = Profile(seconds=1.0, first_write_seconds=0.1, handler_seconds=None, events={})
 
@@ -45,16 +45,16 @@ def begin(tmp_path: Path, command: list[str], kill: Kill | None = None, *, learn
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
     own = os.path.realpath(tmp_path)
-    around = Surroundings(
+    around = AttemptEnvironment(
         command=command,
         folder=str(tmp_path),
         environment=dict(os.environ),
         grace_seconds=5.0,
         limit_seconds=60.0,
-        allows=lambda path: confine.Fence(command).allows(path, own),
+        allows=lambda path: confine.AllowedPaths(command).allows(path, own),
     )
     attempt = Attempt(1, around, kill, PROFILE, learn=learn)
-    if not isinstance(attempt.watcher, Watcher):
+    if not isinstance(attempt.watcher, SyscallWatcher):
         attempt.close()
         pytest.skip(f"system calls cannot be watched: {attempt.program.unwatched}")
     return attempt
@@ -82,7 +82,7 @@ def test_who_empties_an_empty_file_overwrites_nothing(tmp_path: Path) -> None:
 
 def test_a_link_that_is_removed_and_made_anew_is_met_in_between(tmp_path: Path) -> None:
     text = "import os; os.symlink('a', 'latest'); os.unlink('latest'); os.symlink('b', 'latest')"
-    kill = Kill(1, Kind.KILL, AtEvent("latest", Point.RENAME, 2))
+    kill = Kill(1, InterruptionKind.KILL, AtEvent("latest", Point.RENAME, 2))
     attempt = begin(tmp_path, [sys.executable, "-c", text], kill)
     assert finish(attempt).code == 128 + signal.SIGKILL
     assert not os.path.lexists(tmp_path / "work" / "latest")
@@ -93,7 +93,7 @@ def test_a_checkpoint_that_is_moved_away_as_it_is_read_is_met_there(tmp_path: Pa
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "state").write_text("1")
     text = "import os, time; os.rename('state', 'read'); time.sleep(0.2); open('state', 'w').close(); time.sleep(60)"
-    kill = Kill(1, Kind.KILL_DURING_RESUME, AtResume(100.0, touches))
+    kill = Kill(1, InterruptionKind.KILL_DURING_RESUME, AtResume(100.0, touches))
     attempt = begin(tmp_path, [sys.executable, "-c", text], kill)
     assert finish(attempt).code == 128 + signal.SIGKILL
     assert (tmp_path / "work" / "state").exists() == (not touches)
@@ -130,12 +130,12 @@ def test_output_that_a_shell_sends_into_a_file_is_seen_to_grow(tmp_path: Path) -
     assert counts["marks", Point.FIRST_WRITE] == 3
 
 
-@pytest.mark.parametrize("kind", [Kind.KILL, Kind.TERM])
-def test_a_file_that_a_shell_fills_is_met_half_written(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [InterruptionKind.KILL, InterruptionKind.TERM])
+def test_a_file_that_a_shell_fills_is_met_half_written(tmp_path: Path, kind: InterruptionKind) -> None:
     program = f"trap 'exit 143' TERM; {REDIRECTS}"
     attempt = begin(tmp_path, ["bash", "-c", program], Kill(1, kind, AtEvent("lines", Point.LATER_WRITE, 2)))
     fact = finish(attempt)
-    assert fact.code == {Kind.KILL: 137, Kind.TERM: 143}[kind]
+    assert fact.code == {InterruptionKind.KILL: 137, InterruptionKind.TERM: 143}[kind]
     assert fact.at == "at the later-write of lines"
     assert 2 < len((tmp_path / "work" / "lines").read_text().split()) < 8
 
@@ -156,14 +156,14 @@ def test_many_files_that_are_filled_cost_little(tmp_path: Path) -> None:
 )
 def test_the_last_words_say_something(tmp_path: Path, printed: str, last: str) -> None:
     (tmp_path / "log").write_text(printed)
-    assert last_words(str(tmp_path / "log")) == last
+    assert last_error_line(str(tmp_path / "log")) == last
 
 
 def test_a_kill_comes_before_a_claim_is_removed(tmp_path: Path) -> None:
     script = (
         "import os\nfor n in (1, 2):\n  open(f'claim-{n}', 'w').close()\n  os.unlink(f'claim-{n}')\nos.rmdir('none')"
     )
-    kill = Kill(1, Kind.KILL, AtEvent("claim-#", Point.REMOVE, 2))
+    kill = Kill(1, InterruptionKind.KILL, AtEvent("claim-#", Point.REMOVE, 2))
     attempt = begin(tmp_path, [sys.executable, "-c", script], kill)
     assert finish(attempt).code == 137
     assert os.listdir(tmp_path / "work") == ["claim-2"]
@@ -232,14 +232,14 @@ def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program
     looks, other_looks = itertools.count(), itertools.count()
 
     def blocked_by_turns(pid: int, number: int, turns: Iterator[int] = looks) -> str:
-        found = disposition(pid, number)
+        found = signal_disposition(pid, number)
         return "blocked" if found == "default" and next(turns) % 2 else found
 
     module = "stayfast.proof.rehearse.attempt"
     monkeypatch.setattr(f"{module}.disposition", blocked_by_turns)
     monkeypatch.setattr(f"{module}.notices", lambda *of: blocked_by_turns(*of, other_looks) in ("handler", "blocked"))
     monkeypatch.setattr(f"{__name__}.PROFILE", PROFILE._replace(handler_seconds=0.7))
-    fact = finish(begin(tmp_path, [sys.executable, "-c", script], Kill(1, Kind.TERM, AtTime(0.1))))
+    fact = finish(begin(tmp_path, [sys.executable, "-c", script], Kill(1, InterruptionKind.TERM, AtTime(0.1))))
     assert next(looks) > 5
     assert (fact.code, fact.overran) == (75, False)
 
@@ -255,14 +255,14 @@ def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program
     ],
 )
 def test_a_kill_comes_exactly_there(tmp_path: Path, name: str, point: Point, nth: int, left: dict[str, str]) -> None:
-    attempt = begin(tmp_path, [sys.executable, "-c", WRITES], Kill(1, Kind.KILL, AtEvent(name, point, nth)))
+    attempt = begin(tmp_path, [sys.executable, "-c", WRITES], Kill(1, InterruptionKind.KILL, AtEvent(name, point, nth)))
     fact = finish(attempt)
     assert (fact.code, fact.delivered) == (137, True)
     assert {path.name: path.read_text() for path in (tmp_path / "work").iterdir()} == left
 
 
 def test_a_shell_is_killed_between_emptying_and_writing(tmp_path: Path) -> None:
-    kill = Kill(1, Kind.KILL, AtEvent("state", Point.FIRST_WRITE, 1))
+    kill = Kill(1, InterruptionKind.KILL, AtEvent("state", Point.FIRST_WRITE, 1))
     fact = finish(begin(tmp_path, ["bash", "-c", "sleep 0.05; echo one > state; echo two > other"], kill))
     assert fact.code == 137
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["state"]
@@ -270,7 +270,7 @@ def test_a_shell_is_killed_between_emptying_and_writing(tmp_path: Path) -> None:
 
 
 def test_a_frozen_program_stands_before_its_call_until_it_is_thawed(tmp_path: Path) -> None:
-    kill = Kill(1, Kind.FREEZE, AtEvent("state", Point.RENAME, 2))
+    kill = Kill(1, InterruptionKind.FREEZE, AtEvent("state", Point.RENAME, 2))
     attempt = begin(tmp_path, [sys.executable, "-c", WRITES], kill)
     while not attempt.fired:
         attempt.tick()
@@ -278,7 +278,7 @@ def test_a_frozen_program_stands_before_its_call_until_it_is_thawed(tmp_path: Pa
         attempt.tick()
     assert (tmp_path / "work" / "state-1.tmp").exists()
     assert attempt.held_path == "state"
-    attempt.thaw()
+    attempt.resume()
     while not attempt.tick(alone=False):
         pass
     assert attempt.close().code == 0
@@ -296,7 +296,7 @@ print "signals: $n\\n";
     for _ in range(40):
         if attempt.program.poll() is not None:
             break
-        if disposition(attempt.program.pid, signal.SIGTERM) == "handler":
+        if signal_disposition(attempt.program.pid, signal.SIGTERM) == "handler":
             attempt._send_term()
         time.sleep(0.003)
     fact = finish(attempt)
@@ -315,7 +315,7 @@ print "signals: $n\\n";
     ],
 )
 def test_families(name: str, known: str) -> None:
-    assert family(name) == known
+    assert file_family(name) == known
 
 
 WITHOUT = {"right_by_hand": set(), "writes_at_the_end": {"no-progress"}, "forgets_rng": {"result-differs"}}
@@ -324,7 +324,7 @@ WITHOUT = {"right_by_hand": set(), "writes_at_the_end": {"no-progress"}, "forget
 @pytest.mark.parametrize("name", WITHOUT)
 def test_notifications_are_enough_for_a_verdict(name: str) -> None:
     result = rehearse(
-        Options([PYTHON, f"{name}.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
+        RehearsalOptions([PYTHON, f"{name}.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
     )
     assert {reason.code for reason in result.reasons} == WITHOUT[name], result.reasons
     assert result.watched == "notifications"
@@ -332,8 +332,10 @@ def test_notifications_are_enough_for_a_verdict(name: str) -> None:
 
 
 def test_polling_is_enough_where_nothing_else_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stayfast.runtime.directory_sync.inotify.Watch.is_told", property(lambda _: False))
-    options = Options([PYTHON, "forgets_rng.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS))
+    monkeypatch.setattr("stayfast.runtime.directory_sync.inotify.InotifyWatch.is_active", property(lambda _: False))
+    options = RehearsalOptions(
+        [PYTHON, "forgets_rng.py"], RESULT, trials=4, parallel=4, watch=False, directory=str(PROGRAMS)
+    )
     result = rehearse(options)
     assert {reason.code for reason in result.reasons} == {"result-differs"}
     assert result.watched == "polling"
@@ -343,8 +345,8 @@ def test_notifications_tell_what_has_just_happened(tmp_path: Path) -> None:
     told = []
     (tmp_path / "there").mkdir()
     (tmp_path / "__pycache__").mkdir()
-    listener = watch_files(str(tmp_path), lambda event: told.append((event.point, event.path)) or GO_ON)
-    assert isinstance(listener, Listener)
+    listener = watch_files(str(tmp_path), lambda event: told.append((event.point, event.path)) or LET_GO)
+    assert isinstance(listener, InotifyPoller)
     try:
         with (tmp_path / "there" / "state.tmp").open("w") as file:
             wait_until(lambda: (Point.FIRST_WRITE, "there/state.tmp") in told)
@@ -386,21 +388,21 @@ def test_a_copy_is_whole_and_its_own(tmp_path: Path) -> None:
     (source / ".venv").mkdir()
     os.mkfifo(source / "pipe")
     target = tmp_path / "target"
-    workspace.Copier(str(source), may_link=True).copy_to(str(target))
+    workspace.WorkspaceCopier(str(source), may_link=True).copy_to(str(target))
     assert (target / "deep" / "er" / "file").read_text() == "x"
     assert (target / "link").readlink() == Path("deep/er/file")
     assert os.access(target / "run.sh", os.X_OK)
     assert (target / ".venv").is_symlink()
     assert not (target / "pipe").exists()
-    workspace.break_link(str(target / "big"))
+    workspace.unshare_file(str(target / "big"))
     assert (target / "big").stat().st_nlink == 1
     assert (target / "big").read_bytes() == (source / "big").read_bytes()
     (target / "deep").chmod(0o500)
-    workspace.remove(str(target))
+    workspace.remove_tree(str(target))
     assert not target.exists()
     assert (source / "big").exists()
     plain = tmp_path / "plain"
-    workspace.Copier(str(source), may_link=False).copy_to(str(plain))
+    workspace.WorkspaceCopier(str(source), may_link=False).copy_to(str(plain))
     assert (plain / "big").stat().st_nlink == 1
 
 
@@ -414,7 +416,7 @@ def test_the_copy_of_a_link_leads_to_the_copy_or_out_of_it_as_the_original_does(
         (source / "deep" / name).symlink_to(aim)
     target = tmp_path / "copies" / "of" / "it"
     target.parent.mkdir(parents=True)
-    workspace.Copier(str(source), may_link=True).copy_to(str(target))
+    workspace.WorkspaceCopier(str(source), may_link=True).copy_to(str(target))
     for name in ("own", "whole"):
         assert (target / "deep" / name).resolve() == target / "file"
     for name in ("out", "far"):
@@ -445,12 +447,12 @@ def test_what_a_program_has_locked_is_removed_without_a_change_of_the_original(a
 def test_copies_below_what_is_copied_do_not_copy_themselves(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "copies").mkdir()
-    workspace.Copier(str(tmp_path), may_link=True).copy_to(str(tmp_path / "copies" / "one"))
+    workspace.WorkspaceCopier(str(tmp_path), may_link=True).copy_to(str(tmp_path / "copies" / "one"))
     assert sorted(path.name for path in (tmp_path / "copies" / "one").iterdir()) == ["file"]
 
 
 def test_the_fence() -> None:
-    fence = confine.Fence(["a"], writable=["/data"])
+    fence = confine.AllowedPaths(["a"], writable=["/data"])
     for path, allowed in {
         "/own/work/x": True,
         "/own": True,
@@ -460,8 +462,8 @@ def test_the_fence() -> None:
         "/etc/x": False,
     }.items():
         assert fence.allows(path, "/own") is allowed, path
-    assert confine.Fence(["--out", "/etc/{trial}"]).allows("/etc/x", "/own")
-    assert confine.for_trial(["{trial}/a", "b"], "t-1") == ["t-1/a", "b"]
+    assert confine.AllowedPaths(["--out", "/etc/{trial}"]).allows("/etc/x", "/own")
+    assert confine.expand_trial_name(["{trial}/a", "b"], "t-1") == ["t-1/a", "b"]
 
 
 @pytest.mark.parametrize(

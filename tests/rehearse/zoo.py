@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stayfast.proof.rehearse.differences import Comparison
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, Kind
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, InterruptionKind
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PYTHON = sys.executable
@@ -24,7 +24,7 @@ class Animal(NamedTuple):
     command: tuple[str, ...]
     codes: frozenset[str] = frozenset()
     comparison: Comparison = RESULT
-    kinds: tuple[Kind, ...] = DEFAULT_KINDS
+    kinds: tuple[InterruptionKind, ...] = DEFAULT_KINDS
     grace_seconds: float = 5.0
     ephemeral: tuple[str, ...] = ()
     clock_jump_seconds: float = 0.0
@@ -50,7 +50,7 @@ def python(name: str, *codes: str, **more: object) -> Animal:
 
 SHORT_GRACE = {"grace_seconds": 0.4}
 RARE = {"rare": True}
-KILLS = {"kinds": (Kind.KILL, Kind.KILL_DURING_RESUME)}
+KILLS = {"kinds": (InterruptionKind.KILL, InterruptionKind.KILL_DURING_RESUME)}
 LONG = ("env", "STEPS=60")
 
 ZOO = (
@@ -71,8 +71,8 @@ ZOO = (
     python("torn_result", "result-differs"),
     python("appends_twice", "duplicate-records", comparison=RECORDS),
     python("loses_records", "missing-records", comparison=RECORDS),
-    python("no_fencing", "stale-writer", kinds=(Kind.OVERLAP, Kind.FREEZE)),
-    python("one_at_a_time", kinds=(Kind.OVERLAP, Kind.FREEZE), **RARE),
+    python("no_fencing", "stale-writer", kinds=(InterruptionKind.OVERLAP, InterruptionKind.FREEZE)),
+    python("one_at_a_time", kinds=(InterruptionKind.OVERLAP, InterruptionKind.FREEZE), **RARE),
     python("ignores_sigterm", "grace-overrun", **SHORT_GRACE)._replace(command=(*LONG, PYTHON, "ignores_sigterm.py")),
     python("deadlocks_in_handler", "grace-overrun", **SHORT_GRACE)._replace(
         command=(*LONG, PYTHON, "deadlocks_in_handler.py")

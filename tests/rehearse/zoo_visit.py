@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 from zoo import PROGRAMS, Animal
 
-from stayfast.proof.rehearse.rehearsal import Options, rehearse
+from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 
 FEW_SEEDS = 2
 SEEDS = [int(os.environ.get("STAYFAST_SEED", "0")) + number for number in range(int(os.environ.get("ZOO_SEEDS", "2")))]
@@ -28,7 +28,7 @@ def visit(animal: Animal, seed: int) -> None:
     if not animal.can_run:
         pytest.skip(f"no {animal.needs} here")
     result = rehearse(
-        Options(
+        RehearsalOptions(
             command=animal.command,
             comparison=animal.comparison,
             kinds=animal.kinds,

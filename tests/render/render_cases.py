@@ -17,7 +17,7 @@ from stayfast.capacity.plan.planner import Plan, make_plan
 from stayfast.capacity.spec import read_spec
 from stayfast.capacity.spec.workload import WorkloadSpec
 from stayfast.render.bundle import Bundle, render
-from stayfast.render.context import Form
+from stayfast.render.context import Controller
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 QUICK = Assumptions(windows=40, most_ticks=60)
@@ -75,7 +75,7 @@ class Case(NamedTuple):
     """One workload of the matrix."""
 
     text: str
-    form: Form | None = None
+    form: Controller | None = None
 
 
 def on(text: str, capacity: str, *more: str) -> str:
@@ -90,12 +90,12 @@ def big(text: str) -> str:
 
 CASES: dict[str, Case] = {
     "train-spot": Case(on(TRAIN, "spot")),
-    "train-spot-jobset": Case(on(TRAIN, "spot"), Form.JOBSET),
+    "train-spot-jobset": Case(on(TRAIN, "spot"), Controller.JOBSET),
     "train-spot-long-grace": Case(on(big(TRAIN), "spot", LONG)),
     "train-spot-autopilot": Case(on(TRAIN, "spot", AUTOPILOT)),
     "train-spot-autopilot-long": Case(on(big(TRAIN), "spot", "cluster: {mode: autopilot, version: 1.35.2-gke.1}\n")),
     "train-spot-gang": Case(on(GANG, "spot")),
-    "train-spot-gang-job": Case(on(GANG, "spot"), Form.JOB),
+    "train-spot-gang-job": Case(on(GANG, "spot"), Controller.JOB),
     "train-spot-gang-filestore": Case(on(GANG, "spot", "volume: {kind: filestore, size: 2TiB, path: /mnt/shared}\n")),
     "train-spot-gcsfuse": Case(on(TRAIN, "spot", "volume: {kind: gcsfuse, bucket: my-bucket}\n")),
     "train-spot-pools": Case(on(TRAIN, "spot", "cluster: {pools: [spot-a, spot-b]}\n")),
@@ -140,7 +140,7 @@ def planned(text: str) -> tuple[WorkloadSpec, Plan]:
     return spec, make_plan(spec, catalogue, assumptions=QUICK)
 
 
-def rendered(text: str, form: Form | None = None) -> Bundle:
+def rendered(text: str, form: Controller | None = None) -> Bundle:
     """The bundle of a workload."""
     spec, plan = planned(text)
     return render(spec, plan, form=form)

@@ -13,8 +13,8 @@ from render_cases import CASES, GOLDEN, as_golden, case
 from stayfast.cluster.submission.prepare import findings, settings_for
 from stayfast.documents import load_documents
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.objects.bundle import Settings
-from stayfast.lint.schema.validator import knows, validate, versions
+from stayfast.lint.objects.bundle import LintSettings
+from stayfast.lint.schema.validator import has_schema, validate, versions
 from stayfast.lint.sources import Source
 from stayfast.render.bundle import MARKER
 
@@ -51,7 +51,7 @@ def test_our_own_linter_finds_nothing(name):
 @pytest.mark.parametrize("name", ALL)
 def test_nor_does_it_when_it_knows_nothing_of_the_cluster(name):
     sources = [Source(file, text) for file, text in case(name).files.items() if not file.endswith(".md")]
-    report = lint_bundle(sources, Settings())
+    report = lint_bundle(sources, LintSettings())
     assert report.findings == []
     assert report.objects == len(case(name).objects) + len(case(name).optional)
 
@@ -62,7 +62,7 @@ def test_every_version_of_kubernetes_accepts_the_fields(name, version):
     for item in case(name).objects:
         faults = list(validate(item, item["apiVersion"], item["kind"], version))
         assert faults == [], item["kind"]
-        assert knows(item["apiVersion"], item["kind"])
+        assert has_schema(item["apiVersion"], item["kind"])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -98,7 +98,7 @@ def test_every_object_says_whose_it_is(name):
 def test_the_settings_follow_the_cluster():
     assert settings_for(case("train-spot-long-grace").outline.spec).kubernetes == "1.35"
     assert settings_for(case("train-spot-autopilot").outline.spec).cluster_mode == "autopilot"
-    assert settings_for(case("train-spot").outline.spec).kubernetes == Settings().kubernetes
+    assert settings_for(case("train-spot").outline.spec).kubernetes == LintSettings().kubernetes
 
 
 def test_another_process_renders_the_same_bytes():

@@ -9,10 +9,10 @@ from render_cases import GANG, SERVE, TRAIN, container, on, planned, rendered, t
 
 from stayfast.capacity.machines.machine import TPU_TOPOLOGIES as LINT_TOPOLOGIES
 from stayfast.capacity.machines.machine import accelerator_machines
-from stayfast.capacity.machines.prices import GKE_NAMES, TPU_TOPOLOGIES, bundled_catalogue
+from stayfast.capacity.machines.prices import TPU_TOPOLOGIES, bundled_catalogue, gke_accelerator_names
 from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
-from stayfast.render.context import Capacity
+from stayfast.render.context import RenderedCapacity
 from stayfast.render.objects.resources import (
     EPHEMERAL_GIB,
     cpu_request,
@@ -54,11 +54,11 @@ def test_every_machine_is_rendered_clean_everywhere(accelerator, count, capacity
         selector = template(bundle)["spec"]["nodeSelector"]
         if bundle.outline.class_rows:
             for row in the(bundle, "ComputeClass")["spec"]["priorities"]:
-                assert (row[kind]["type"], row[kind]["count"]) == (GKE_NAMES[accelerator], count)
+                assert (row[kind]["type"], row[kind]["count"]) == (gke_accelerator_names[accelerator], count)
                 assert row["machineType"] == bundle.outline.machine.name
         else:
             label = {"tpu": "gke-tpu-accelerator", "gpu": "gke-accelerator"}[kind]
-            assert selector[f"cloud.google.com/{label}"] == GKE_NAMES[accelerator]
+            assert selector[f"cloud.google.com/{label}"] == gke_accelerator_names[accelerator]
             assert ("cloud.google.com/gke-tpu-topology" in selector) == (kind == "tpu")
 
 
@@ -78,10 +78,12 @@ def test_our_names_are_gkes():
     """The catalogue and the linter's table of machines come from different sources."""
     table = accelerator_machines()
     for machine in CATALOGUE.machines.values():
-        assert machine.accelerator in GKE_NAMES
+        assert machine.accelerator in gke_accelerator_names
         if machine.name in table:
             known = table[machine.name]
-            assert (known.accelerator, known.number) == (GKE_NAMES[machine.accelerator], machine.count), machine.name
+            assert (known.accelerator, known.number) == (gke_accelerator_names[machine.accelerator], machine.count), (
+                machine.name
+            )
             assert TPU_TOPOLOGIES.get(machine.name) == LINT_TOPOLOGIES.get(machine.name)
             assert cpu_request(machine) <= known.cpu
             assert memory_request_gib(machine) <= known.memory_gib
@@ -134,7 +136,7 @@ def test_a_gang_shares_its_state():
 
 def test_the_queue_covers_scratch_space_too():
     bundle = rendered(on(GANG, "flex-start"))
-    assert bundle.outline.capacity == Capacity.QUEUED
+    assert bundle.outline.capacity == RenderedCapacity.QUEUED
     (flavor,) = the(bundle, "ClusterQueue")["spec"]["resourceGroups"][0]["flavors"]
     quotas = {row["name"]: row["nominalQuota"] for row in flavor["resources"]}
     assert quotas["ephemeral-storage"] == f"{2 * EPHEMERAL_GIB}Gi"

@@ -12,7 +12,7 @@ from stayfast.cli.metrics import read_file
 from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
 from stayfast.lint.engine import lint_bundle
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.sources import Source
 from stayfast.render.bundle import Bundle
 from stayfast.render.objects.monitoring import METRICS_PORT, MONITORING_FILE
@@ -52,7 +52,7 @@ def test_it_stands_beside_the_bundle_and_is_clean() -> None:
 def test_a_wrong_field_would_be_found() -> None:
     """So that the clean bundle above says something."""
     text = case("train-spot").files[MONITORING_FILE].replace("endpoints:", "endpoint:")
-    found = lint_bundle([Source("pod-monitoring.yaml", text)], Settings()).findings
+    found = lint_bundle([Source("pod-monitoring.yaml", text)], LintSettings()).findings
     assert any("endpoint" in item.message for item in found)
 
 

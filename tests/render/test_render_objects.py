@@ -29,7 +29,7 @@ from render_cases import (
 from stayfast.errors import UsageError
 from stayfast.model.exit_codes import INTERRUPTED
 from stayfast.render.bundle import render
-from stayfast.render.context import Capacity, Form
+from stayfast.render.context import Controller, RenderedCapacity
 from stayfast.render.naming import has_secret, pool_name, scoped
 from stayfast.render.objects.command import container_command, is_torchrun
 from stayfast.render.objects.resources import cpu_request, memory_request_gib
@@ -180,7 +180,7 @@ def test_the_class_sets_its_spot_nodes_and_no_others():
 @pytest.mark.parametrize("name", ALL)
 def test_the_end_of_a_lease_is_shown_where_there_may_be_one(name):
     bundle = case(name)
-    has_lease = bundle.outline.capacity in (Capacity.FLEX_START, Capacity.QUEUED) or name in (
+    has_lease = bundle.outline.capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED) or name in (
         "train-hybrid",
         "batch-hybrid-autopilot",
     )
@@ -220,7 +220,7 @@ def test_spot_is_selected_and_tolerated_together_or_not_at_all(name):
     assert not (selected and "cloud.google.com/gke-flex-start" in spec["nodeSelector"])
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if case(name).outline.capacity == Capacity.ON_DEMAND])
+@pytest.mark.parametrize("name", [name for name in ALL if case(name).outline.capacity == RenderedCapacity.ON_DEMAND])
 def test_on_demand_work_stays_off_machines_that_go_away(name):
     terms = template(case(name))["spec"]["affinity"]["nodeAffinity"]
     (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -543,7 +543,8 @@ def test_what_would_lose_work_is_refused_in_one_sentence(text, said):
 
 
 @pytest.mark.parametrize(
-    ("text", "form"), [(on(BATCH, "spot"), Form.JOBSET), (SERVE, Form.JOBSET), (on(GANG, "flex-start"), Form.JOB)]
+    ("text", "form"),
+    [(on(BATCH, "spot"), Controller.JOBSET), (SERVE, Controller.JOBSET), (on(GANG, "flex-start"), Controller.JOB)],
 )
 def test_forms_that_do_not_exist(text, form):
     with pytest.raises(UsageError, match="leave out --form"):
@@ -595,4 +596,4 @@ def test_the_digest_follows_the_spec_and_nothing_else():
     one = render(spec, plan).outline.digest
     assert one == render(dataclasses.replace(spec, where="/elsewhere/x.yaml"), plan).outline.digest
     assert one != render(dataclasses.replace(spec, image="other:v2"), plan).outline.digest
-    assert one != render(spec, plan, form=Form.JOBSET).outline.digest
+    assert one != render(spec, plan, form=Controller.JOBSET).outline.digest

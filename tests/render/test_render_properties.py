@@ -20,7 +20,7 @@ from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
 from stayfast.lint.schema.validator import validate, versions
 from stayfast.render.bundle import render
-from stayfast.render.context import Form
+from stayfast.render.context import Controller
 from stayfast.settings import read_settings
 
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -94,14 +94,14 @@ def bundle_of(spec, form=None):
 
 def has_form(spec, form):
     """Only training has the choice, and a queued gang has none."""
-    if form == Form.JOBSET:
+    if form == Controller.JOBSET:
         return spec["kind"] == "train"
     queued = spec["kind"] == "train" and spec["nodes"] > 1 and spec.get("capacity") == "flex-start"
     return form is None or not queued
 
 
 @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(workloads(), st.sampled_from([None, Form.JOB, Form.JOBSET]))
+@given(workloads(), st.sampled_from([None, Controller.JOB, Controller.JOBSET]))
 def test_any_workload_is_rendered_clean(spec, form):
     if not has_form(spec, form):
         with pytest.raises(UsageError, match="leave out --form"):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfast.batch.queue.protocol import Lease
-from stayfast.batch.worker.compute import decode
+from stayfast.batch.worker.compute import decode_items
 from stayfast.batch.worker.task import Task
 
 TASK = Task(lambda items: items, key=None, each=False)
@@ -25,7 +25,7 @@ def leases(*payloads: str) -> list[Lease]:
 
 
 def read(*payloads: str) -> tuple[dict[str, object], list[str]]:
-    work, failures = decode(TASK, leases(*payloads))
+    work, failures = decode_items(TASK, leases(*payloads))
     return {each.lease.key: each.item for each in work}, [failure.lease.key for failure in failures]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runtime_children import Ended, python
 
-from stayfast.runtime.run_record.record import Head, decode
+from stayfast.runtime.run_record.record import RunRecord, decode
 
 PROGRAM = """
     import os, signal, sys, threading, time
@@ -62,7 +62,7 @@ PROGRAM = """
 """
 
 
-def head(where: Path) -> Head:
+def head(where: Path) -> RunRecord:
     return decode((where / "run" / "HEAD.json").read_bytes())
 
 
@@ -87,7 +87,7 @@ def test_an_exception_in_the_step_is_an_interruption_and_the_torn_step_is_not_sa
     assert ended.report["outcome"] == "interrupted"
     assert ended.report["cause"] == "unknown"
     assert ended.report["saved"] == "step 1", "the newest checkpoint at a boundary"
-    assert (head(tmp_path).row.outcome, head(tmp_path).finished) == ("interrupted", False)
+    assert (head(tmp_path).current_attempt.outcome, head(tmp_path).finished) == ("interrupted", False)
     if not error.startswith("SystemExit"):
         assert "from the program" in ended.err, "a real error is not hidden"
         assert "Traceback" in ended.err

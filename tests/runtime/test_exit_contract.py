@@ -12,7 +12,7 @@ import pytest
 from runtime_children import python
 
 from stayfast.model.exit_codes import CONTRACT, FAILED, FINISHED, INTERRUPTED, Outcome
-from stayfast.runtime.interruption.exit_report import TERMINATION_MESSAGE_BYTES, Report, publish
+from stayfast.runtime.interruption.exit_report import TERMINATION_MESSAGE_BYTES, ExitReport, publish_report
 from stayfast.runtime.run_record.record import decode
 from stayfast.settings import Settings
 
@@ -80,7 +80,7 @@ def test_every_place_says_the_same(tmp_path: Path, how: str, outcome: str, code:
         assert 0 <= report["seconds_used"] < 2  # type: ignore[operator]
         assert report["seconds_allowed"] == 14.0
         assert [step["name"] for step in report["drain"]] == ["save", "nothing"]  # type: ignore[attr-defined]
-    row = decode((tmp_path / "run" / "HEAD.json").read_bytes()).row
+    row = decode((tmp_path / "run" / "HEAD.json").read_bytes()).current_attempt
     assert row.outcome == outcome
     assert (row.machine, row.capacity, row.usd_per_hour) == ("node-7", "spot", 2.5)
 
@@ -103,8 +103,8 @@ def test_a_long_report_is_still_json_in_the_termination_message(tmp_path: Path) 
     log = tmp_path / "log"
     log.write_text("")
     drain = [{"name": f"step {number}", "outcome": "failed", "detail": "x" * 200} for number in range(100)]
-    report = Report(Outcome.FAILED, 1, run="file:///" + "é" * 4000, detail="y" * 9000, drain=drain)
-    publish(report, Settings(termination_log=str(log)), quiet=True)
+    report = ExitReport(Outcome.FAILED, 1, run="file:///" + "é" * 4000, detail="y" * 9000, drain=drain)
+    publish_report(report, Settings(termination_log=str(log)), quiet=True)
     assert len(log.read_bytes()) <= TERMINATION_MESSAGE_BYTES
     assert read(log)["outcome"] == "failed"
 

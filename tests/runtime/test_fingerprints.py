@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stayfast
-from stayfast.runtime.state.step_digests import digest
+from stayfast.runtime.state.step_digests import state_digest
 
 
 @pytest.mark.parametrize(
@@ -26,27 +26,29 @@ from stayfast.runtime.state.step_digests import digest
     ],
 )
 def test_different_values_differ(one: object, other: object) -> None:
-    assert digest(one) != digest(other)
+    assert state_digest(one) != state_digest(other)
 
 
 def test_equal_values_are_equal_whatever_their_order() -> None:
-    assert digest({"a": [1, (2.5, None)], "b": b"x"}) == digest({"b": bytearray(b"x"), "a": [1, (2.5, None)]})
+    assert state_digest({"a": [1, (2.5, None)], "b": b"x"}) == state_digest(
+        {"b": bytearray(b"x"), "a": [1, (2.5, None)]}
+    )
 
 
 def test_arrays_and_tensors() -> None:
     numpy = pytest.importorskip("numpy")
     torch = pytest.importorskip("torch")
     array = numpy.arange(6.0).reshape(2, 3)
-    assert digest(array) == digest(array.copy())
-    assert digest(array) != digest(array.reshape(3, 2))
+    assert state_digest(array) == state_digest(array.copy())
+    assert state_digest(array) != state_digest(array.reshape(3, 2))
     for kind in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
         tensor = torch.ones(4, 4).to(kind)
-        assert digest(tensor) == digest(tensor.clone())
+        assert state_digest(tensor) == state_digest(tensor.clone())
         changed = tensor.clone()
         changed[3, 3] = 0
-        assert digest(tensor) != digest(changed)
-    assert digest(torch.ones(4, 4)) != digest(torch.ones(4, 4).T.reshape(2, 8))
-    assert digest(torch.tensor([])) != digest(torch.tensor([0.0]))
+        assert state_digest(tensor) != state_digest(changed)
+    assert state_digest(torch.ones(4, 4)) != state_digest(torch.ones(4, 4).T.reshape(2, 8))
+    assert state_digest(torch.tensor([])) != state_digest(torch.tensor([0.0]))
 
 
 def lines(path: Path) -> list[dict[str, object]]:

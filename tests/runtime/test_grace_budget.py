@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stayfast.clock import ManualClock
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.interruption.budget import Durations, GraceBudget
-from stayfast.runtime.interruption.drain import DrainStep, Saving, choose_saving, run_drain
+from stayfast.runtime.interruption.drain import DrainStep, SaveKind, choose_save, run_drain
 from stayfast.runtime.interruption.notice_board import NoticeBoard, effective_deadline
 from stayfast.settings import Settings, read_settings
 
@@ -50,7 +50,7 @@ def test_whatever_happens_the_budget_keeps_its_promises(chosen: Settings, story:
         elif event == "hurry":
             if board.notice is None:
                 continue
-            board.hurry()
+            board.expire_now()
             earliest = min(earliest, clock.monotonic())
         else:
             cause, grace, capped = event
@@ -168,28 +168,28 @@ def test_the_drain_skips_what_does_not_fit_and_goes_on() -> None:
 @pytest.mark.parametrize(
     ("left", "full", "flight", "saving", "sentence"),
     [
-        (14.6, 9.1, None, Saving.FULL, "needed 9.1 s, had 14.6 s: full save"),
-        (14.6, None, None, Saving.FULL, "needed 0.0 s, had 14.6 s: full save"),
-        (9.0, 5.0, 3.0, Saving.FULL, "needed 8.0 s, had 9.0 s: full save"),
-        (4.0, 5.0, 3.0, Saving.SNAPSHOT, "needed 8.0 s, had 4.0 s: last snapshot"),
-        (2.0, 5.0, 3.0, Saving.COMMITTED, "needed 8.0 s, had 2.0 s: last committed checkpoint"),
-        (2.0, 5.0, None, Saving.COMMITTED, "needed 5.0 s, had 2.0 s: last committed checkpoint"),
+        (14.6, 9.1, None, SaveKind.FULL, "needed 9.1 s, had 14.6 s: full save"),
+        (14.6, None, None, SaveKind.FULL, "needed 0.0 s, had 14.6 s: full save"),
+        (9.0, 5.0, 3.0, SaveKind.FULL, "needed 8.0 s, had 9.0 s: full save"),
+        (4.0, 5.0, 3.0, SaveKind.SNAPSHOT, "needed 8.0 s, had 4.0 s: last snapshot"),
+        (2.0, 5.0, 3.0, SaveKind.COMMITTED, "needed 8.0 s, had 2.0 s: last committed checkpoint"),
+        (2.0, 5.0, None, SaveKind.COMMITTED, "needed 5.0 s, had 2.0 s: last committed checkpoint"),
     ],
 )
 def test_what_fits_is_chosen_and_said_in_numbers(
-    left: float, full: float | None, flight: float | None, saving: Saving, sentence: str
+    left: float, full: float | None, flight: float | None, saving: SaveKind, sentence: str
 ) -> None:
-    choice = choose_saving(with_left(ManualClock(), left), full_seconds=full, in_flight_seconds=flight)
+    choice = choose_save(with_left(ManualClock(), left), full_seconds=full, in_flight_seconds=flight)
     assert choice.saving is saving
     assert str(choice) == sentence
 
 
 @given(seconds, st.none() | seconds, st.none() | seconds)
 def test_the_choice_is_the_best_that_fits(left: float, full: float | None, flight: float | None) -> None:
-    choice = choose_saving(with_left(ManualClock(), left), full_seconds=full, in_flight_seconds=flight)
+    choice = choose_save(with_left(ManualClock(), left), full_seconds=full, in_flight_seconds=flight)
     needed = (full or 0.0) + (flight or 0.0)
-    if choice.saving is Saving.FULL:
+    if choice.saving is SaveKind.FULL:
         assert needed <= choice.had_seconds
     else:
         assert needed > choice.had_seconds
-        assert (choice.saving is Saving.SNAPSHOT) == (flight is not None and flight <= choice.had_seconds)
+        assert (choice.saving is SaveKind.SNAPSHOT) == (flight is not None and flight <= choice.had_seconds)

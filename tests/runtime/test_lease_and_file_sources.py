@@ -11,7 +11,7 @@ from stayfast.clock import ManualClock, to_rfc3339
 from stayfast.errors import SettingError
 from stayfast.model.notice import Cause
 from stayfast.runtime.interruption.budget import GraceBudget
-from stayfast.runtime.interruption.machine_lease import LeaseSource
+from stayfast.runtime.interruption.machine_lease import MachineLeaseSource
 from stayfast.runtime.interruption.notice_board import NoticeBoard
 from stayfast.runtime.interruption.notice_file import NoticeFileSource
 from stayfast.settings import Settings
@@ -19,15 +19,15 @@ from stayfast.settings import Settings
 WALL = 1_700_000_000.0
 
 
-def source(**settings: object) -> tuple[LeaseSource, NoticeBoard, ManualClock]:
+def source(**settings: object) -> tuple[MachineLeaseSource, NoticeBoard, ManualClock]:
     clock = ManualClock(wall=WALL)
     board = NoticeBoard(Settings(**settings), clock)  # type: ignore[arg-type]
-    return LeaseSource(board), board, clock
+    return MachineLeaseSource(board), board, clock
 
 
 def test_the_notice_comes_a_lead_before_the_end_and_is_not_capped_by_the_pods_grace() -> None:
     lease, board, clock = source(lease_ends_at=WALL + 3600, lease_lead_seconds=300.0)
-    while (pause := lease.look()) is not None:
+    while (pause := lease.check()) is not None:
         assert board.notice is None
         assert pause <= 60.0, "a jump of the wall clock must not be slept through"
         clock.advance(pause)
@@ -46,21 +46,21 @@ def test_an_end_in_the_past_is_one_sentence() -> None:
 
 def test_an_end_sooner_than_the_lead_is_a_notice_at_once() -> None:
     lease, board, _ = source(lease_ends_at=WALL + 30)
-    assert lease.look() is None
+    assert lease.check() is None
     assert GraceBudget(board).remaining_seconds == 29.0
 
 
 def test_the_file_may_appear_late_and_may_change(tmp_path: Path) -> None:
     file = tmp_path / "lease"
     lease, board, clock = source(lease_file=str(file))
-    assert lease.look() == 5.0
+    assert lease.check() == 5.0
     file.write_text("")
-    assert lease.look() == 5.0
+    assert lease.check() == 5.0
     file.write_text(f'"{to_rfc3339(WALL + 7200)}"\n')
-    assert lease.look() == 5.0
+    assert lease.check() == 5.0
     clock.advance(100)
     file.write_text(to_rfc3339(WALL + 100 + 60))  # shortened: the machine goes in a minute
-    assert lease.look() is None
+    assert lease.check() is None
     assert board.notice is not None
     assert GraceBudget(board).remaining_seconds == 59.0
 
@@ -69,10 +69,10 @@ def test_a_later_end_in_the_file_moves_the_notice_away(tmp_path: Path) -> None:
     file = tmp_path / "lease"
     file.write_text(to_rfc3339(WALL + 130))
     lease, board, clock = source(lease_file=str(file))
-    lease.look()
+    lease.check()
     file.write_text(to_rfc3339(WALL + 9000))
     clock.advance(20)
-    assert lease.look() is not None
+    assert lease.check() is not None
     assert board.notice is None
 
 
@@ -80,7 +80,7 @@ def test_of_variable_and_file_the_earlier_counts(tmp_path: Path) -> None:
     file = tmp_path / "lease"
     file.write_text(to_rfc3339(WALL + 100))
     lease, board, _ = source(lease_file=str(file), lease_ends_at=WALL + 9000)
-    assert lease.look() is None
+    assert lease.check() is None
     assert board.notice is not None
 
 
@@ -96,20 +96,20 @@ def test_garbage_in_the_file_is_one_warning_and_no_notice(
     lease, board, clock = source(lease_file=str(file))
     with caplog.at_level(logging.WARNING, "stayfast"):
         for _ in range(5):
-            assert lease.look() == 5.0
+            assert lease.check() == 5.0
             clock.advance(5)
     assert board.notice is None
     assert len(caplog.records) == 1
     assert f"STAYFAST_LEASE_FILE={file}" in caplog.text
     file.write_text(to_rfc3339(WALL + 60))
-    assert lease.look() is None
+    assert lease.check() is None
 
 
 def test_a_clock_that_jumps_forward_is_noticed() -> None:
     lease, board, clock = source(lease_ends_at=WALL + 86400)
-    assert lease.look() == 60.0
+    assert lease.check() == 60.0
     clock.jump_wall(86400 - 30)
-    assert lease.look() is None
+    assert lease.check() is None
     assert board.notice is not None
 
 
@@ -129,9 +129,9 @@ def test_a_file_that_appears(tmp_path: Path, content: str, detail: str) -> None:
     file = tmp_path / "notice"
     board = NoticeBoard(Settings(notice_file=str(file)), ManualClock())
     watching = NoticeFileSource(board)
-    assert watching.look() is False
+    assert watching.check() is False
     file.write_text(content)
-    assert watching.look() is True
+    assert watching.check() is True
     assert board.notice is not None
     assert board.notice.cause is Cause.UNKNOWN
     assert board.notice.detail.endswith(detail)
@@ -139,7 +139,7 @@ def test_a_file_that_appears(tmp_path: Path, content: str, detail: str) -> None:
 
 def test_a_directory_in_the_files_place_is_a_notice_too(tmp_path: Path) -> None:
     board = NoticeBoard(Settings(notice_file=str(tmp_path)), ManualClock())
-    assert NoticeFileSource(board).look() is True
+    assert NoticeFileSource(board).check() is True
 
 
 def test_without_the_variable_no_thread_is_started() -> None:
@@ -147,6 +147,6 @@ def test_without_the_variable_no_thread_is_started() -> None:
 
     before = threading.active_count()
     board = NoticeBoard(Settings(), ManualClock())
-    LeaseSource(board).start()
+    MachineLeaseSource(board).start()
     NoticeFileSource(board).start()
     assert threading.active_count() == before

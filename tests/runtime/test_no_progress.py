@@ -13,7 +13,7 @@ from stayfast.errors import NoProgressError
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.interruption.guard import Guard
 from stayfast.runtime.run_record.owner import check_progress
-from stayfast.runtime.run_record.record import AttemptRow, Head, decode
+from stayfast.runtime.run_record.record import AttemptRecord, RunRecord, decode
 from stayfast.runtime.runs.books import Books
 from stayfast.runtime.runs.options import RunOptions
 from stayfast.settings import Settings
@@ -21,8 +21,8 @@ from stayfast.settings import Settings
 QUIET = Settings(metadata="off", checkpoint_seconds=60.0)
 
 
-def row(kind: str) -> AttemptRow:
-    start = AttemptRow(attempt=1, started_at="2026-11-15T00:00:00Z", first_step=5, last_step=4)
+def row(kind: str) -> AttemptRecord:
+    start = AttemptRecord(attempt=1, started_at="2026-11-15T00:00:00Z", first_step=5, last_step=4)
     changes = {
         "failed": {"outcome": Outcome.FAILED},
         "stalled": {"outcome": Outcome.LOST, "stalled": True},
@@ -40,7 +40,7 @@ def row(kind: str) -> AttemptRow:
 )
 def test_only_failed_and_stalled_attempts_since_the_last_progress_count(kinds: list[str], most: int) -> None:
     rows = tuple(row(kind) for kind in [*kinds, "quick"])  # the last is the attempt that asks
-    head = Head(run="memory://x", attempt=len(rows), token="t", attempts=rows)
+    head = RunRecord(run="memory://x", attempt=len(rows), token="t", attempts=rows)
     since = kinds[len(kinds) - kinds[::-1].index("progress") :] if "progress" in kinds else kinds
     stuck = sum(kind in ("failed", "stalled") for kind in since)
     if stuck >= most:
@@ -60,18 +60,18 @@ def test_an_attempt_that_outlives_two_intervals_without_a_commit_is_written_down
     books.loop_starts(0)  # its watch waits on the manual clock: two intervals pass at once
     for _ in range(500):
         head = decode((tmp_path / "run" / "HEAD.json").read_bytes())
-        if head.row.stalled:
+        if head.current_attempt.stalled:
             break
         import time
 
         time.sleep(0.01)
-    assert head.row.stalled
+    assert head.current_attempt.stalled
     assert clock.monotonic() - started >= 120
     books.release()
     for _ in range(4):
         again = Books(url, None, RunOptions(settings=QUIET), Guard(settings=QUIET, clock=ManualClock()))
         again.open()
-        again._ledger.record(stalled=True)  # type: ignore[union-attr]
+        again._ledger.update_attempt(stalled=True)  # type: ignore[union-attr]
         again.release()
     with pytest.raises(NoProgressError, match="the last 5 attempts"):
         Books(url, None, RunOptions(settings=QUIET), Guard(settings=QUIET, clock=ManualClock())).open()

@@ -27,8 +27,8 @@ from stayfast.errors import (
 )
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint.policies import EverySteps
-from stayfast.runtime.run_record.owner import RunLedger
-from stayfast.runtime.run_record.record import AttemptRow, Head, decode
+from stayfast.runtime.run_record.owner import RecordOwner
+from stayfast.runtime.run_record.record import AttemptRecord, RunRecord, decode
 from stayfast.settings import Settings
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.memory import MemoryStore
@@ -50,12 +50,12 @@ def _everything_is_put_back() -> Any:
     after = [signal.getsignal(number) for number in WATCHED], signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(after[1])
     assert after == before
-    from stayfast.runtime.interruption.guard import active
+    from stayfast.runtime.interruption.guard import active_guard
 
-    assert active() is None
+    assert active_guard() is None
 
 
-def head(url: str) -> Head:
+def head(url: str) -> RunRecord:
     return decode(Path(url.removeprefix("file://"), "HEAD.json").read_bytes())
 
 
@@ -75,7 +75,7 @@ def test_a_run_counts_resumes_and_finishes(url: str) -> None:
     assert left.value.code == 75
     assert left.value.cause == "request"
     assert head(url).next_step == 4
-    assert head(url).row.outcome is Outcome.INTERRUPTED
+    assert head(url).current_attempt.outcome is Outcome.INTERRUPTED
     assert attempt(url, 10) == [4, 5, 6, 7, 8, 9]
     assert head(url).finished
     assert head(url).attempt == 2
@@ -160,8 +160,8 @@ def test_leaving_the_block_early_is_stopped_and_resumes(
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "after step 3" in line
     assert "run.finish()" in line
-    assert head(url).row.outcome is Outcome.STOPPED
-    assert (head(url).finished, head(url).next_step, head(url).row.lost_seconds) == (False, 4, 0)
+    assert head(url).current_attempt.outcome is Outcome.STOPPED
+    assert (head(url).finished, head(url).next_step, head(url).current_attempt.lost_seconds) == (False, 4, 0)
     assert attempt(url, 10) == [4, 5, 6, 7, 8, 9]
     assert head(url).finished
 
@@ -197,7 +197,11 @@ def test_leaving_early_after_a_notice_is_an_interruption(url: str) -> None:
             if step == 2:
                 run.interrupt()
                 break
-    assert (head(url).finished, head(url).next_step, head(url).row.outcome) == (False, 3, Outcome.INTERRUPTED)
+    assert (head(url).finished, head(url).next_step, head(url).current_attempt.outcome) == (
+        False,
+        3,
+        Outcome.INTERRUPTED,
+    )
 
 
 def test_without_total_steps_the_end_of_the_block_is_the_end(url: str) -> None:
@@ -210,7 +214,7 @@ def test_without_total_steps_the_end_of_the_block_is_the_end(url: str) -> None:
     third = url + "-3"
     with pytest.raises(SystemExit):
         leave_at(third, 2, "exit4", None)
-    assert (head(third).finished, head(third).row.outcome) == (False, Outcome.FAILED)
+    assert (head(third).finished, head(third).current_attempt.outcome) == (False, Outcome.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +247,7 @@ def test_an_exit_in_a_signal_handler_cuts_the_step_short_and_is_not_saved_as_its
     finally:
         signal.signal(signal.SIGUSR1, previous)
     assert left.value.code == code
-    assert (head(url).finished, head(url).next_step, head(url).row.outcome) == (False, 3, outcome)
+    assert (head(url).finished, head(url).next_step, head(url).current_attempt.outcome) == (False, 3, outcome)
     loop(cut=None)
     assert done == [6.0]
 
@@ -268,8 +272,8 @@ def test_an_exception_is_a_failure_that_is_written_down(
             if step == 2:
                 raise error
     assert drained == ["released"]
-    assert head(url).row.outcome is Outcome.FAILED
-    assert head(url).row.cause == type(error).__name__
+    assert head(url).current_attempt.outcome is Outcome.FAILED
+    assert head(url).current_attempt.cause == type(error).__name__
     assert head(url).next_step == 0, "the step was cut short: nothing new is saved"
     report = json.loads(capfd.readouterr().err.splitlines()[-1])
     assert report["outcome"] == "failed"
@@ -308,7 +312,7 @@ def test_an_exception_of_the_program_after_a_notice_still_releases_and_reports(
             raise ValueError("late")
     assert released == [1]
     assert json.loads(capfd.readouterr().err.splitlines()[-1])["outcome"] == "interrupted"
-    assert head(url).row.outcome is Outcome.INTERRUPTED
+    assert head(url).current_attempt.outcome is Outcome.INTERRUPTED
     assert head(url).checkpoints == (), "the step was cut short"
 
 
@@ -363,7 +367,7 @@ def test_a_run_that_fell_back_keeps_what_it_does_again(url: str) -> None:
     assert head(url).next_step == 6
     with pytest.raises(stayfast.Interrupted):
         counted(url, stop_at=6)
-    assert (head(url).next_step, head(url).row.first_step) == (7, 6)
+    assert (head(url).next_step, head(url).current_attempt.first_step) == (7, 6)
 
 
 def test_only_so_many_checkpoints_are_kept_and_none_of_them_is_harmed(url: str) -> None:
@@ -396,9 +400,11 @@ def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.Mon
         spared.append(frozenset(in_flight))
         return collect(attempt, in_flight, **options)
 
-    collect = books.collect
-    monkeypatch.setattr(books, "collect", spy)
-    monkeypatch.setattr("stayfast.runtime.checkpoint.checkpointer.Engine.in_flight", frozenset({"checkpoints/unsure"}))
+    collect = books.delete_unreferenced
+    monkeypatch.setattr(books, "delete_unreferenced", spy)
+    monkeypatch.setattr(
+        "stayfast.runtime.checkpoint.checkpointer.Checkpointer.unfinished_folders", frozenset({"checkpoints/unsure"})
+    )
     with pytest.raises(stayfast.Interrupted), stayfast.run(url, 9) as run:
         run.track(state=(dict, lambda saved: None))
         for step in run.steps():
@@ -424,7 +430,7 @@ def test_an_attempt_that_was_overtaken_leaves_its_loop(url: str) -> None:
     with pytest.raises(stayfast.Interrupted) as left, stayfast.run(url, 10_000, cadence=EverySteps(3)) as run:
         for step in run.steps():
             if step == 2:
-                RunLedger(place, url, clock=SystemClock()).claim(AttemptRow(0, "2026-11-16T10:00:00.000Z"))
+                RecordOwner(place, url, clock=SystemClock()).claim(AttemptRecord(0, "2026-11-16T10:00:00.000Z"))
                 run.save()
             if step > 2:
                 run._saver.wait()
@@ -452,7 +458,7 @@ def test_a_save_that_fails_because_the_run_was_taken_over_is_no_failure(
         run.track(state=(dict, lambda saved: None))
         for step in run.steps():
             if step == 2:
-                RunLedger(place, url, clock=SystemClock()).claim(AttemptRow(0, "2026-11-16T10:00:00.000Z"))
+                RecordOwner(place, url, clock=SystemClock()).claim(AttemptRecord(0, "2026-11-16T10:00:00.000Z"))
                 monkeypatch.setattr(FileStore, "put", vanishing)
                 run.save()
             if step > 2:
@@ -518,7 +524,7 @@ def test_a_notice_before_the_first_step_of_a_foreign_loop_commits_nothing_odd(ur
         run.interrupt()
         assert run.should_stop()
     assert head(url).checkpoints == ()
-    assert head(url).row.outcome is Outcome.INTERRUPTED
+    assert head(url).current_attempt.outcome is Outcome.INTERRUPTED
     assert attempt(url, 2) == [0, 1]
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from servers import api_admission as admission
 from stayfast.cluster.kubernetes import resources as known
 from stayfast.cluster.kubernetes.resources import Resource
-from stayfast.lint.schema.validator import knows, validate
+from stayfast.lint.schema.validator import has_schema, validate
 
 Object = dict[str, Any]
 BUILT_IN = [
@@ -283,7 +283,7 @@ class Objects:
     @staticmethod
     def _faults(value: Object) -> list[Any]:
         version, kind = str(value.get("apiVersion", "")), str(value.get("kind", ""))
-        return list(validate(value, version, kind, "1.36")) if knows(version, kind) else []
+        return list(validate(value, version, kind, "1.36")) if has_schema(version, kind) else []
 
     def _check(self, resource: Resource, value: Object) -> None:
         faults = [item for item in self._faults(value) if item.kind in ("unknown", "type")]

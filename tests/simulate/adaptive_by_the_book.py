@@ -13,7 +13,7 @@ from stayfast.capacity.policies.adaptive import FIRST_AGE_HOURS, FLOOR, MARGIN_S
 from stayfast.capacity.policies.batch_view import IDLE, ON_DEMAND, SPOT, BatchView
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
 from stayfast.capacity.policies.survival import BANDS_HOURS
-from stayfast.capacity.policies.value_tables import Question, look_ahead
+from stayfast.capacity.policies.value_tables import ValueTableInputs, solve_value_tables
 from stayfast.capacity.policies.values import EPSILON_SECONDS
 
 
@@ -63,7 +63,7 @@ class ByTheBook:
             scenario.deadline_seconds / 3600,
             scenario.cold_start_seconds / 3600,
         ]
-        memory["values"] = [look_ahead(Question(self.regimes, *hours, ratio)) for ratio in ratios]
+        memory["values"] = [solve_value_tables(ValueTableInputs(self.regimes, *hours, ratio)) for ratio in ratios]
         memory["margin"] = MARGIN_STEPS * memory["values"][0].step_hours * max(0.0, 1 - min(ratios))
         share = np.array([regime.share for regime in self.regimes])
         memory["evidence"] = np.log(np.where(view.available[..., None], share, 1 - share))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from adaptive_by_the_book import ByTheBook
 
-from stayfast.capacity.policies.adaptive import Adaptive
+from stayfast.capacity.policies.adaptive import AdaptivePolicy
 from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.regimes import bundled_regimes
 from stayfast.capacity.policies.values import Saving, Scenario
-from stayfast.capacity.replay.engine import BatchReplay, Openings
+from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Window
+from stayfast.capacity.replay.scenario import TraceWindow
 
 RESULTS = ("cost", "finish", "done", "interruptions", "attempts", "starting", "saving", "lost", "waiting", "tail")
 
@@ -45,7 +45,7 @@ def random_case(rng):
     table = np.array([list(random_zone(rng, 300)) for _ in range(zones)], dtype=np.uint8)
     prices = [rng.choice([0.7, 0.9, 1.5]) for _ in range(zones)] if zones > 1 else [scenario.spot_usd_per_hour]
     starts = np.array([rng.randrange(0, 290) for _ in range(40)])
-    return scenario, Openings(tick, table, starts), prices
+    return scenario, AvailabilityTable(tick, table, starts), prices
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -53,8 +53,8 @@ def test_the_fast_form_decides_as_the_book_does(seed):
     rng = random.Random(f"book {seed}")
     scenario, openings, prices = random_case(rng)
     regimes = tuple(rng.sample(bundled_regimes(), rng.choice([3, 8, 20])))
-    fast = BatchReplay(scenario, openings, Adaptive(regimes), spot_prices=prices).run()
-    slow = BatchReplay(scenario, openings, ByTheBook(regimes), spot_prices=prices).run()
+    fast = Replay(scenario, openings, AdaptivePolicy(regimes), spot_prices=prices).run()
+    slow = Replay(scenario, openings, ByTheBook(regimes), spot_prices=prices).run()
     for name in RESULTS:
         assert np.array_equal(getattr(fast, name), getattr(slow, name)), name
     assert np.array_equal(fast.hours, slow.hours)
@@ -69,8 +69,8 @@ def test_on_real_traces_nothing_changes_either(traces):
         last = trace.ticks - int(30 * 3600 / trace.tick_seconds)
         starts = np.random.default_rng(4).integers(0, last, 60)
         results = [
-            BatchReplay(scenario, Openings(trace.tick_seconds, table, starts), policy).run()
-            for policy in (Adaptive(), ByTheBook())
+            Replay(scenario, AvailabilityTable(trace.tick_seconds, table, starts), policy).run()
+            for policy in (AdaptivePolicy(), ByTheBook())
         ]
         for name in RESULTS:
             assert np.array_equal(*(getattr(item, name) for item in results)), name
@@ -80,10 +80,10 @@ def test_a_window_alone_is_the_window_among_others():
     """Nothing leaks between rows: one at a time through the plain engine gives what the batch gave."""
     rng = random.Random("alone")
     scenario, openings, prices = random_case(rng)
-    batch = BatchReplay(scenario, openings, Adaptive(), spot_prices=prices).run().outcomes("stayfast")
+    batch = Replay(scenario, openings, AdaptivePolicy(), spot_prices=prices).run().outcomes("stayfast")
     for row in range(0, 40, 8):
         zones = tuple(zone[openings.starts[row] :].tobytes() for zone in openings.zones)
-        window = Window(openings.tick_seconds, zones, tuple(prices))
+        window = TraceWindow(openings.tick_seconds, zones, tuple(prices))
         plain = replay(scenario, window, POLICIES["stayfast"](), "stayfast")
         assert plain.cost_usd == pytest.approx(batch[row].cost_usd, abs=1e-9)
         assert (plain.finish_hours, plain.attempts) == (batch[row].finish_hours, batch[row].attempts)

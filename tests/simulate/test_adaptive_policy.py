@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from stayfast.capacity.policies.adaptive import Adaptive, Stayfast
+from stayfast.capacity.policies.adaptive import AdaptivePolicy, Stayfast
 from stayfast.capacity.policies.batch_view import BatchView
 from stayfast.capacity.policies.policy import BATCH_POLICIES
 from stayfast.capacity.policies.regimes import (
@@ -20,12 +20,12 @@ from stayfast.capacity.policies.regimes import (
     to_json,
 )
 from stayfast.capacity.policies.survival import BANDS_HOURS, band_of, expose, hazards, pooled
-from stayfast.capacity.policies.value_tables import Question, look_ahead
+from stayfast.capacity.policies.value_tables import ValueTableInputs, solve_value_tables
 from stayfast.capacity.policies.values import Mode, Saving, Scenario
-from stayfast.capacity.replay.engine import BatchReplay, Openings
+from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.optimum import optimum
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Window
+from stayfast.capacity.replay.scenario import TraceWindow
 from stayfast.capacity.replay.traces import from_counts
 
 STEADY = Regime((0.5,) * 5, (0.02,) * 5)
@@ -96,7 +96,7 @@ def test_fitting_uses_only_what_it_is_given():
 
 
 def values(regime, *, ratio=0.3, start=0.1):
-    return look_ahead(Question((regime,), 6.0, 10.0, start, ratio))
+    return solve_value_tables(ValueTableInputs((regime,), 6.0, 10.0, start, ratio))
 
 
 def test_looking_ahead_prefers_what_the_regime_makes_cheap():
@@ -122,7 +122,7 @@ def test_more_work_or_less_time_never_costs_less():
 
 def view_after(there, regimes, hours=6.0):
     scenario = Scenario(6 * 3600, 10 * 3600, 360, 1.0, 0.3)
-    policy = Adaptive(regimes)
+    policy = AdaptivePolicy(regimes)
     view = BatchView(np, scenario, TICK, 60, np.array([0.3]))
     for tick in range(int(hours * 6)):
         view.tick = tick
@@ -159,9 +159,9 @@ def test_every_deadline_that_greedy_meets_is_met(saving):
     rows = np.array([list(random_zone(rng, 200)) for _ in range(300)])
     scenario = Scenario(40 * TICK, 50 * TICK, 360, 3.0, 1.0, saving=saving)
     met = {}
-    for name, policy in (("greedy", BATCH_POLICIES["greedy"]), ("ours", Adaptive((STEADY, FLAPPING, SCARCE)))):
-        openings = Openings(TICK, rows, np.zeros(300, dtype=int), own=True)
-        met[name] = [outcome.met_deadline for outcome in BatchReplay(scenario, openings, policy).run().outcomes(name)]
+    for name, policy in (("greedy", BATCH_POLICIES["greedy"]), ("ours", AdaptivePolicy((STEADY, FLAPPING, SCARCE)))):
+        openings = AvailabilityTable(TICK, rows, np.zeros(300, dtype=int), own=True)
+        met[name] = [outcome.met_deadline for outcome in Replay(scenario, openings, policy).run().outcomes(name)]
     assert sum(met["greedy"]) > 250
     assert not [row for row in range(300) if met["greedy"][row] and not met["ours"][row]]
 
@@ -170,7 +170,7 @@ def test_hours_and_money_add_up_and_a_replay_repeats():
     rng = random.Random(3)
     scenario = Scenario(40 * TICK, 60 * TICK, 360, 3.0, 1.0)
     for _ in range(6):
-        window = Window(TICK, (random_zone(rng, 70), random_zone(rng, 70)))
+        window = TraceWindow(TICK, (random_zone(rng, 70), random_zone(rng, 70)))
         outcome = replay(scenario, window, Stayfast((STEADY, FLAPPING)), "stayfast")
         assert outcome == replay(scenario, window, Stayfast((STEADY, FLAPPING)), "stayfast")
         assert outcome.cost_usd == pytest.approx(outcome.spot_hours * 1.0 + outcome.on_demand_hours * 3.0)
@@ -185,7 +185,7 @@ def test_of_two_open_zones_the_one_that_has_lasted_is_taken():
     fickle = bytes([1, 1, 0] * 34)
     scenario = Scenario(20 * TICK, 60 * TICK, 360, 3.0, 1.0)
     # Both closed at first, so that it has seen them when both open: the fickle one must not be taken.
-    window = Window(TICK, (fickle[:12] + bytes(8) + fickle, lasting[:12] + bytes(8) + lasting))
+    window = TraceWindow(TICK, (fickle[:12] + bytes(8) + fickle, lasting[:12] + bytes(8) + lasting))
     outcome = replay(scenario, window, Stayfast((STEADY, FLAPPING)), "stayfast")
     later = [zone for mode, zone, _ in outcome.timeline[1:] if mode == Mode.SPOT]
     assert later
@@ -205,8 +205,8 @@ def test_on_real_traces_it_beats_uniform_progress(traces):
         starts = np.array([rng.randint(0, trace.ticks - length) for _ in range(16)])
         table = np.frombuffer(trace.available(trace.nodes), dtype=np.uint8)[None, :]
         cost = {}
-        for name, policy in (("line", BATCH_POLICIES["uniform-progress"]), ("ours", Adaptive(regimes))):
-            done = BatchReplay(scenario, Openings(trace.tick_seconds, table, starts), policy).run()
+        for name, policy in (("line", BATCH_POLICIES["uniform-progress"]), ("ours", AdaptivePolicy(regimes))):
+            done = Replay(scenario, AvailabilityTable(trace.tick_seconds, table, starts), policy).run()
             cost[name] = float(done.cost.mean())
             assert (done.finish <= done.view.deadline_ticks).all()
         assert cost["ours"] < cost["line"]

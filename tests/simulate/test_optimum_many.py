@@ -8,15 +8,15 @@ import random
 import pytest
 
 from stayfast.capacity.policies.values import Mode, Scenario
-from stayfast.capacity.replay.optimum import optima, optimum
-from stayfast.capacity.replay.scenario import Window
+from stayfast.capacity.replay.optimum import find_optima, optimum
+from stayfast.capacity.replay.scenario import TraceWindow
 from stayfast.errors import UsageError
 
 TICK = 600.0
 
 
 def random_window(rng, ticks, zones=1, **more):
-    return Window(TICK, tuple(bytes(rng.random() < 0.6 for _ in range(ticks)) for _ in range(zones)), **more)
+    return TraceWindow(TICK, tuple(bytes(rng.random() < 0.6 for _ in range(ticks)) for _ in range(zones)), **more)
 
 
 @pytest.mark.parametrize("zones", [1, 3])
@@ -25,15 +25,15 @@ def test_together_they_are_what_they_are_alone(zones):
     scenario = Scenario(20 * TICK - 77, 33 * TICK, 360, 3.0, 1.1)
     prices = (1.1, 0.7, 2.0)[:zones]
     windows = [random_window(rng, 30, zones, spot_usd_per_hour=prices) for _ in range(150)]
-    assert optima(scenario, windows) == [optimum(scenario, window) for window in windows]
-    assert optima(scenario, []) == []
+    assert find_optima(scenario, windows) == [optimum(scenario, window) for window in windows]
+    assert find_optima(scenario, []) == []
 
 
 def test_a_far_deadline_changes_nothing_but_the_choice():
     """Slack that is far wider than the work: the other end of the band."""
     scenario = Scenario(3 * TICK, 500 * TICK, 360, 3.0, 1.0)
     zone = bytes(450) + bytes([1] * 4)
-    best = optimum(scenario, Window(TICK, (zone,)))
+    best = optimum(scenario, TraceWindow(TICK, (zone,)))
     assert (best.spot_hours, best.on_demand_hours) == (pytest.approx(4 / 6), 0)
     assert best.finish_hours == pytest.approx(454 / 6)
 
@@ -65,10 +65,10 @@ def test_prices_that_change_with_every_tick(seed):
 def test_too_many_ticks_are_refused_in_one_sentence():
     scenario = Scenario(100 * TICK, 70_000 * TICK, 600, 3.0, 1.0)
     with pytest.raises(UsageError, match="the optimum of 70000 ticks is out of reach; raise the tick"):
-        optimum(scenario, Window(TICK, (bytes([1] * 100),)))
+        optimum(scenario, TraceWindow(TICK, (bytes([1] * 100),)))
 
 
 def test_several_zones_without_a_common_divisor_are_refused():
     scenario = Scenario(100 * TICK, 200 * TICK, 123.4567891, 3.0, 1.0)
     with pytest.raises(UsageError, match="needs a tick and a cold start with a common divisor"):
-        optimum(scenario, Window(TICK, (bytes(200), bytes([1] * 200))))
+        optimum(scenario, TraceWindow(TICK, (bytes(200), bytes([1] * 200))))

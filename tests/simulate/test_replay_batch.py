@@ -10,9 +10,9 @@ import pytest
 
 from stayfast.capacity.policies.policy import BATCH_POLICIES, POLICIES
 from stayfast.capacity.policies.values import Saving, Scenario
-from stayfast.capacity.replay.engine import BatchReplay, Openings
+from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Window
+from stayfast.capacity.replay.scenario import TraceWindow
 
 TICK = 600.0
 
@@ -73,10 +73,10 @@ def test_the_two_engines_agree(name):
         prices = tuple(rng.choice([0.5, 1.0, 1.5]) for _ in zones)
         starts = [rng.randrange(0, 199) for _ in range(8)]
         table = np.array([np.frombuffer(zone, dtype=np.uint8) for zone in zones])
-        openings = Openings(TICK, table, np.array(starts))
-        fast = BatchReplay(scenario, openings, BATCH_POLICIES[name], spot_prices=prices).run().outcomes(name)
+        openings = AvailabilityTable(TICK, table, np.array(starts))
+        fast = Replay(scenario, openings, BATCH_POLICIES[name], spot_prices=prices).run().outcomes(name)
         for start, outcome in zip(starts, fast, strict=True):
-            window = Window(TICK, tuple(zone[start:] for zone in zones), prices)
+            window = TraceWindow(TICK, tuple(zone[start:] for zone in zones), prices)
             assert_same(outcome, replay(scenario, window, POLICIES[name](), name))
             compared += 1
     assert compared >= 4 * tries(name)
@@ -86,10 +86,12 @@ def test_windows_with_a_history_of_their_own():
     rng = random.Random(1)
     rows = [random_zone(rng, 300) for _ in range(20)]
     scenario = Scenario(40 * TICK, 60 * TICK, 360, 3.0, 1.0)
-    openings = Openings(TICK, np.array([list(row) for row in rows]), np.zeros(20, dtype=int), own=True)
-    fast = BatchReplay(scenario, openings, BATCH_POLICIES["uniform-progress"]).run().outcomes("uniform-progress")
+    openings = AvailabilityTable(TICK, np.array([list(row) for row in rows]), np.zeros(20, dtype=int), own=True)
+    fast = Replay(scenario, openings, BATCH_POLICIES["uniform-progress"]).run().outcomes("uniform-progress")
     for row, outcome in zip(rows, fast, strict=True):
-        assert_same(outcome, replay(scenario, Window(TICK, (row,)), POLICIES["uniform-progress"](), "uniform-progress"))
+        assert_same(
+            outcome, replay(scenario, TraceWindow(TICK, (row,)), POLICIES["uniform-progress"](), "uniform-progress")
+        )
 
 
 def test_the_fast_engine_reproduces_the_reference(reference, traces):
@@ -105,6 +107,6 @@ def test_the_fast_engine_reproduces_the_reference(reference, traces):
         trace = traces[case["trace_id"]]
         table = np.frombuffer(trace.available(case["nodes"]), dtype=np.uint8)[None, :]
         for key, name in {"greedy": "greedy", "uniform_progress": "uniform-progress"}.items():
-            openings = Openings(trace.tick_seconds, table, np.zeros(1, dtype=int))
-            (outcome,) = BatchReplay(scenario, openings, BATCH_POLICIES[name]).run().outcomes(name)
+            openings = AvailabilityTable(trace.tick_seconds, table, np.zeros(1, dtype=int))
+            (outcome,) = Replay(scenario, openings, BATCH_POLICIES[name]).run().outcomes(name)
             assert outcome.cost_usd == pytest.approx(case["cost_usd"][key], abs=1e-4)

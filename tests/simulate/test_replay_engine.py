@@ -7,7 +7,7 @@ import pytest
 from stayfast.capacity.policies.plain_policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
 from stayfast.capacity.policies.values import Mode, Saving, Scenario, ceil_ticks, floor_ticks
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Window, cut
+from stayfast.capacity.replay.scenario import TraceWindow, window_of
 from stayfast.capacity.replay.traces import from_counts
 from stayfast.errors import UsageError
 
@@ -19,7 +19,7 @@ def scenario(work=4.0, deadline=20.0, cold=0.0, **more):
 
 
 def window(text, tick=HOUR):
-    return Window(tick, tuple(bytes(int(digit) for digit in row) for row in text.split()))
+    return TraceWindow(tick, tuple(bytes(int(digit) for digit in row) for row in text.split()))
 
 
 def test_a_preemption_is_seen_where_the_count_drops_and_a_start_costs_machine_time():
@@ -129,14 +129,14 @@ def test_spot_only_stops_where_the_trace_does():
 
 
 def test_the_cheapest_open_zone_is_taken_and_kept():
-    two = Window(HOUR, (bytes([1] * 9), bytes([0, 1, 1, 1, 1, 1, 1, 1, 1])), (5.0, 2.0))
+    two = TraceWindow(HOUR, (bytes([1] * 9), bytes([0, 1, 1, 1, 1, 1, 1, 1, 1])), (5.0, 2.0))
     outcome = replay(scenario(), two, SpotOnly())
     assert outcome.timeline == [(Mode.SPOT, 0, 4)]
     assert outcome.cost_usd == pytest.approx(20)
 
 
 def test_prices_may_change_with_every_tick():
-    moving = Window(HOUR, (bytes([1] * 4),), spot_price_by_tick=((1.0, 2.0, 3.0),))
+    moving = TraceWindow(HOUR, (bytes([1] * 4),), spot_price_by_tick=((1.0, 2.0, 3.0),))
     assert replay(scenario(), moving, SpotOnly()).cost_usd == pytest.approx(1 + 2 + 3 + 3)
 
 
@@ -145,11 +145,11 @@ def test_start_is_moved_up_and_deadline_down():
     assert ceil_ticks(600.0000001, 600) == 1
     assert floor_ticks(59.999 * HOUR, 600) == 359
     trace = from_counts("x", [0, 1, 1], tick_seconds=600)
-    assert cut([trace], nodes=1, start_seconds=1).zones == (bytes([1, 1]),)
+    assert window_of([trace], nodes=1, start_seconds=1).zones == (bytes([1, 1]),)
     with pytest.raises(UsageError, match="past the end"):
-        cut([trace], nodes=1, start_seconds=1801)
+        window_of([trace], nodes=1, start_seconds=1801)
     with pytest.raises(UsageError, match="cannot be replayed together"):
-        cut([trace, from_counts("y", [1], tick_seconds=60)], nodes=1, start_seconds=0)
+        window_of([trace, from_counts("y", [1], tick_seconds=60)], nodes=1, start_seconds=0)
 
 
 def test_on_demand_pays_for_its_whole_last_tick():

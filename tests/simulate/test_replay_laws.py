@@ -13,7 +13,7 @@ from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.values import Mode, Saving, Scenario, ceil_ticks, floor_ticks
 from stayfast.capacity.replay.optimum import by_counts, by_grid, optimum
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Window
+from stayfast.capacity.replay.scenario import TraceWindow
 
 TICK = 600.0
 QUICK = [name for name in POLICIES if name != "stayfast"]
@@ -48,7 +48,7 @@ def scenarios(draw, saving=savings):
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(scenarios(), st.lists(openings, min_size=1, max_size=3), st.sampled_from(sorted(QUICK)))
 def test_time_and_money_are_conserved(scenario, zones, name):
-    window = Window(TICK, tuple(zones))
+    window = TraceWindow(TICK, tuple(zones))
     outcome = replay(scenario, window, POLICIES[name](), name)
     spent = (
         outcome.useful_seconds + outcome.start_seconds + outcome.restore_seconds + outcome.save_seconds
@@ -77,14 +77,14 @@ def test_a_feasible_deadline_is_met(scenario, zone, name):
     """With room for two starts at the beginning, every policy with a safety net is in time."""
     if scenario.job_backoff:
         return  # delays that grow with each interruption are outside what two starts of slack can promise
-    outcome = replay(scenario, Window(TICK, (zone,)), POLICIES[name](), name)
+    outcome = replay(scenario, TraceWindow(TICK, (zone,)), POLICIES[name](), name)
     assert outcome.met_deadline
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(scenarios(saving=st.none()), openings, st.data())
 def test_hindsight_is_never_dearer(scenario, zone, data):
-    window = Window(TICK, (zone,))
+    window = TraceWindow(TICK, (zone,))
     best = optimum(scenario, window)
     assert best.met_deadline
     for name in ("on-demand", "greedy", "uniform-progress", "spot-only"):
@@ -92,15 +92,15 @@ def test_hindsight_is_never_dearer(scenario, zone, data):
         if outcome.met_deadline:
             assert best.cost_usd <= outcome.cost_usd + 1e-6, name
     more = bytes(there or data.draw(st.booleans()) for there in zone)
-    assert optimum(scenario, Window(TICK, (more,))).cost_usd <= best.cost_usd + 1e-6
-    assert optimum(scenario, Window(TICK, (zone, more))).cost_usd <= best.cost_usd + 1e-6
+    assert optimum(scenario, TraceWindow(TICK, (more,))).cost_usd <= best.cost_usd + 1e-6
+    assert optimum(scenario, TraceWindow(TICK, (zone, more))).cost_usd <= best.cost_usd + 1e-6
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(scenarios(saving=st.none()), openings)
 def test_the_two_exact_programs_agree(scenario, zone):
     ticks = floor_ticks(scenario.deadline_seconds, TICK)
-    window = Window(TICK, (zone,))
+    window = TraceWindow(TICK, (zone,))
     unit = math.gcd(600, int(scenario.cold_start_seconds)) * 1.0
     (grid,) = by_grid(scenario, [window], ticks, unit)
     assert grid.cost_usd == pytest.approx(by_counts(scenario, window, ticks).cost_usd)
@@ -111,7 +111,7 @@ def test_the_two_exact_programs_agree(scenario, zone):
 def test_the_optimum_equals_trying_everything(there, work_ticks, cold):
     """Every assignment of a mode to each of seven ticks, replayed by the plain engine's own rules."""
     scenario = Scenario(work_ticks * TICK - 100, 7 * TICK, cold, 3.0, 1.0)
-    window = Window(TICK, (bytes(there),))
+    window = TraceWindow(TICK, (bytes(there),))
 
     def costs():
         for modes in itertools.product((Mode.IDLE, Mode.SPOT, Mode.ON_DEMAND), repeat=7):

@@ -6,7 +6,7 @@ import pytest
 
 from stayfast.capacity.policies.values import Scenario, floor_ticks
 from stayfast.capacity.replay.optimum import by_counts, optimum
-from stayfast.capacity.replay.scenario import cut
+from stayfast.capacity.replay.scenario import window_of
 from stayfast.capacity.replay.summary import run_one
 
 POLICIES = {
@@ -26,7 +26,9 @@ def setup(case, traces):
         case["spot_usd_per_hour"],
         case["nodes"],
     )
-    return scenario, cut([traces[case["trace_id"]]], nodes=case["nodes"], start_seconds=case["start_hours"] * 3600)
+    return scenario, window_of(
+        [traces[case["trace_id"]]], nodes=case["nodes"], start_seconds=case["start_hours"] * 3600
+    )
 
 
 @pytest.mark.parametrize("key", POLICIES)

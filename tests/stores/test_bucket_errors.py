@@ -28,7 +28,7 @@ from stayfast.errors import (
     UrlError,
 )
 from stayfast.storage.network import google_tokens
-from stayfast.storage.network.transport import AnswerLostError, NotSentError, Wire
+from stayfast.storage.network.transport import HttpTransport, RequestNotSentError, ResponseLostError
 from stayfast.storage.stores.bucket import TRIES, BucketStore
 from stayfast.storage.stores.gcs import GcsClient
 from stayfast.storage.stores.open_store import open_store
@@ -303,7 +303,7 @@ def test_workload_identity(metadata: Any, bucket_server: BucketServer, monkeypat
     monkeypatch.setattr("stayfast.storage.stores.gcs.HOST", bucket_server.url)
     bucket_server.tokens = {"token0"}
     store = BucketStore("gs", "bucket", "run", clock=ManualClock())
-    assert store.genuine
+    assert store.enforces_preconditions
     store.put("a", b"x")
     assert store.get("a").data == b"x"
     assert metadata.given == ["token0"], "one token serves many requests"
@@ -330,13 +330,13 @@ def test_tokens_are_renewed_before_they_end() -> None:
 def test_no_google_credentials_is_said_as_such(metadata: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata.status = 404
     with pytest.raises(AccessDeniedError, match="Workload Identity"):
-        GcsClient("bucket").look("x")
+        GcsClient("bucket").head("x")
     metadata.status = 503
     with pytest.raises(StoreUnavailableError):
-        GcsClient("bucket").look("x")
+        GcsClient("bucket").head("x")
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
     with pytest.raises(AccessDeniedError, match="gcloud auth"):
-        GcsClient("bucket").look("x")
+        GcsClient("bucket").head("x")
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_bad_credential_files_are_one_sentence(
     path.write_text(content)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
     with pytest.raises(StayfastError) as caught:
-        GcsClient("bucket").look("x")
+        GcsClient("bucket").head("x")
     assert str(path) in str(caught.value)
 
 
@@ -403,17 +403,17 @@ def test_a_request_cut_short_was_not_sent() -> None:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        wire = Wire(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        with pytest.raises(NotSentError):
+        wire = HttpTransport(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(RequestNotSentError):
             wire.request("PUT", "/x", body=bytes(64 << 20))
         thread.join()
 
 
 def test_silence_after_a_whole_request_is_a_lost_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        wire = Wire(f"http://127.0.0.1:{listener.getsockname()[1]}", silence_seconds=0.1)
+        wire = HttpTransport(f"http://127.0.0.1:{listener.getsockname()[1]}", silence_seconds=0.1)
         started = time.monotonic()
-        with pytest.raises(AnswerLostError):
+        with pytest.raises(ResponseLostError):
             wire.request("PUT", "/x", body=b"x")
         assert time.monotonic() - started < 5
 
@@ -431,16 +431,16 @@ def test_an_early_refusal_of_a_large_body_is_read(bucket_server: BucketServer) -
 
         thread = threading.Thread(target=serve)
         thread.start()
-        wire = Wire(f"http://127.0.0.1:{listener.getsockname()[1]}", silence_seconds=2.0)
+        wire = HttpTransport(f"http://127.0.0.1:{listener.getsockname()[1]}", silence_seconds=2.0)
         try:
             assert wire.request("PUT", "/x", body=bytes(64 << 20)).status == 403
-        except NotSentError:
+        except RequestNotSentError:
             pass  # the kernel may throw the answer away with the reset; not written either way
         thread.join()
 
 
 def test_connections_are_kept_and_closed_ones_noticed(bucket_server: BucketServer) -> None:
-    wire = Wire(bucket_server.url)
+    wire = HttpTransport(bucket_server.url)
     for _ in range(5):
         assert wire.request("GET", "/bucket?list-type=2").status == 200
     assert len(wire._connections) == 1

@@ -8,10 +8,16 @@ import pytest
 
 from stayfast.clock import ManualClock
 from stayfast.errors import ConflictError, KeyMissingError, OutcomeUnknownError, StoreError, StoreUnavailableError
-from stayfast.storage.network.transport import SLICE_BYTES, Answer, AnswerLostError, NotSentError, Wire
+from stayfast.storage.network.transport import (
+    SLICE_BYTES,
+    HttpTransport,
+    RequestNotSentError,
+    Response,
+    ResponseLostError,
+)
 from stayfast.storage.stores import bucket
 from stayfast.storage.stores.bucket import TRIES, BucketStore
-from stayfast.storage.stores.bucket_client import Seen
+from stayfast.storage.stores.bucket_client import ObjectInfo
 from stayfast.storage.stores.gcs import GcsClient
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
@@ -29,7 +35,7 @@ class Told:
         self.pages: list[list[Entry]] = []
         self.sent = 0
 
-    def send(self, name: str, data: Any, if_generation: str | None) -> str:
+    def put(self, name: str, data: Any, if_generation: str | None) -> str:
         self.sent += 1
         word = self.words.pop(0) if self.words else None
         if isinstance(word, bytes):
@@ -43,18 +49,18 @@ class Told:
         self.data = bytes(data)
         return "7"
 
-    def look(self, name: str) -> Seen:
+    def head(self, name: str) -> ObjectInfo:
         if self.looks:
             raise self.looks.pop(0)
         if self.data is None:
             raise KeyMissingError("404")
-        return Seen("7", len(self.data))
+        return ObjectInfo("7", len(self.data))
 
-    def fetch(self, name: str, offset: int, length: int | None) -> Blob:
+    def get(self, name: str, offset: int, length: int | None) -> Blob:
         assert self.data is not None
         return Blob(self.data[offset : None if length is None else offset + length], "7")
 
-    def page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
+    def list_page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
         number = int(token or 0)
         return self.pages[number], str(number + 1) if number + 1 < len(self.pages) else ""
 
@@ -138,7 +144,7 @@ def test_a_listing_has_all_its_pages_and_nobody_elses() -> None:
     assert list(store_over(client).keys("")) == [Entry("a", 1), Entry("c", 3), Entry("z", 4)]
 
 
-def gcs_answering(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> GcsClient:
+def gcs_answering(answer: Response, monkeypatch: pytest.MonkeyPatch) -> GcsClient:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:9")
     client = GcsClient("bucket")
     monkeypatch.setattr(client._wire, "request", lambda *_, **__: answer)
@@ -150,14 +156,14 @@ def test_a_write_whose_answer_names_no_generation_may_have_happened(
     body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(OutcomeUnknownError):
-        gcs_answering(Answer(200, {}, body), monkeypatch).send("HEAD.json", b"x", "6")
+        gcs_answering(Response(200, {}, body), monkeypatch).put("HEAD.json", b"x", "6")
 
 
 def test_a_server_that_sends_the_beginning_for_the_middle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = gcs_answering(Answer(200, {}, b"", 4), monkeypatch)
-    assert client.fetch_into("part", memoryview(bytearray(4)), 0) == 4
+    client = gcs_answering(Response(200, {}, b"", 4), monkeypatch)
+    assert client.get_into("part", memoryview(bytearray(4)), 0) == 4
     with pytest.raises(StoreError, match="ranges"):
-        client.fetch_into("part", memoryview(bytearray(4)), 4)
+        client.get_into("part", memoryview(bytearray(4)), 4)
 
 
 class Cut:
@@ -183,10 +189,10 @@ class Cut:
 @pytest.mark.parametrize(
     ("size", "slices", "error", "meaning"),
     [
-        (3, 0, BrokenPipeError(), AnswerLostError),  # all of it was on its way
-        (SLICE_BYTES, 0, TimeoutError(), AnswerLostError),
-        (SLICE_BYTES * 3, 2, ConnectionResetError(), AnswerLostError),
-        (SLICE_BYTES * 3, 1, TimeoutError(), NotSentError),
+        (3, 0, BrokenPipeError(), ResponseLostError),  # all of it was on its way
+        (SLICE_BYTES, 0, TimeoutError(), ResponseLostError),
+        (SLICE_BYTES * 3, 2, ConnectionResetError(), ResponseLostError),
+        (SLICE_BYTES * 3, 1, TimeoutError(), RequestNotSentError),
         (SLICE_BYTES * 3, 1, BrokenPipeError(), None),  # it may say why: the answer is read
     ],
 )
@@ -195,18 +201,18 @@ def test_only_a_body_that_was_certainly_cut_short_cannot_have_been_applied(
 ) -> None:
     connection: Any = Cut(slices, error)
     if meaning is None:
-        assert Wire._send(connection, "POST", "/", {}, bytes(size)) is error
+        assert HttpTransport._send(connection, "POST", "/", {}, bytes(size)) is error
         return
     with pytest.raises(meaning):
-        Wire._send(connection, "POST", "/", {}, bytes(size))
+        HttpTransport._send(connection, "POST", "/", {}, bytes(size))
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_connection_with_half_an_answer_in_it_is_not_used_again(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    wire, connection = Wire("http://127.0.0.1:9"), Cut(9, OSError())
+    wire, connection = HttpTransport("http://127.0.0.1:9"), Cut(9, OSError())
     kept: list[Any] = []
-    monkeypatch.setattr(wire._connections, "take", lambda: connection)
-    monkeypatch.setattr(wire._connections, "give_back", kept.append)
-    monkeypatch.setattr(Wire, "_receive", staticmethod(lambda *_: Answer(206, {}, b"", 4, whole=whole)))
+    monkeypatch.setattr(wire._connections, "acquire", lambda: connection)
+    monkeypatch.setattr(wire._connections, "release", kept.append)
+    monkeypatch.setattr(HttpTransport, "_receive", staticmethod(lambda *_: Response(206, {}, b"", 4, fully_read=whole)))
     wire.request("GET", "/part", into=memoryview(bytearray(4)))
     assert (bool(kept), connection.closed) == (whole, not whole)

@@ -411,7 +411,7 @@ def test_leftovers_of_dead_writers_are_swept_and_young_ones_kept(tmp_path: Path)
         os.utime(path, (age, age))
     store.put("checkpoints/live/part", b"x")
     os.utime(tmp_path / "checkpoints/live/part", (old, old))
-    assert store.sweep() == 2
+    assert store.remove_leftovers() == 2
     assert [path.name for path in temporaries(tmp_path)] == [".tmp-1-b"]
     assert not (tmp_path / "checkpoints/dead").exists()
     assert store.get("checkpoints/live/part").data == b"x"
@@ -428,7 +428,7 @@ def test_nothing_behind_a_link_is_swept(tmp_path: Path) -> None:
     (run / "link").symlink_to(tmp_path / "other")
     (run / "self").symlink_to(run)
     (run / "loop").symlink_to(run / "loop")
-    assert FileStore(str(run)).sweep() == 0
+    assert FileStore(str(run)).remove_leftovers() == 0
     assert left.exists()
 
 

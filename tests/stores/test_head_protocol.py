@@ -24,12 +24,20 @@ from stayfast.errors import (
     SupersededError,
 )
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.commit_protocol import Held, claim, commit, read_head
-from stayfast.runtime.run_record.effects import Put, Sleep, drive
-from stayfast.runtime.run_record.record import HEAD_KEY, LEDGER_ROWS, AttemptRow, Committed, Head, decode, encode
+from stayfast.runtime.run_record.commit_protocol import OwnedRecord, claim, commit, read_head
+from stayfast.runtime.run_record.effects import Put, Sleep, run_protocol
+from stayfast.runtime.run_record.record import (
+    MAX_ATTEMPT_RECORDS,
+    RECORD_KEY,
+    AttemptRecord,
+    CheckpointRecord,
+    RunRecord,
+    decode,
+    encode,
+)
 from stayfast.storage.stores.memory import MemoryStore
 
-ROW = AttemptRow(0, "2026-11-15T20:00:00.000Z")
+ROW = AttemptRecord(0, "2026-11-15T20:00:00.000Z")
 
 
 def tokens(name: str) -> Callable[[], str]:
@@ -44,7 +52,7 @@ def signed(body: dict[str, Any]) -> bytes:
 
 
 def good_body() -> dict[str, Any]:
-    head = Head("run", 1, "t", (Committed(3, 1, "2026-11-15T20:00:00.000Z"),), (replace(ROW, attempt=1),))
+    head = RunRecord("run", 1, "t", (CheckpointRecord(3, 1, "2026-11-15T20:00:00.000Z"),), (replace(ROW, attempt=1),))
     body: dict[str, Any] = json.loads(encode(head))
     body.pop("checksum")
     return body
@@ -94,7 +102,7 @@ def test_a_record_of_another_format_is_not_read(version: object) -> None:
 
 
 def test_every_rank_of_a_checkpoint_has_a_folder_and_an_inventory_of_its_own() -> None:
-    whole = Committed(7, 2, "2026-11-15T20:00:00.000Z", 10, "sha-0", (("sha-1", 11), ("sha-2", 12)))
+    whole = CheckpointRecord(7, 2, "2026-11-15T20:00:00.000Z", 10, "sha-0", (("sha-1", 11), ("sha-2", 12)))
     assert [(row.folder, row.inventory_sha256, row.size) for row in whole.ranks] == [
         ("000000000007-000002", "sha-0", 10),
         ("000000000007-000002/rank-00001", "sha-1", 11),
@@ -114,10 +122,10 @@ def held_after(protocol: Any, answers: list[Any]) -> Any:
     return effect
 
 
-def claimed() -> tuple[MemoryStore, Held, Head]:
+def claimed() -> tuple[MemoryStore, OwnedRecord, RunRecord]:
     store = MemoryStore()
-    held = drive(claim("run", ROW, tokens("a")), store, ManualClock())
-    mine = Committed(0, 1, "2026-11-15T20:00:00.000Z")
+    held = run_protocol(claim("run", ROW, tokens("a")), store, ManualClock())
+    mine = CheckpointRecord(0, 1, "2026-11-15T20:00:00.000Z")
     return store, held, replace(held.head, checkpoints=(mine,))
 
 
@@ -148,7 +156,7 @@ def test_a_conflict_that_cannot_be_read_back_is_unknown() -> None:
     protocol = commit(held, new, tokens("b"))
     effect = held_after(protocol, [StoreUnavailableError("429"), OutcomeUnknownError("?"), CorruptError("torn")])
     assert isinstance(effect, Put), "the same conditional write is sent again"
-    assert effect.key == HEAD_KEY
+    assert effect.key == RECORD_KEY
     assert effect.if_generation == held.generation
 
 
@@ -160,12 +168,12 @@ def test_a_superseded_attempt_learns_whether_its_commit_landed(landed: bool) -> 
     assert isinstance(put, Put)
     if landed:
         store.put(put.key, put.data, if_generation=put.if_generation)
-    drive(claim("run", ROW, tokens("c")), store, ManualClock())
+    run_protocol(claim("run", ROW, tokens("c")), store, ManualClock())
     protocol.throw(OutcomeUnknownError("the answer was lost"))
     with pytest.raises(SupersededError) as caught:
-        protocol.send(store.get(HEAD_KEY))
+        protocol.send(store.get(RECORD_KEY))
     assert caught.value.landed is landed
-    head = drive(read_head(), store, ManualClock())
+    head = run_protocol(read_head(), store, ManualClock())
     assert head is not None
     assert bool(head.head.checkpoints) is landed
 
@@ -173,7 +181,7 @@ def test_a_superseded_attempt_learns_whether_its_commit_landed(landed: bool) -> 
 def test_a_lost_answer_is_not_forgotten_over_an_outage() -> None:
     """The head was unchanged when it was looked at, but the lost request may arrive yet: that is not "not written"."""
     store, held, new = claimed()
-    answers = [OutcomeUnknownError("?"), store.get(HEAD_KEY), *[StoreUnavailableError("429")] * 7]
+    answers = [OutcomeUnknownError("?"), store.get(RECORD_KEY), *[StoreUnavailableError("429")] * 7]
     with pytest.raises(OutcomeUnknownError):
         held_after(commit(held, new, tokens("b")), answers)
 
@@ -187,37 +195,37 @@ def test_a_head_that_was_taken_away_is_not_written_again() -> None:
 
 def test_the_same_step_of_a_newer_attempt_is_not_ours() -> None:
     store, held, new = claimed()
-    rival = drive(claim("run", ROW, tokens("c")), store, ManualClock())
-    theirs = Committed(0, 2, "2026-11-15T20:00:01.000Z")
-    drive(commit(rival, replace(rival.head, checkpoints=(theirs,)), tokens("c")), store, ManualClock())
+    rival = run_protocol(claim("run", ROW, tokens("c")), store, ManualClock())
+    theirs = CheckpointRecord(0, 2, "2026-11-15T20:00:01.000Z")
+    run_protocol(commit(rival, replace(rival.head, checkpoints=(theirs,)), tokens("c")), store, ManualClock())
     with pytest.raises(SupersededError) as caught:
-        drive(commit(held, new, tokens("b")), store, ManualClock())
+        run_protocol(commit(held, new, tokens("b")), store, ManualClock())
     assert not caught.value.landed
 
 
 def test_a_ledger_row_that_came_too_late_is_not_taken_for_a_checkpoint() -> None:
     """The newest checkpoint stands in the other head, but it was there before this write."""
     store, held, new = claimed()
-    held = drive(commit(held, new, tokens("b")), store, ManualClock())
-    drive(claim("run", ROW, tokens("c")), store, ManualClock())
+    held = run_protocol(commit(held, new, tokens("b")), store, ManualClock())
+    run_protocol(claim("run", ROW, tokens("c")), store, ManualClock())
     with pytest.raises(SupersededError) as caught:
-        drive(commit(held, held.head.with_row(useful_seconds=1.0), tokens("b")), store, ManualClock())
+        run_protocol(commit(held, held.head.with_attempt(useful_seconds=1.0), tokens("b")), store, ManualClock())
     assert not caught.value.landed
     assert "committed before" not in str(caught.value)
 
 
 def test_attempts_are_counted_on_when_their_rows_are_folded() -> None:
     """A number that comes twice would let an attempt commit for another, and share its folders."""
-    rows = tuple(replace(ROW, attempt=number) for number in range(1, LEDGER_ROWS + 51))
+    rows = tuple(replace(ROW, attempt=number) for number in range(1, MAX_ATTEMPT_RECORDS + 51))
     store = MemoryStore()
-    store.put(HEAD_KEY, encode(Head("run", len(rows), "t", attempts=rows)))
-    held = drive(claim("run", ROW, tokens("a")), store, ManualClock())
+    store.put(RECORD_KEY, encode(RunRecord("run", len(rows), "t", attempts=rows)))
+    held = run_protocol(claim("run", ROW, tokens("a")), store, ManualClock())
     assert held.head.attempt == len(rows) + 1
-    assert held.head.row.attempt == len(rows) + 1
-    stored = drive(read_head(), store, ManualClock())
+    assert held.head.current_attempt.attempt == len(rows) + 1
+    stored = run_protocol(read_head(), store, ManualClock())
     assert stored is not None
-    assert len(stored.head.attempts) == LEDGER_ROWS
-    assert stored.head.row == held.head.row
+    assert len(stored.head.attempts) == MAX_ATTEMPT_RECORDS
+    assert stored.head.current_attempt == held.head.current_attempt
     assert stored.head.folded["attempts"] == 51
 
 
@@ -226,13 +234,13 @@ def test_whoever_loses_the_race_for_a_run_goes_after_the_winner() -> None:
     first = claim("run", ROW, tokens("a"))
     next(first)
     put = first.throw(KeyMissingError("no HEAD.json"))
-    winner = drive(claim("run", ROW, tokens("b")), store, ManualClock())
+    winner = run_protocol(claim("run", ROW, tokens("b")), store, ManualClock())
     assert isinstance(put, Put)
     with pytest.raises(ConflictError) as refused:
         store.put(put.key, put.data, if_generation=put.if_generation)
     first.throw(refused.value)
-    first.send(store.get(HEAD_KEY))
-    put = first.send(store.get(HEAD_KEY))
+    first.send(store.get(RECORD_KEY))
+    put = first.send(store.get(RECORD_KEY))
     assert isinstance(put, Put)
     with pytest.raises(StopIteration) as ended:
         first.send(store.put(put.key, put.data, if_generation=put.if_generation))
@@ -241,20 +249,20 @@ def test_whoever_loses_the_race_for_a_run_goes_after_the_winner() -> None:
 
 def test_a_claim_carries_over_what_the_run_has_reached() -> None:
     store, held, new = claimed()
-    ended = replace(new, finished=True, total_steps=1).with_row(last_step=0, outcome=Outcome.FINISHED)
-    drive(commit(held, ended, tokens("b")), store, ManualClock())
-    head = drive(claim("run", ROW, tokens("c")), store, ManualClock()).head
+    ended = replace(new, finished=True, total_steps=1).with_attempt(last_step=0, outcome=Outcome.FINISHED)
+    run_protocol(commit(held, ended, tokens("b")), store, ManualClock())
+    head = run_protocol(claim("run", ROW, tokens("c")), store, ManualClock()).head
     assert (head.finished, head.total_steps, head.checkpoints) == (True, 1, new.checkpoints)
     assert [row.outcome for row in head.attempts] == [Outcome.FINISHED, None]
-    assert (head.row.first_step, head.row.last_step) == (1, 0), "nothing done yet"
-    head = drive(claim("run", ROW, tokens("d")), store, ManualClock()).head
+    assert (head.current_attempt.first_step, head.current_attempt.last_step) == (1, 0), "nothing done yet"
+    head = run_protocol(claim("run", ROW, tokens("d")), store, ManualClock()).head
     assert [row.outcome for row in head.attempts] == [Outcome.FINISHED, Outcome.LOST, None], "it never said goodbye"
 
 
 def test_a_damaged_head_is_never_taken_for_a_new_run() -> None:
     store, _, _ = claimed()
-    store.put(HEAD_KEY, store.get(HEAD_KEY).data[:-20])
-    before = store.get(HEAD_KEY)
+    store.put(RECORD_KEY, store.get(RECORD_KEY).data[:-20])
+    before = store.get(RECORD_KEY)
     with pytest.raises(CorruptError):
-        drive(claim("run", ROW, tokens("b")), store, ManualClock())
-    assert store.get(HEAD_KEY) == before
+        run_protocol(claim("run", ROW, tokens("b")), store, ManualClock())
+    assert store.get(RECORD_KEY) == before

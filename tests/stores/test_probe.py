@@ -13,7 +13,7 @@ from stayfast.storage.stores import precondition_check
 from stayfast.storage.stores.bucket import BucketStore
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.memory import MemoryStore
-from stayfast.storage.stores.precondition_check import check_store
+from stayfast.storage.stores.precondition_check import check_preconditions
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
@@ -21,14 +21,14 @@ def test_a_server_that_enforces_preconditions_is_taken_and_left_clean(
     bucket_server: BucketServer, open_on: Any, scheme: str
 ) -> None:
     store = open_on(scheme, bucket_server.url, "run")
-    check_store(store)
+    check_preconditions(store)
     assert bucket_server.names() == []
     assert bucket_server.requests.total() == 4
 
 
 def test_moto_is_taken(moto_url: str, open_on: Any) -> None:
     store = open_on("s3", moto_url, "probe-run")
-    check_store(store)
+    check_preconditions(store)
     assert list(store.keys()) == []
 
 
@@ -37,7 +37,7 @@ def test_a_server_that_ignores_preconditions_is_refused_and_left_clean(open_on: 
     with BucketServer(enforce=False) as server:
         store = open_on(scheme, server.url, "run")
         with pytest.raises(StoreError, match="destroy each other's checkpoints") as caught:
-            check_store(store)
+            check_preconditions(store)
         assert "\n" not in str(caught.value)
         assert server.names() == []
 
@@ -51,14 +51,14 @@ def test_a_server_that_ignores_create_only_is_refused(open_on: Any, scheme: str)
 
     with Careless() as server:
         with pytest.raises(StoreError, match="only to create"):
-            check_store(open_on(scheme, server.url, "run"))
+            check_preconditions(open_on(scheme, server.url, "run"))
         assert server.names() == []
 
 
 def test_the_public_emulator_ignores_preconditions_and_is_refused(gcs_emulator_url: str, open_on: Any) -> None:
     store = open_on("gs", gcs_emulator_url, "probe-run")
     with pytest.raises(StoreError, match="preconditions"):
-        check_store(store)
+        check_preconditions(store)
     assert list(store.keys()) == []
 
 
@@ -67,7 +67,7 @@ def test_lost_answers_do_not_fool_the_probe(bucket_server: BucketServer, open_on
     store = open_on("gs", bucket_server.url, "run")
     for skip in range(3):
         bucket_server.arm(fault, op="put", skip=skip)
-        check_store(store)
+        check_preconditions(store)
         bucket_server.calm()
         assert bucket_server.names() == []
 
@@ -75,21 +75,21 @@ def test_lost_answers_do_not_fool_the_probe(bucket_server: BucketServer, open_on
 def test_no_permission_is_said_as_such(bucket_server: BucketServer, open_on: Any) -> None:
     bucket_server.arm("403", times=99)
     with pytest.raises(AccessDeniedError, match="grant"):
-        check_store(open_on("gs", bucket_server.url, "run"))
+        check_preconditions(open_on("gs", bucket_server.url, "run"))
 
 
 def test_the_clouds_themselves_are_not_asked(bucket_server: BucketServer, open_on: Any) -> None:
     store = open_on("gs", bucket_server.url, "run")
     assert isinstance(store, BucketStore)
-    store.genuine = True
-    check_store(store)
+    store.enforces_preconditions = True
+    check_preconditions(store)
     assert bucket_server.requests.total() == 0
 
 
 def test_memory_and_local_disks_are_taken(tmp_path: Path) -> None:
-    check_store(MemoryStore())
+    check_preconditions(MemoryStore())
     store = FileStore(str(tmp_path / "not" / "there" / "yet"))
-    check_store(store, filesystem=lambda path: None)
+    check_preconditions(store, filesystem=lambda path: None)
     assert not (tmp_path / "not").exists()
 
 
@@ -102,7 +102,7 @@ def test_network_file_systems_are_refused(tmp_path: Path, kind: str) -> None:
         return kind
 
     with pytest.raises(UrlError, match=r"gs://bucket/prefix") as caught:
-        check_store(FileStore(f"{tmp_path}/run"), filesystem=filesystem)
+        check_preconditions(FileStore(f"{tmp_path}/run"), filesystem=filesystem)
     assert kind in str(caught.value)
     assert asked == [str(tmp_path)], "the nearest directory that exists"
 
@@ -117,7 +117,7 @@ def test_the_bucket_behind_a_mount_is_named(tmp_path: Path) -> None:
         "broken line\n"
     )
     found = {
-        root: precondition_check._bucket_behind(root, str(table))
+        root: precondition_check._mounted_bucket(root, str(table))
         for root in ("/data/runs/7", "/data", "/nfs/x", "/s3/a", "/x")
     }
     assert found == {
@@ -127,4 +127,4 @@ def test_the_bucket_behind_a_mount_is_named(tmp_path: Path) -> None:
         "/s3/a": "s3://other/a",
         "/x": None,
     }
-    assert precondition_check._bucket_behind("/data", str(tmp_path / "absent")) is None
+    assert precondition_check._mounted_bucket("/data", str(tmp_path / "absent")) is None

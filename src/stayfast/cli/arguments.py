@@ -26,9 +26,9 @@ def add_cluster(parser: argparse.ArgumentParser, *, all_namespaces: bool = False
 def connect(args: argparse.Namespace) -> Client:
     """A client for the chosen cluster; nothing is sent yet."""
     from stayfast.cluster.kubernetes.client import Client
-    from stayfast.cluster.kubernetes.kubeconfig import find_access
+    from stayfast.cluster.kubernetes.kubeconfig import find_endpoint
 
-    return Client(find_access(kubeconfig=args.kubeconfig, context=args.context))
+    return Client(find_endpoint(kubeconfig=args.kubeconfig, context=args.context))
 
 
 def chosen_namespace(args: argparse.Namespace, client: Client) -> str | None:

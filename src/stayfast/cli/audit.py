@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.sink.open_sink import open_sink
-from stayfast.batch.worker.audit import Audit, compare
+from stayfast.batch.worker.audit import Audit, audit_queue
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.cli.queue import add_queue_option, add_sink_option, printable
-from stayfast.errors import SinkAbsentError
-from stayfast.text.progress import counting
+from stayfast.errors import SinkMissingError
+from stayfast.text.progress import with_count
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Compare both sides; clean is 0."""
     queue = open_queue(args.queue, sink=args.sink, create=False)
     try:
-        audit = compare(counting(queue.entries(), "items compared"), _recorded(args.sink), limit=args.limit)
+        audit = audit_queue(with_count(queue.entries(), "items compared"), _recorded(args.sink), limit=args.limit)
     finally:
         queue.close()
     if args.output == "json":
@@ -48,7 +48,7 @@ def _recorded(url: str) -> Iterator[str]:
     """The keys in the sink; none, with a word about it, where no worker has written yet."""
     try:
         sink = open_sink(url, create=False)
-    except SinkAbsentError as error:
+    except SinkMissingError as error:
         print(f"stayfast: nothing is recorded: {error}", file=sys.stderr)
         return
     try:

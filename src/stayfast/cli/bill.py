@@ -8,10 +8,10 @@ import math
 from typing import Any
 
 from stayfast.cli.main import add_output
-from stayfast.cli.simulate import amount
+from stayfast.cli.simulate import non_negative_number
 from stayfast.errors import KeyMissingError, UsageError
-from stayfast.runtime.run_record.billing import account
-from stayfast.runtime.run_record.record import HEAD_KEY, decode
+from stayfast.runtime.run_record.billing import bill_run
+from stayfast.runtime.run_record.record import RECORD_KEY, decode
 from stayfast.storage.stores.open_store import open_store
 from stayfast.text.files import read_text
 
@@ -27,7 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = _EPILOG
     parser.add_argument("url", metavar="URL", help="of the run")
-    parser.add_argument("--usd-per-hour", type=amount, metavar="USD", help="for attempts that did not know their price")
+    parser.add_argument(
+        "--usd-per-hour", type=non_negative_number, metavar="USD", help="for attempts that did not know their price"
+    )
     parser.add_argument("--plan", metavar="FILE", help="output of `stayfast plan --json`, to hold the estimate against")
     add_output(parser)
 
@@ -36,14 +38,14 @@ def run(args: argparse.Namespace) -> int:
     """Read the ledger, add it up, print."""
     store = open_store(args.url)
     try:
-        head = decode(store.get(HEAD_KEY).data, where=f"{args.url}/{HEAD_KEY}")
+        head = decode(store.get(RECORD_KEY).data, where=f"{args.url}/{RECORD_KEY}")
     except KeyMissingError as error:
         raise UsageError(
             f"there is no run under {args.url}", help="give the URL that stayfast.run was given"
         ) from error
     finally:
         store.close()
-    result = account(head, args.usd_per_hour)
+    result = bill_run(head, args.usd_per_hour)
     if args.plan:
         result["estimate"] = _estimate(args.plan, result)
     if args.output == "json":

@@ -9,7 +9,7 @@ import sys
 from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
 from stayfast.cli.main import OK, add_output
 from stayfast.cluster.kubernetes.client import Client, Object
-from stayfast.cluster.kubernetes.discovery import served
+from stayfast.cluster.kubernetes.discovery import resolve_served
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, Resource
 from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, meta
 from stayfast.errors import ClusterAccessError, UsageError
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def workloads(client: Client, namespace: str, run_name: str) -> list[tuple[Resource, Object]]:
     """The JobSets, Deployments and free-standing Jobs of a run."""
     labels = run_label(run_name)
-    kinds, _ = served(client, [JOB_SETS])
+    kinds, _ = resolve_served(client, [JOB_SETS])
     sets = [(kind, item) for kind in kinds for item in client.list(kind, namespace, labels=labels)]
     sets += [(DEPLOYMENTS, item) for item in client.list(DEPLOYMENTS, namespace, labels=labels)]
     jobs = client.list(JOBS, namespace, labels=labels)

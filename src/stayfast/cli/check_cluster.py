@@ -12,9 +12,9 @@ from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.endpoint import gke_context
 from stayfast.cluster.kubernetes.resources import NODES
-from stayfast.cluster.kubernetes.trimming import slim
+from stayfast.cluster.kubernetes.trimming import trim
 from stayfast.cluster.observed.bucket_location import region_of
-from stayfast.cluster.observed.capabilities import Check, ClusterFacts, State, judge
+from stayfast.cluster.observed.capabilities import CapabilityCheck, CheckState, ClusterDescription, check_capabilities
 from stayfast.cluster.observed.google_cloud import gcloud_json
 from stayfast.errors import ClusterAccessError, ClusterError, ClusterLoginError, ObjectMissingError, UsageError
 from stayfast.text.safe import printable
@@ -24,7 +24,7 @@ NAMES = (
     "flex-start", "long-grace", "accelerators", "preemptible-quota",
 )  # fmt: skip
 MAX_DESCRIPTION_CHARACTERS = 20_000_000
-_MARKS = {State.YES: "✓", State.NO: "✗", State.UNKNOWN: "?"}
+_MARKS = {CheckState.YES: "✓", CheckState.NO: "✗", CheckState.UNKNOWN: "?"}
 _EPILOG = """\
 examples:
   stayfast check-cluster
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     for name in required:
         if name not in NAMES:
             raise UsageError(f"there is no check {name!r}", help=f"choose from {', '.join(NAMES)}")
-    facts = ClusterFacts()
+    facts = ClusterDescription()
     if args.describe:
         read_description(args.describe, facts)
     if args.region_quota:
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
                 ask_gcloud(client, facts)
     elif not args.describe:
         raise UsageError("--offline has nothing to read", help="add --describe FILE")
-    checks = judge(facts)
-    failing = [check.name for check in checks if check.name in required and check.state is not State.YES]
+    checks = check_capabilities(facts)
+    failing = [check.name for check in checks if check.name in required and check.state is not CheckState.YES]
     if args.output == "json":
         rows = [{**check._asdict(), "state": check.state.value} for check in checks]
         print(json.dumps({"version": facts.version, "checks": rows, "missing": failing}))
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     return FINDINGS if failing else OK
 
 
-def read_description(name: str, facts: ClusterFacts) -> None:
+def read_description(name: str, facts: ClusterDescription) -> None:
     """The cluster as gcloud describes it."""
     found = read_json(name, "--describe")
     if not ("currentMasterVersion" in found or "nodePools" in found):
@@ -110,7 +110,7 @@ def read_json(name: str, option: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def ask_gcloud(client: Client, facts: ClusterFacts) -> None:
+def ask_gcloud(client: Client, facts: ClusterDescription) -> None:
     """The description and the quota, each as far as it can be had."""
     known = gke_context(client.access.context)
     if known is None:
@@ -130,11 +130,11 @@ def ask_gcloud(client: Client, facts: ClusterFacts) -> None:
         facts.unseen["region"] = error.message
 
 
-def ask(client: Client, facts: ClusterFacts) -> None:
+def ask(client: Client, facts: ClusterDescription) -> None:
     """The API server's own pages and its nodes; what is not allowed is written down."""
-    facts.version = str(client.page("/version").get("gitVersion") or facts.version)
+    facts.version = str(client.get_path("/version").get("gitVersion") or facts.version)
     try:
-        for row in client.page("/apis").get("groups") or []:
+        for row in client.get_path("/apis").get("groups") or []:
             preferred = row.get("preferredVersion") if isinstance(row, dict) else None
             if isinstance(preferred, dict):
                 facts.groups[str(row.get("name"))] = str(preferred.get("version"))
@@ -143,17 +143,17 @@ def ask(client: Client, facts: ClusterFacts) -> None:
     except (ClusterAccessError, ObjectMissingError) as error:
         facts.unseen["groups"] = error.message
     try:
-        facts.nodes = [slim(NODES, node) for page in client.pages(NODES) for node in page.items]
+        facts.nodes = [trim(NODES, node) for page in client.pages(NODES) for node in page.items]
     except ClusterError as error:
         facts.unseen["nodes"] = error.message
 
 
-def text(checks: list[Check]) -> str:
+def text(checks: list[CapabilityCheck]) -> str:
     """One line per check, and what to do under those that are not a yes."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
         lines.append(f"{_MARKS[check.state]} {check.name:<{width}}  {check.what}: {printable(check.evidence)}")
-        if check.fix and check.state is not State.YES:
+        if check.fix and check.state is not CheckState.YES:
             lines.append(f"  {'':<{width}}  → {check.fix}")
     return "\n".join(lines) + "\n"

@@ -12,15 +12,15 @@ from typing import Any
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.clock import SystemClock, from_rfc3339
 from stayfast.errors import CheckpointError, FormatError, UsageError
-from stayfast.runtime.checkpoint.checkpointer import Engine
-from stayfast.runtime.checkpoint.cleanup import collect
-from stayfast.runtime.checkpoint.reader import Damage
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
+from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.checkpoint.reader import DamagedFile
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store
-from stayfast.text.progress import waiting
+from stayfast.text.progress import with_elapsed
 
 _EXAMPLES = """\
 examples:
@@ -54,14 +54,14 @@ def run(args: argparse.Namespace) -> int:
         store.close()
 
 
-def _head(store: Store) -> Head:
-    held = drive(read_head(), store, SystemClock())
+def _head(store: Store) -> RunRecord:
+    held = run_protocol(read_head(), store, SystemClock())
     if held is None:
         raise UsageError(f"there is no run under {store.url}", help="give the URL that stayfast.run was given")
     return held.head
 
 
-def _row(committed: Committed, now: float) -> dict[str, Any]:
+def _row(committed: CheckpointRecord, now: float) -> dict[str, Any]:
     return {
         "step": committed.step,
         "attempt": committed.attempt,
@@ -72,7 +72,7 @@ def _row(committed: Committed, now: float) -> dict[str, Any]:
     }
 
 
-def _age(committed: Committed, now: float) -> float | None:
+def _age(committed: CheckpointRecord, now: float) -> float | None:
     try:
         return round(max(0.0, now - from_rfc3339(committed.committed_at)), 3)
     except ValueError:
@@ -101,7 +101,7 @@ def _verify(args: argparse.Namespace, store: Store) -> int:
     chosen = [item for item in head.checkpoints if args.step is None or item.step == args.step]
     if args.step is not None and not chosen:
         raise UsageError(f"no checkpoint of step {args.step} is committed", help="stayfast checkpoints ls lists them")
-    engine = Engine(store, buffers=1)
+    engine = Checkpointer(store, buffers=1)
     rows = []
     try:
         with _progress(sum(item.size for item in chosen)) as advance:
@@ -120,14 +120,14 @@ def _verify(args: argparse.Namespace, store: Store) -> int:
     return OK if all(row["verdict"] == "whole" for row in rows) else FINDINGS
 
 
-def _verdict(engine: Engine, committed: Committed, advance: Callable[[int], None]) -> dict[str, Any]:
+def _verdict(engine: Checkpointer, committed: CheckpointRecord, advance: Callable[[int], None]) -> dict[str, Any]:
     if committed.inventory_sha256 is None:
         return {"verdict": "whole", "damage": []}
     damage: dict[str, str] = {}
     try:
         for row in committed.ranks:
             for result in engine.verify(row):
-                if isinstance(result, Damage):
+                if isinstance(result, DamagedFile):
                     damage.setdefault(result.key, result.what)
                 else:
                     advance(result)
@@ -138,8 +138,8 @@ def _verdict(engine: Engine, committed: Committed, advance: Callable[[int], None
 
 
 def _prune(args: argparse.Namespace, store: Store) -> int:
-    with waiting("looking for what no checkpoint refers to"):
-        result = drive(collect(None, dry_run=args.dry_run), store, SystemClock())
+    with with_elapsed("looking for what no checkpoint refers to"):
+        result = run_protocol(delete_unreferenced(None, dry_run=args.dry_run), store, SystemClock())
     if result.refused:
         raise CheckpointError(f"nothing was deleted: {result.refused}", help="check the URL")
     if args.output == "json":

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from stayfast.cli.arguments import add_cluster, chosen_namespace
 from stayfast.cli.main import OK, add_output
-from stayfast.cli.simulate import amount
+from stayfast.cli.simulate import non_negative_number
 from stayfast.errors import MissingExtraError, SettingError, UsageError
 
 if TYPE_CHECKING:
-    from stayfast.dashboard.dashboard_spec import Told
+    from stayfast.dashboard.dashboard_spec import WorkloadSources
     from stayfast.dashboard.fleet_cache import Fleet
     from stayfast.dashboard.run_cache import Sources
-    from stayfast.dashboard.run_view import Prices
+    from stayfast.dashboard.run_view import RunPricing
 
 _EPILOG = """\
 examples:
@@ -56,9 +56,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--allow-actions", action="store_true", help="allow retrying and verifying, with a token")
     parser.add_argument("--token-file", metavar="FILE", help="write the token there, instead of to the terminal")
-    parser.add_argument("--usd-per-hour", type=amount, metavar="USD", help="for attempts that did not know their price")
     parser.add_argument(
-        "--on-demand-usd-per-hour", type=amount, metavar="USD", help="what the machine costs on demand, to compare with"
+        "--usd-per-hour", type=non_negative_number, metavar="USD", help="for attempts that did not know their price"
+    )
+    parser.add_argument(
+        "--on-demand-usd-per-hour",
+        type=non_negative_number,
+        metavar="USD",
+        help="what the machine costs on demand, to compare with",
     )
     parser.add_argument(
         "--cluster", action="store_true", help="show the runs of the cluster too; implied by the options below"
@@ -77,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
             "the dashboard needs Starlette and uvicorn", help='pip install "stayfast[dashboard]"'
         ) from error
     from stayfast.dashboard import server
-    from stayfast.dashboard.access_policy import Door
+    from stayfast.dashboard.access_policy import AccessPolicy
     from stayfast.storage.stores.open_store import open_store
 
     if not 0 <= args.port <= 65535:
@@ -88,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("there is nothing to show", help="name a folder or bucket with runs, --queue URL or --cluster")
     for url in sources.urls:
         open_store(url).close()  # a URL that cannot be one is said now, not on the page
-    door = Door(server.hosts_for(args.bind, tuple(args.host_name)), _token(args))
+    door = AccessPolicy(server.hosts_for(args.bind, tuple(args.host_name)), _token(args))
     logging.basicConfig(format="stayfast: %(message)s", level=logging.WARNING)
     listener = server.listen(args.bind, args.port)
     name = f"[{args.bind}]" if ":" in args.bind else args.bind
@@ -110,11 +115,11 @@ def run(args: argparse.Namespace) -> int:
 def _sources(args: argparse.Namespace) -> Sources:
     """Runs and queues that were named, those of workload files, and queues that lie beside runs."""
     from stayfast.dashboard.run_cache import Sources
-    from stayfast.dashboard.run_view import Prices
+    from stayfast.dashboard.run_view import RunPricing
     from stayfast.dashboard.sources import as_url, find_queues
 
     queues = [*args.queue] or [url for url in (os.environ.get("STAYFAST_QUEUE"),) if url]
-    prices = Prices(args.usd_per_hour, args.on_demand_usd_per_hour)
+    prices = RunPricing(args.usd_per_hour, args.on_demand_usd_per_hour)
     told = [_read_file(name, prices) for name in args.file]
     urls = tuple(dict.fromkeys(as_url(url) for url in [*args.urls, *(item.run_url for item in told if item.run_url)]))
     queues += [item.queue_url for item in told if item.queue_url and item.queue_url not in queues]
@@ -140,13 +145,13 @@ def _token(args: argparse.Namespace) -> str | None:
     return token
 
 
-def _read_file(name: str, prices: Prices) -> Told:
+def _read_file(name: str, prices: RunPricing) -> WorkloadSources:
     from stayfast.capacity.spec import read_spec
-    from stayfast.cli.prices import current_catalogue
+    from stayfast.cli.prices import current_price_list
     from stayfast.dashboard.dashboard_spec import from_spec
     from stayfast.text.files import read_text
 
-    catalogue = current_catalogue()
+    catalogue = current_price_list()
     return from_spec(read_spec(read_text(name), name, accelerators=catalogue.accelerators), catalogue, prices)
 
 
@@ -155,8 +160,8 @@ def _fleet(args: argparse.Namespace) -> Fleet | None:
     if not (args.cluster or args.kubeconfig or args.context or args.namespace or args.all_namespaces):
         return None
     from stayfast.cluster.kubernetes.client import Client
-    from stayfast.cluster.kubernetes.kubeconfig import find_access
+    from stayfast.cluster.kubernetes.kubeconfig import find_endpoint
     from stayfast.dashboard.fleet_view import ClusterFleet
 
-    client = Client(find_access(kubeconfig=args.kubeconfig, context=args.context), silence_seconds=_SILENCE_SECONDS)
+    client = Client(find_endpoint(kubeconfig=args.kubeconfig, context=args.context), silence_seconds=_SILENCE_SECONDS)
     return ClusterFleet(client, chosen_namespace(args, client))

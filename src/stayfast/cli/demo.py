@@ -18,11 +18,11 @@ from typing import Any
 
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.errors import UsageError
-from stayfast.proof.demo.storm import Settings, Story
+from stayfast.proof.demo.storm import DemoSettings, StormDemo
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    defaults = Settings()
+    defaults = DemoSettings()
     parser.epilog = """\
 examples:
   stayfast demo --kills 30 --seed 7
@@ -52,9 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name, lowest in (("items", 1), ("workers", 1), ("kills", 0), ("steps", 1)):
         if getattr(arguments, name) < lowest:
             raise UsageError(f"--{name} {getattr(arguments, name)} is too small", help=f"use at least {lowest}")
-    settings = Settings(arguments.items, arguments.workers, arguments.kills, arguments.seed, arguments.steps)
+    settings = DemoSettings(arguments.items, arguments.workers, arguments.kills, arguments.seed, arguments.steps)
     with _place(arguments.keep) as folder:
-        story = Story(settings, Path(folder))
+        story = StormDemo(settings, Path(folder))
         for number in (signal.SIGTERM, signal.SIGINT):  # looked at between starts, so that no process is left running
             signal.signal(number, lambda got, _: story.stop(got))
         result = _watched(story) if sys.stderr.isatty() else story.run(_lines())
@@ -82,11 +82,11 @@ def _place(keep: str | None) -> AbstractContextManager[str]:
     return contextlib.nullcontext(folder)
 
 
-def _lines() -> Callable[[Story], None]:
+def _lines() -> Callable[[StormDemo], None]:
     """Off a terminal: one line every few seconds."""
     last = 0.0
 
-    def show(story: Story) -> None:
+    def show(story: StormDemo) -> None:
         nonlocal last
         if time.monotonic() - last >= 3.0:
             last = time.monotonic()
@@ -100,7 +100,7 @@ def _lines() -> Callable[[Story], None]:
     return show
 
 
-def _watched(story: Story) -> dict[str, Any]:
+def _watched(story: StormDemo) -> dict[str, Any]:
     """On a terminal: a live picture."""
     from rich.console import Console, Group
     from rich.live import Live

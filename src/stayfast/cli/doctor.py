@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(result))
     else:
-        from stayfast.proof.doctor.report import tell
+        from stayfast.proof.doctor.report import render_text
 
-        print(tell(result))
+        print(render_text(result))
     return FINDINGS if result["problems"] or result["still_starting"] else OK
 
 
@@ -84,7 +84,7 @@ def _examine(command: list[str], args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _from_text(text: str, args: argparse.Namespace) -> dict[str, Any]:
-    from stayfast.proof.doctor.static_check import judge
+    from stayfast.proof.doctor.static_check import judge_command
 
     try:
         words = shlex.split(text)
@@ -94,15 +94,15 @@ def _from_text(text: str, args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError("--image-entrypoint is empty", help="write it like 'sh -c \"python train.py\"'")
     if shutil.which(words[0]) is None:
         print(f"stayfast: {words[0]} is not here: judged by its text alone", file=sys.stderr)
-        return judge(words)
+        return judge_command(words)
     return _run_and_read(words, args)
 
 
 def _run_and_read(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
     """What is seen counts; where it ended too soon to be interrupted, as without its files, only the text can tell."""
-    from stayfast.proof.doctor.static_check import judge
+    from stayfast.proof.doctor.static_check import judge_command
 
-    judged, seen = judge(words), _examine(words, args)
+    judged, seen = judge_command(words), _examine(words, args)
     if seen["ended_before_signal"] and not seen["problems"]:
         told = f"{words[0]} ended by itself with {seen['exit_code']} before the signal"
         print(f"stayfast: {told}: judged by its text alone", file=sys.stderr)
@@ -111,18 +111,18 @@ def _run_and_read(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _from_manifest(args: argparse.Namespace) -> dict[str, Any]:
-    from stayfast.proof.doctor.static_check import commands_in, judge
-    from stayfast.proof.doctor.verdict import CODES, CURES
+    from stayfast.proof.doctor.static_check import commands_in, judge_command
+    from stayfast.proof.doctor.verdict import CODES, REMEDIES
 
     rows: list[dict[str, Any]] = []
     for where, words in commands_in(args.file):
         runs = args.run and shutil.which(words[0]) is not None
-        result = _run_and_read(words, args) if runs else judge(words)
+        result = _run_and_read(words, args) if runs else judge_command(words)
         rows.append({"container": where, **result})
     if not rows:
         raise UsageError(f"{args.file} holds no container with a command", help="give a manifest of a Job or a Pod")
     codes = [code for code in CODES if any(code in row["problems"] for row in rows)]
     worst = next((row for row in rows if row["problems"]), rows[0])
     starting = any(row["still_starting"] for row in rows)
-    cures = {code: CURES[code] for code in codes}
+    cures = {code: REMEDIES[code] for code in codes}
     return {**worst, "problems": codes, "cures": cures, "still_starting": starting, "containers": rows}

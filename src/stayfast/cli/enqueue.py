@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-from stayfast.batch.queue.arriving import portions
+from stayfast.batch.queue.arriving import stream_batches
 from stayfast.batch.queue.item_sources import (
     KeyOf,
     from_csv,
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         added = known = 0
         items = _with_progress(_items(args.source, args.format, key_of))
-        for part in portions(items) if args.source == "-" else (items,):
+        for part in stream_batches(items) if args.source == "-" else (items,):
             count = queue.enqueue(part, replace=args.replace)
             added, known = added + count.added, known + count.known
     finally:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from stayfast.errors import UsageError
-from stayfast.runtime.exec.supervisor import Supervisor, shell_says_done
+from stayfast.runtime.exec.supervisor import Supervisor, run_done_check
 from stayfast.settings import read_settings
 
 
@@ -46,15 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.done_file:
         is_done = lambda _seconds: os.path.exists(arguments.done_file)  # noqa: E731
     elif arguments.done_check:
-        is_done = lambda seconds: shell_says_done(arguments.done_check, seconds)  # noqa: E731
+        is_done = lambda seconds: run_done_check(arguments.done_check, seconds)  # noqa: E731
     settings = read_settings()
     if not arguments.sync:
         return Supervisor(command, settings, is_done=is_done).run()
     if arguments.sync_keep < 1:
         raise UsageError(f"--sync-keep {arguments.sync_keep} keeps nothing", help="keep at least 1; 2 survive damage")
-    from stayfast.runtime.exec.synced_directories import Sync
+    from stayfast.runtime.exec.synced_directories import SyncedDirectories
 
-    sync = Sync(arguments.sync, settings, keep=arguments.sync_keep)
+    sync = SyncedDirectories(arguments.sync, settings, keep=arguments.sync_keep)
     code = Supervisor(command, settings, is_done=is_done, sync=sync).run()
     if not sync.is_done:
         os._exit(code)  # an upload is stuck: its threads must not keep us beyond the window

@@ -8,10 +8,10 @@ import json
 from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.clock import SystemClock
-from stayfast.cluster.diagnosis.diagnose import explain, find_root
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
+from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
+from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.observed.snapshot import CLUSTER_WIDE_FOR_EXPLAIN, FOR_EXPLAIN, Observed, look, title
+from stayfast.cluster.observed.snapshot import CLUSTER_WIDE_FOR_EXPLAIN, FOR_EXPLAIN, Snapshot, take_snapshot, title
 from stayfast.errors import UsageError
 from stayfast.text.safe import line, printable
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         hidden = "".join(f"; {why}" for why in list(observed.unseen.values())[:1]) if not observed.tables else ""
         what = f"there is no run, Job, JobSet, Deployment or pod {line(name)} in {place}{hidden}"
         raise UsageError(what, help="run: stayfast status -A")
-    found = explain(observed, root)
+    found = diagnose(observed, root)
     if args.output == "json":
         print(json.dumps({"workload": title(root), "namespace": root["metadata"].get("namespace"), **found.to_json()}))
     else:
@@ -52,12 +52,12 @@ def run(args: argparse.Namespace) -> int:
     return FINDINGS if found.verdict is Verdict.ACT else OK
 
 
-def observe(client: Client, namespace: str | None) -> Observed:
+def observe(client: Client, namespace: str | None) -> Snapshot:
     """Everything that can hold a workload up."""
-    return look(client, namespace, (*FOR_EXPLAIN, *CLUSTER_WIDE_FOR_EXPLAIN), now=SystemClock().wall())
+    return take_snapshot(client, namespace, (*FOR_EXPLAIN, *CLUSTER_WIDE_FOR_EXPLAIN), now=SystemClock().wall())
 
 
-def text(name: str, found: Explanation) -> str:
+def text(name: str, found: Diagnosis) -> str:
     """For a person."""
     lines = [printable(f"{name}: {found.cause}  [{found.code}]")]
     lines += [f"  | {line}" for line in found.evidence]

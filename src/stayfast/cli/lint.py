@@ -17,7 +17,7 @@ from stayfast.lint.engine import Report, lint_bundle
 from stayfast.lint.finding import Finding, Severity
 from stayfast.lint.sources import Source
 from stayfast.text.files import write_text
-from stayfast.text.progress import waiting
+from stayfast.text.progress import with_elapsed
 
 _EXAMPLES = """\
 examples:
@@ -68,21 +68,21 @@ def run(args: argparse.Namespace) -> int:
     if args.cluster:
         return _against_cluster(args, configuration)
     named = set(args.paths)
-    with waiting("reading"):
+    with with_elapsed("reading"):
         bundles = [[read(name, named=name in named) for name in names] for names in gather(args.paths)]
     if args.fix or args.unsafe_fixes or args.diff:
         bundles, changed = _repair(bundles, configuration, args)
         if args.diff:
             return FINDINGS if changed else OK
-    with waiting(f"judging {sum(map(len, bundles))} files"):
+    with with_elapsed(f"judging {sum(map(len, bundles))} files"):
         report = _lint(bundles, configuration)
     if args.write_baseline:
         return _write_baseline(args.write_baseline, report.findings)
     if args.baseline:
-        from stayfast.lint.baseline import remaining
+        from stayfast.lint.baseline import new_findings
 
         text = read_text(args.baseline, "baseline")
-        report = report._replace(findings=remaining(text, args.baseline, report.findings))
+        report = report._replace(findings=new_findings(text, args.baseline, report.findings))
     _print(report, bundles, args.format)
     failing = (Severity.ERROR, Severity.WARNING) if args.strict else (Severity.ERROR,)
     return FINDINGS if any(finding.severity in failing for finding in report.findings) else OK
@@ -140,12 +140,14 @@ def _lint(bundles: list[list[Source]], configuration: Configuration) -> Report:
 def _repair(
     bundles: list[list[Source]], configuration: Configuration, args: argparse.Namespace
 ) -> tuple[list[list[Source]], int]:
-    from stayfast.lint.fixes import repair
+    from stayfast.lint.fixes import fix_sources
 
     changed = 0
     result = []
     for sources in bundles:
-        fixed, _ = repair(sources, lambda texts: _lint([list(texts)], configuration).findings, unsafe=args.unsafe_fixes)
+        fixed, _ = fix_sources(
+            sources, lambda texts: _lint([list(texts)], configuration).findings, unsafe=args.unsafe_fixes
+        )
         result.append(fixed)
         for before, after in zip(sources, fixed, strict=True):
             if before.text == after.text:

@@ -23,7 +23,7 @@ from stayfast.cluster.kubernetes.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from stayfast.cluster.observed.snapshot import look, meta
+from stayfast.cluster.observed.snapshot import meta, take_snapshot
 from stayfast.documents import parse_documents
 from stayfast.lint.engine import is_manifest
 from stayfast.lint.objects.objects import unpack
@@ -79,7 +79,7 @@ def read_live(args: argparse.Namespace) -> Live:
 
 def gather_live(client: Client, namespace: str | None) -> Live:
     """The objects that rules look at, as somebody would have written them."""
-    observed = look(client, namespace, KINDS, now=SystemClock().wall())
+    observed = take_snapshot(client, namespace, KINDS, now=SystemClock().wall())
     hidden = {name: why for name, why in observed.unseen.items() if "has no group" not in why}
     for name, why in hidden.items():
         print(f"stayfast: {name} cannot be read, so its absence is not judged: {why}", file=sys.stderr)

@@ -13,7 +13,7 @@ from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import PODS
 from stayfast.cluster.observed.snapshot import meta, spec_of, status_of
 from stayfast.errors import ClusterError, ClusterUnreachableError, UsageError
-from stayfast.storage.network.transport import AnswerLostError
+from stayfast.storage.network.transport import ResponseLostError
 from stayfast.text.safe import printable
 
 _EPILOG = """\
@@ -97,7 +97,7 @@ def _print_one(client: Client, pod: Object, args: argparse.Namespace, printer: _
             namespace, name, container=container, tail=args.tail, follow=args.follow, previous=args.previous
         ):
             printer.line(name, line)
-    except AnswerLostError as error:
+    except ResponseLostError as error:
         raise ClusterUnreachableError(f"the log of pod {name} stopped in the middle ({error})") from error
 
 

@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             _complain(f"the output could not be written: {os.strerror(error.errno)}")
             return FINDINGS
-        return _unforeseen(error)
+        return _report_os_error(error)
 
 
 def report(error: StayfastError) -> int:
@@ -92,7 +92,7 @@ def report(error: StayfastError) -> int:
     return exit_code(error)
 
 
-def _unforeseen(error: OSError) -> int:
+def _report_os_error(error: OSError) -> int:
     """What no command expected of the machine: still one sentence."""
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     _complain(one_line(f"{where}{error.strerror or error}; check the folder, its disk and its permissions"))

@@ -17,11 +17,11 @@ from stayfast.capacity.plan.planner import Plan, make_plan
 from stayfast.capacity.replay.traces import Trace, read_traces
 from stayfast.capacity.spec import json_schema, read_spec
 from stayfast.cli.main import INFEASIBLE, OK, add_output
-from stayfast.cli.prices import current_catalogue, warn
-from stayfast.cli.simulate import amount, positive, whole
+from stayfast.cli.prices import current_price_list, warn
+from stayfast.cli.simulate import non_negative_number, positive_number, whole
 from stayfast.errors import SettingError
 from stayfast.text.files import MAX_SPEC_BYTES, read_text, write_text
-from stayfast.text.progress import waiting
+from stayfast.text.progress import with_elapsed
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _EPILOG = """\
@@ -46,10 +46,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--catalogue", metavar="FILE", help="a price catalogue, instead of the current one")
     parser.add_argument("--replays", type=whole, default=10_000, metavar="N", help="over all classes (default: 10000)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the replays (default: 0)")
-    parser.add_argument("--cold-start-minutes", type=amount, metavar="M", help="node, image and process (default: 6)")
-    parser.add_argument("--flex-wait-hours", type=amount, metavar="H", help="median wait in the flex-start queue")
-    parser.add_argument("--upload-gb-per-second", type=positive, metavar="G", help="node to bucket (default: 1)")
-    parser.add_argument("--egress-usd-per-gib", type=amount, metavar="USD", help="when the bucket is in another region")
+    parser.add_argument(
+        "--cold-start-minutes", type=non_negative_number, metavar="M", help="node, image and process (default: 6)"
+    )
+    parser.add_argument(
+        "--flex-wait-hours", type=non_negative_number, metavar="H", help="median wait in the flex-start queue"
+    )
+    parser.add_argument("--upload-gb-per-second", type=positive_number, metavar="G", help="node to bucket (default: 1)")
+    parser.add_argument(
+        "--egress-usd-per-gib", type=non_negative_number, metavar="USD", help="when the bucket is in another region"
+    )
     parser.add_argument(
         "--measured", metavar="FILE", help="what stayfast rehearse --output json printed: start, last save, verdict"
     )
@@ -58,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, weigh, print."""
-    catalogue = current_catalogue(args.catalogue)
+    catalogue = current_price_list(args.catalogue)
     if args.schema:
         print(json.dumps(json_schema(catalogue.accelerators), indent=1))
         return OK
@@ -66,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError("no workload is named", help="add -f stayfast.yaml, or run: stayfast init train DIR")
     spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
     traces = _traces(args)
-    with waiting(f"replaying {args.replays} times"):
+    with with_elapsed(f"replaying {args.replays} times"):
         plan = make_plan(spec, catalogue, assumptions=_assumptions(args), traces=traces)
     if args.html:
         _write(args.html, to_html(plan, example(plan)))

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stayfast.capacity.machines.billing_skus import build
-from stayfast.capacity.machines.prices import Catalogue, bundled_catalogue, read_catalogue, to_json
+from stayfast.capacity.machines.billing_skus import price_list_from_skus
+from stayfast.capacity.machines.prices import PriceList, bundled_catalogue, read_catalogue, to_json
 from stayfast.cli.main import add_output
 from stayfast.errors import SettingError, StoreUnavailableError, UsageError
 from stayfast.text.files import read_text
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Show or refresh."""
     if args.action == "refresh":
         return _refresh(args)
-    catalogue = current_catalogue()
+    catalogue = current_price_list()
     regions = sorted({region for offers in catalogue.prices.values() for region in offers})
     for option, given, known in (
         ("--accelerator", args.accelerator, catalogue.accelerators), ("--region", args.region, regions)
@@ -87,7 +87,7 @@ def _refresh(args: argparse.Namespace) -> int:
         raise SettingError("there is no home directory to keep the prices in", help=f"set {FILE_VARIABLE} to a file")
     endpoint = os.environ.get(ENDPOINT_VARIABLE, ENDPOINT)
     today = datetime.datetime.now(datetime.UTC).date()
-    catalogue = build(_skus(endpoint, key), bundled_catalogue().machines, today)
+    catalogue = price_list_from_skus(_skus(endpoint, key), bundled_catalogue().machines, today)
     _replace(path, to_json(catalogue))
     count = sum(len(offers) for offers in catalogue.prices.values())
     if args.output == "json":
@@ -162,7 +162,7 @@ def catalogue_path() -> Path | None:
     return Path(cache) / "stayfast" / "prices.json"
 
 
-def current_catalogue(name: str | None = None) -> Catalogue:
+def current_price_list(name: str | None = None) -> PriceList:
     """The named file, else the refreshed one if it is newer than ours, else ours."""
     path = Path(name) if name else catalogue_path()
     ours = bundled_catalogue()
@@ -172,7 +172,7 @@ def current_catalogue(name: str | None = None) -> Catalogue:
     return found if name or found.date >= ours.date else ours
 
 
-def warn(catalogue: Catalogue) -> None:
+def warn(catalogue: PriceList) -> None:
     """Say on stderr that the prices are old, if they are."""
     warning = catalogue.warning(datetime.datetime.now(datetime.UTC).date())
     if warning:

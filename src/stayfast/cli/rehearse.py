@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.errors import UsageError
 from stayfast.proof.rehearse.differences import Comparison
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, Kind
-from stayfast.proof.rehearse.rehearsal import Options, Result, rehearse
-from stayfast.proof.rehearse.trial import Stopped
+from stayfast.proof.rehearse.plan import DEFAULT_KINDS, InterruptionKind
+from stayfast.proof.rehearse.rehearsal import RehearsalOptions, RehearsalResult, rehearse
+from stayfast.proof.rehearse.trial import RehearsalStoppedError
 from stayfast.text.files import check_writable, write_text
 
-_DEFAULTS = Options(command=())
+_DEFAULTS = RehearsalOptions(command=())
 _MOST_JUMP_SECONDS = 1e9  # a generation; clocks cannot show everything beyond
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
@@ -70,7 +70,7 @@ def _how(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--kinds", default=",".join(DEFAULT_KINDS), metavar="K,K",
-        help=f"of {', '.join(Kind)} (default: %(default)s); the last two need fencing to be survived",
+        help=f"of {', '.join(InterruptionKind)} (default: %(default)s); the last two need fencing to be survived",
     )  # fmt: skip
     group.add_argument("--only-kill", default="", metavar="K[,K]", help="only these kills of the seed's schedule")
     group.add_argument(
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         result = rehearse(options, stop=stop, progress=_progress(), report=_report_baseline)
-    except Stopped:
+    except RehearsalStoppedError:
         print("stayfast: stopped, nothing is left behind", file=sys.stderr)
         return 128 + got[0] if got else FINDINGS
     finally:
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     return OK if result.survives else FINDINGS
 
 
-def _report(result: Result, arguments: argparse.Namespace) -> None:
+def _report(result: RehearsalResult, arguments: argparse.Namespace) -> None:
     flags = list(_flags(arguments))
     if arguments.output == "json":
         from stayfast.proof.rehearse.report import as_json
@@ -139,7 +139,7 @@ def _report(result: Result, arguments: argparse.Namespace) -> None:
         write_text(arguments.junit, as_junit(result, flags))
 
 
-def _options(arguments: argparse.Namespace) -> Options:
+def _options(arguments: argparse.Namespace) -> RehearsalOptions:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("there is no command to rehearse", help="write: stayfast rehearse -- python train.py")
@@ -155,7 +155,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         raise UsageError(f"--clock-jump {arguments.clock_jump:g} is not a jump", help="write seconds, like 3600 or -90")
     if bool(arguments.records) != bool(arguments.key):
         raise UsageError("--records and --key belong together", help="write: --records out.jsonl --key id")
-    return Options(
+    return RehearsalOptions(
         command=command,
         comparison=Comparison(
             globs=tuple(arguments.compare),
@@ -181,15 +181,15 @@ def _options(arguments: argparse.Namespace) -> Options:
     )
 
 
-def _kinds(text: str) -> tuple[Kind, ...]:
-    known = {str(kind): kind for kind in Kind}
+def _kinds(text: str) -> tuple[InterruptionKind, ...]:
+    known = {str(kind): kind for kind in InterruptionKind}
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known and name != "all":
             raise UsageError(f"--kinds {name} is not known", help=f"use {', '.join(known)} or all")
     if not names:
         raise UsageError("--kinds is empty", help=f"use {', '.join(known)} or all")
-    return tuple(Kind) if "all" in names else tuple(dict.fromkeys(known[name] for name in names))
+    return tuple(InterruptionKind) if "all" in names else tuple(dict.fromkeys(known[name] for name in names))
 
 
 def _size(text: str) -> int | None:

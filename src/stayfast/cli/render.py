@@ -10,12 +10,12 @@ from typing import Any
 from stayfast.capacity.plan.planner import Plan, make_plan
 from stayfast.capacity.spec import read_spec
 from stayfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
-from stayfast.cli.prices import current_catalogue
+from stayfast.cli.prices import current_price_list
 from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import SettingError, UsageError, one_line
 from stayfast.lint.finding import Finding
 from stayfast.render.bundle import Bundle, render
-from stayfast.render.context import Form
+from stayfast.render.context import Controller
 from stayfast.render.directory import Difference, compare, write
 from stayfast.text.files import MAX_SPEC_BYTES, read_text
 
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when DIR is out of date")
     parser.add_argument(
         "--form",
-        choices=tuple(form.value for form in Form),
+        choices=tuple(form.value for form in Controller),
         help="who restarts training: a Job (default for one pod) or a JobSet (default for more)",
     )
     parser.add_argument("--force", action="store_true", help="replace files that were not made by this command")
@@ -50,12 +50,12 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError("no workload is named", help="add -f stayfast.yaml, or run: stayfast init train DIR")
     if args.check and not args.directory:
         raise SettingError("--check compares with a directory", help="add -d DIR")
-    catalogue = current_catalogue(args.catalogue)
+    catalogue = current_price_list(args.catalogue)
     spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
     plan = make_plan(spec, catalogue)
     if plan.choice is None:
         return _infeasible(plan)
-    bundle = render(spec, plan, form=Form(args.form) if args.form else None)
+    bundle = render(spec, plan, form=Controller(args.form) if args.form else None)
     _judge(findings(bundle))
     if args.directory:
         return _on_disk(args, bundle)

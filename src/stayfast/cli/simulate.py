@@ -11,14 +11,14 @@ from typing import Any
 
 from stayfast.capacity.policies.policy import NAMES, NEEDS_FLEX_PRICE, check_name
 from stayfast.capacity.policies.values import Saving, Scenario, floor_ticks
-from stayfast.capacity.replay.scenario import cut
+from stayfast.capacity.replay.scenario import window_of
 from stayfast.capacity.replay.summary import draw_starts, outcome_row, run_many, run_one, summary_row
-from stayfast.capacity.replay.synthetic import MODEL_NAMES, draw_model, source_of
+from stayfast.capacity.replay.synthetic import MODEL_NAMES, draw_model, model_source
 from stayfast.capacity.replay.traces import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
 from stayfast.cli.main import add_output
 from stayfast.errors import SettingError
 from stayfast.text.files import read_text
-from stayfast.text.progress import waiting
+from stayfast.text.progress import with_elapsed
 
 MAX_REPLAY_TICKS = 1_000_000
 """Nineteen years of ten minutes, eleven days of seconds."""
@@ -43,27 +43,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--model", choices=MODEL_NAMES, help="a made-up history from a fitted model, by --seed")
     parser.add_argument("--trace-id", action="append", metavar="ID", help="which trace; repeat for several zones")
     parser.add_argument("--nodes", type=whole, default=1, metavar="N", help="gang size (default: 1)")
-    parser.add_argument("--work-hours", type=amount, required=True, metavar="C", help="useful work to do")
-    parser.add_argument("--deadline-hours", type=positive, required=True, metavar="R", help="from the start")
-    parser.add_argument("--cold-start-hours", type=amount, default=0.0, metavar="D", help="of every start")
-    parser.add_argument("--start-hours", type=amount, default=0.0, metavar="S", help="where in the trace to start")
+    parser.add_argument("--work-hours", type=non_negative_number, required=True, metavar="C", help="useful work to do")
+    parser.add_argument("--deadline-hours", type=positive_number, required=True, metavar="R", help="from the start")
+    parser.add_argument("--cold-start-hours", type=non_negative_number, default=0.0, metavar="D", help="of every start")
+    parser.add_argument(
+        "--start-hours", type=non_negative_number, default=0.0, metavar="S", help="where in the trace to start"
+    )
     parser.add_argument("--policy", required=True, metavar="P[,P…]", help=", ".join(NAMES))
-    parser.add_argument("--on-demand-price", type=amount, required=True, metavar="USD", help="per hour, whole gang")
-    parser.add_argument("--spot-price", type=amount, required=True, metavar="USD", help="per hour, whole gang")
+    parser.add_argument(
+        "--on-demand-price", type=non_negative_number, required=True, metavar="USD", help="per hour, whole gang"
+    )
+    parser.add_argument(
+        "--spot-price", type=non_negative_number, required=True, metavar="USD", help="per hour, whole gang"
+    )
     parser.add_argument("--windows", type=whole, metavar="N", help="many random starts instead of --start-hours")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the random starts (default: 0)")
-    parser.add_argument("--tick-seconds", type=positive, metavar="G", help="tick of a CSV without times")
+    parser.add_argument("--tick-seconds", type=positive_number, metavar="G", help="tick of a CSV without times")
     saving = parser.add_argument_group("checkpoints (without an interval no work is ever lost)")
-    saving.add_argument("--checkpoint-interval-seconds", type=positive, metavar="T", help="useful work between two")
-    saving.add_argument("--checkpoint-seconds", type=amount, default=0.0, metavar="T", help="blocking cost of one")
     saving.add_argument(
-        "--restore-seconds", type=amount, default=0.0, metavar="T", help="at a start that has work to go on from"
+        "--checkpoint-interval-seconds", type=positive_number, metavar="T", help="useful work between two"
+    )
+    saving.add_argument(
+        "--checkpoint-seconds", type=non_negative_number, default=0.0, metavar="T", help="blocking cost of one"
+    )
+    saving.add_argument(
+        "--restore-seconds",
+        type=non_negative_number,
+        default=0.0,
+        metavar="T",
+        help="at a start that has work to go on from",
     )
     saving.add_argument("--notice-saves", action="store_true", help="a last save fits the grace window")
     saving.add_argument("--job-backoff", action="store_true", help="add the Job controller's delays: 10 s to 10 min")
     flex = parser.add_argument_group("flex-start")
-    flex.add_argument("--flex-start-price", type=amount, metavar="USD", help="per hour, whole gang")
-    flex.add_argument("--flex-wait-hours", type=amount, default=0.0, metavar="H", help="in the queue, per lease")
+    flex.add_argument("--flex-start-price", type=non_negative_number, metavar="USD", help="per hour, whole gang")
+    flex.add_argument(
+        "--flex-wait-hours", type=non_negative_number, default=0.0, metavar="H", help="in the queue, per lease"
+    )
     add_output(parser)
 
 
@@ -77,14 +93,14 @@ def run(args: argparse.Namespace) -> int:
     _check_length(scenario, traces[0].tick_seconds)
     result: dict[str, Any] = {"trace_ids": [trace.id for trace in traces], "nodes": scenario.nodes}
     if args.windows is None:
-        window = cut(traces, nodes=scenario.nodes, start_seconds=args.start_hours * 3600)
+        window = window_of(traces, nodes=scenario.nodes, start_seconds=args.start_hours * 3600)
         if window.ticks < floor_ticks(scenario.deadline_seconds, window.tick_seconds):
             print("stayfast: the window reaches past the end of the trace; there Spot counts as gone", file=sys.stderr)
         result["runs"] = [outcome_row(run_one(scenario, window, policy)) for policy in policies]
     else:
         starts = draw_starts(traces, scenario, windows=args.windows, seed=args.seed)
         result |= {"windows": args.windows, "seed": args.seed}
-        with waiting(f"replaying {args.windows} windows"):
+        with with_elapsed(f"replaying {args.windows} windows"):
             result["runs"] = [summary_row(policy, run_many(traces, scenario, policy, starts)) for policy in policies]
     if args.output == "json":
         print(json.dumps(result))
@@ -143,7 +159,7 @@ def _traces(args: argparse.Namespace, scenario: Scenario) -> list[Trace]:
         raise SettingError("the deadline is too many ticks away for a made-up history", help="raise --tick-seconds")
     table = draw_model(args.model, windows=1, ticks=ticks, tick_seconds=tick, seed=args.seed)
     counts = [int(there) * args.nodes for there in table[0]]
-    return [from_counts(args.model, counts, tick_seconds=tick, nodes=args.nodes, source=source_of(args.model))]
+    return [from_counts(args.model, counts, tick_seconds=tick, nodes=args.nodes, source=model_source(args.model))]
 
 
 def _choose(traces: list[Trace], args: argparse.Namespace) -> list[Trace]:
@@ -174,8 +190,8 @@ def _number(low: float, *, including: bool) -> Callable[[str], float]:
     return parse
 
 
-amount = _number(0.0, including=True)
-positive = _number(0.0, including=False)
+non_negative_number = _number(0.0, including=True)
+positive_number = _number(0.0, including=False)
 
 
 def whole(text: str) -> int:
@@ -185,7 +201,7 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def port(text: str) -> int:
+def tcp_port(text: str) -> int:
     """A TCP port, as typed; 0 takes a free one."""
     if not text.isascii() or not text.isdigit() or int(text[:10]) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")

@@ -15,8 +15,8 @@ from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_l
 from stayfast.cli.main import OK, add_output
 from stayfast.clock import SystemClock, from_rfc3339
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
-from stayfast.cluster.observed.runs import RunRow, summarize
-from stayfast.cluster.observed.snapshot import FOR_STATUS, RUN_LABEL, look
+from stayfast.cluster.observed.runs import RunSummary, summarize
+from stayfast.cluster.observed.snapshot import FOR_STATUS, RUN_LABEL, take_snapshot
 from stayfast.errors import ClusterAccessError, StayfastError, UsageError
 from stayfast.text.safe import line, printable
 from stayfast.text.units import duration
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         labels = run_label(args.run) if args.run else RUN_LABEL
         gc.disable()  # all that is read is kept: collecting costs a third of the time and frees nothing
         try:
-            observed = look(client, namespace, FOR_STATUS, now=SystemClock().wall(), labels=labels)
+            observed = take_snapshot(client, namespace, FOR_STATUS, now=SystemClock().wall(), labels=labels)
         finally:
             gc.enable()
     for resource in (JOBS, PODS):
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def table(rows: list[RunRow], *, everywhere: bool) -> str:
+def table(rows: list[RunSummary], *, everywhere: bool) -> str:
     """One line per run."""
     if not rows:
         return ""
@@ -93,7 +93,7 @@ def table(rows: list[RunRow], *, everywhere: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def detail(row: RunRow, entry: dict[str, Any]) -> str:
+def detail(row: RunSummary, entry: dict[str, Any]) -> str:
     """One run."""
     pods = ", ".join(f"{count} {state}" for state, count in row.pods.items())
     lines = [f"{row.namespace}/{row.run}: {row.phase.value} ({row.kind} {row.name})", f"  pods         {pods}"]
@@ -117,7 +117,7 @@ def detail(row: RunRow, entry: dict[str, Any]) -> str:
     return "\n".join(printable(text) for text in lines) + "\n"
 
 
-def ledger(row: RunRow) -> dict[str, Any]:
+def ledger(row: RunSummary) -> dict[str, Any]:
     """What the bucket and the queue say; a place that does not answer becomes a note."""
     found: dict[str, Any] = {"notes": []}
     if row.run_url:
@@ -139,19 +139,19 @@ def _try(found: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
 def _read_run(url: str) -> dict[str, Any]:
     if "{index}" in url or not url.startswith(("gs://", "s3://")):
         return {}  # one ledger per index, or a path inside the pod
-    from stayfast.runtime.run_record.billing import account
+    from stayfast.runtime.run_record.billing import bill_run
     from stayfast.runtime.run_record.commit_protocol import read_head
-    from stayfast.runtime.run_record.effects import drive
+    from stayfast.runtime.run_record.effects import run_protocol
     from stayfast.storage.stores.open_store import open_store
 
     store = open_store(url)
     try:
-        held = drive(read_head(), store, SystemClock())
+        held = run_protocol(read_head(), store, SystemClock())
     finally:
         store.close()
     if held is None:
         return {"checkpoint": None}
-    head, bill = held.head, account(held.head, None)
+    head, bill = held.head, bill_run(held.head, None)
     found: dict[str, Any] = {
         "attempts": head.attempt,
         "goodput": bill["goodput"],

@@ -13,22 +13,28 @@ from stayfast.capacity.spec import read_spec
 from stayfast.cli.arguments import add_cluster, connect, warn
 from stayfast.cli.explain import observe
 from stayfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
-from stayfast.cli.prices import current_catalogue
-from stayfast.cli.simulate import positive
+from stayfast.cli.prices import current_price_list
+from stayfast.cli.simulate import positive_number
 from stayfast.clock import SystemClock
-from stayfast.cluster.diagnosis.diagnose import explain, find_root
+from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.diagnosis.diagnosis import Verdict
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.resources import NAMESPACES, identity
 from stayfast.cluster.observed.bucket_location import check_region
-from stayfast.cluster.observed.problem import Problem, Weight
+from stayfast.cluster.observed.problem import Problem, ProblemSeverity
 from stayfast.cluster.submission.apply import Action, Decision, apply_all, check_update, decide
-from stayfast.cluster.submission.preflight import Placed, check_needs, missing_namespaces, place, try_objects
+from stayfast.cluster.submission.preflight import (
+    TargetedObject,
+    check_dependencies,
+    dry_run_objects,
+    missing_namespaces,
+    resolve_resources,
+)
 from stayfast.cluster.submission.prepare import findings
-from stayfast.cluster.watch.actions.classes import later_classes
+from stayfast.cluster.watch.actions.classes import fallback_classes
 from stayfast.errors import ObjectRefusedError, SettingError, StayfastError, UsageError, one_line
 from stayfast.render.bundle import Bundle, render
-from stayfast.render.context import Form
+from stayfast.render.context import Controller
 from stayfast.text.files import MAX_SPEC_BYTES, read_text
 from stayfast.text.safe import printable
 from stayfast.text.units import duration
@@ -50,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = _EPILOG
     parser.add_argument("-f", "--file", metavar="FILE", help="the workload, usually stayfast.yaml")
-    parser.add_argument("--form", choices=tuple(form.value for form in Form), help="who restarts training")
+    parser.add_argument("--form", choices=tuple(form.value for form in Controller), help="who restarts training")
     parser.add_argument(
         "--dry-run",
         nargs="?",
@@ -62,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force-conflicts", action="store_true", help="take over fields that others manage")
     parser.add_argument("--wait", action="store_true", help="until it runs, has finished, or somebody has to act")
     parser.add_argument(
-        "--timeout-seconds", type=positive, default=3600.0, metavar="S", help="of --wait (default: 3600)"
+        "--timeout-seconds", type=positive_number, default=3600.0, metavar="S", help="of --wait (default: 3600)"
     )
     parser.add_argument(
         "--fall-back",
@@ -102,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 
 def prepare(args: argparse.Namespace) -> tuple[Plan, Bundle | None]:
     """Plan, render and lint; errors of the linter stop here."""
-    catalogue = current_catalogue(args.catalogue)
+    catalogue = current_price_list(args.catalogue)
     spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
     if args.namespace and args.namespace != spec.namespace:
         raise SettingError(
@@ -112,7 +118,7 @@ def prepare(args: argparse.Namespace) -> tuple[Plan, Bundle | None]:
     if plan.choice is None:
         print(f"stayfast: nothing fits {spec.name}: {'; '.join(plan.because)}", file=sys.stderr)
         return plan, None
-    bundle = render(spec, plan, form=Form(args.form) if args.form else None)
+    bundle = render(spec, plan, form=Controller(args.form) if args.form else None)
     bad = [finding for finding in findings(bundle) if finding.severity == "error"]
     if bad:
         lines = [one_line(f"  {item.rule} {item.object}{item.pointer}: {item.message}") for item in bad]
@@ -123,7 +129,7 @@ def prepare(args: argparse.Namespace) -> tuple[Plan, Bundle | None]:
 
 def _with_classes(args: argparse.Namespace, plan: Plan, bundle: Bundle) -> Bundle:
     """The later classes of the plan go into the cluster before the workload that may need them."""
-    config_map, left_out = later_classes(bundle, plan)
+    config_map, left_out = fallback_classes(bundle, plan)
     for reason in left_out:
         _say(args, f"not kept for falling back: {reason}")
     if config_map is None:
@@ -135,7 +141,7 @@ def _with_classes(args: argparse.Namespace, plan: Plan, bundle: Bundle) -> Bundl
 
 def _submit(args: argparse.Namespace, client: Client, bundle: Bundle, result: dict[str, Any]) -> int:
     namespace = bundle.outline.namespace
-    placed, problems = place(client, bundle.objects, namespace)
+    placed, problems = resolve_resources(client, bundle.objects, namespace)
     workload = next((item for item in placed if item.value is bundle.workload), None)
     absent = missing_namespaces(client, placed)
     decision = Decision(Action.CREATE, "it is new")
@@ -148,13 +154,13 @@ def _submit(args: argparse.Namespace, client: Client, bundle: Bundle, result: di
     for problem in problems:
         fix = f"; {problem.fix}" if problem.fix else ""
         _say(args, f"{problem.weight.value}: {problem.object}: {problem.sentence}{fix}")
-    if any(problem.weight is Weight.ERROR for problem in problems):
+    if any(problem.weight is ProblemSeverity.ERROR for problem in problems):
         raise ObjectRefusedError("nothing was applied: the cluster would not run it", help="mend the errors above")
     if args.dry_run:
         result["objects"] = [{"object": identity(item.value), "result": "tried"} for item in placed]
         return OK
     assert workload is not None
-    if not _agrees(args, client, decision, len(placed)):
+    if not _confirm(args, client, decision, len(placed)):
         result["action"] = "none"
         return FINDINGS
     done = _apply(args, client, bundle, placed, workload, decision, absent)
@@ -164,21 +170,26 @@ def _submit(args: argparse.Namespace, client: Client, bundle: Bundle, result: di
 
 
 def _preflight(
-    args: argparse.Namespace, client: Client, bundle: Bundle, placed: list[Placed], workload: Placed | None,
-    decision: Decision, absent: set[str],
-) -> list[Problem]:  # fmt: skip
+    args: argparse.Namespace,
+    client: Client,
+    bundle: Bundle,
+    placed: list[TargetedObject],
+    workload: TargetedObject | None,
+    decision: Decision,
+    absent: set[str],
+) -> list[Problem]:
     tried = placed
     if decision.action in (Action.REPLACE, Action.NOTHING):  # the one that is there would be in the way of the dry run
         tried = [item for item in placed if item is not workload]
-    problems = try_objects(client, tried, force=args.force_conflicts, absent=absent)
+    problems = dry_run_objects(client, tried, force=args.force_conflicts, absent=absent)
     if workload is not None and bundle.outline.namespace not in absent and decision.action is not Action.NOTHING:
-        problems += check_needs(client, placed, workload.value, bundle.outline.namespace)
+        problems += check_dependencies(client, placed, workload.value, bundle.outline.namespace)
     spec = bundle.outline.spec
     return problems + check_region(client, [spec.checkpoint_url, spec.sink_url], spec.bucket_region)
 
 
 def _apply(
-    args: argparse.Namespace, client: Client, bundle: Bundle, placed: list[Placed], workload: Placed,
+    args: argparse.Namespace, client: Client, bundle: Bundle, placed: list[TargetedObject], workload: TargetedObject,
     decision: Decision, absent: set[str],
 ) -> list[tuple[str, str]]:  # fmt: skip
     """A namespace that is new comes first, so that the rest can be tried in it before it is applied."""
@@ -188,9 +199,9 @@ def _apply(
         first = [item for item in placed if item.resource == NAMESPACES]
         done += apply_all(client, first, workload, decision, clock=clock, force=force)
         placed = [item for item in placed if item.resource != NAMESPACES]
-        problems = try_objects(client, placed, force=force, absent=set())
-        problems += check_needs(client, placed, workload.value, bundle.outline.namespace)
-        bad = [problem for problem in problems if problem.weight is Weight.ERROR]
+        problems = dry_run_objects(client, placed, force=force, absent=set())
+        problems += check_dependencies(client, placed, workload.value, bundle.outline.namespace)
+        bad = [problem for problem in problems if problem.weight is ProblemSeverity.ERROR]
         if bad:
             names = "; ".join(f"{problem.object}: {problem.sentence}" for problem in bad)
             raise ObjectRefusedError(f"only the namespace was made, the cluster would not run the rest: {names}")
@@ -198,19 +209,19 @@ def _apply(
 
 
 def _watch(
-    args: argparse.Namespace, client: Client, bundle: Bundle, workload: Placed, decision: Decision
+    args: argparse.Namespace, client: Client, bundle: Bundle, workload: TargetedObject, decision: Decision
 ) -> list[tuple[str, str]]:
     """Have its metrics collected, where the cluster knows how; the run does not depend on it."""
     wanted = [item for item in bundle.optional if item["kind"] == "PodMonitoring"]
     try:
-        placed, _ = place(client, wanted, bundle.outline.namespace)
+        placed, _ = resolve_resources(client, wanted, bundle.outline.namespace)
         return apply_all(client, placed, workload, decision, clock=SystemClock(), force=args.force_conflicts)
     except StayfastError as error:
         _say(args, f"warning: its metrics will not be collected: {error}")
         return []
 
 
-def _agrees(args: argparse.Namespace, client: Client, decision: Decision, count: int) -> bool:
+def _confirm(args: argparse.Namespace, client: Client, decision: Decision, count: int) -> bool:
     """One question, on a terminal only."""
     if args.yes or args.output == "json" or sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         return True
@@ -229,7 +240,7 @@ def wait(client: Client, name: str, namespace: str, limit_seconds: float, result
         root = find_root(observed, name, namespace)
         if root is None:
             raise UsageError(f"the run {name} was deleted while we waited for it")
-        found = explain(observed, root)
+        found = diagnose(observed, root)
         if found.code != last:
             print(f"stayfast: {found.cause}  [{found.code}]", file=sys.stderr)
             last = found.code

@@ -12,19 +12,19 @@ from typing import Any
 
 from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.cli.simulate import port, positive
+from stayfast.cli.simulate import positive_number, tcp_port
 from stayfast.cli.status import table
 from stayfast.clock import SystemClock, from_rfc3339, to_rfc3339
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.observed.live_snapshot import Following
-from stayfast.cluster.observed.runs import Phase, RunRow
-from stayfast.cluster.observed.snapshot import RUN_LABEL, Observed, look
+from stayfast.cluster.observed.live_snapshot import LiveSnapshot
+from stayfast.cluster.observed.runs import Phase, RunSummary
+from stayfast.cluster.observed.snapshot import RUN_LABEL, Snapshot, take_snapshot
 from stayfast.cluster.watch.actions.acting import ACTIONS
-from stayfast.cluster.watch.alert_store import AlertState, ConfigMapMemory, FileMemory
+from stayfast.cluster.watch.alert_store import AlertState, ConfigMapAlertStorage, FileAlertStorage
 from stayfast.cluster.watch.alerts import CheckpointAge, Thresholds
 from stayfast.cluster.watch.manifests import WATCHED, manifests
 from stayfast.cluster.watch.metrics import MetricsServer
-from stayfast.cluster.watch.watcher import Duties, Look, Watchman
+from stayfast.cluster.watch.watcher import Watcher, WatchOptions, WatchResult
 from stayfast.cluster.watch.webhook import Webhook, text
 from stayfast.errors import SettingError, StayfastError
 from stayfast.text.safe import printable
@@ -50,19 +50,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("--once", action="store_true", help="look once and leave")
     parser.add_argument(
-        "--interval-seconds", type=positive, default=5.0, metavar="S", help="between looks (default: 5)"
+        "--interval-seconds", type=positive_number, default=5.0, metavar="S", help="between looks (default: 5)"
     )
     parser.add_argument("--state", metavar="FILE", help="remember there what was told")
     parser.add_argument(
         "--state-configmap", metavar="NAME", help="remember it in this ConfigMap of the context's namespace"
     )
-    parser.add_argument("--pending-seconds", type=positive, metavar="S", help="one limit for all classes")
-    parser.add_argument("--lease-seconds", type=positive, default=3600.0, metavar="S", help="warn before a lease ends")
+    parser.add_argument("--pending-seconds", type=positive_number, metavar="S", help="one limit for all classes")
+    parser.add_argument(
+        "--lease-seconds", type=positive_number, default=3600.0, metavar="S", help="warn before a lease ends"
+    )
     parser.add_argument("--ledgers", action="store_true", help="also read the runs' buckets: no checkpoint is an alert")
     parser.add_argument("--events", action="store_true", help="write alerts as Kubernetes Events")
     parser.add_argument("--act", default="", metavar="NAME[,NAME…]", help=", ".join(ACTIONS))
     parser.add_argument("--dry-run", action="store_true", help="with --act: say, do not do")
-    parser.add_argument("--metrics-port", type=port, metavar="PORT", help="serve /metrics there")
+    parser.add_argument("--metrics-port", type=tcp_port, metavar="PORT", help="serve /metrics there")
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="default: 127.0.0.1")
     parser.add_argument("--manifests", action="store_true", help="print what runs this watch in the cluster, and stop")
     parser.add_argument("--image", metavar="IMAGE", help="for --manifests: an image with stayfast in it")
@@ -81,21 +83,21 @@ def run(args: argparse.Namespace) -> int:
         client.field_manager = "stayfast-watch"  # whoever submits anew sees who has changed what
         namespace = chosen_namespace(args, client)
         clock = SystemClock()
-        watchman = Watchman(client, _state(args, client), duties, clock=clock)
+        watchman = Watcher(client, _state(args, client), duties, clock=clock)
         screen = Screen(args, client, everywhere=namespace is None)
         if args.once:
-            observed = look(client, namespace, WATCHED, now=clock.wall(), labels=RUN_LABEL)
+            observed = take_snapshot(client, namespace, WATCHED, now=clock.wall(), labels=RUN_LABEL)
             found, _ = watchman.look(observed)
             screen.show(observed, found)
             return FINDINGS if found.alerts else OK
         return _follow(args, client, namespace, watchman, screen)
 
 
-def _follow(args: argparse.Namespace, client: Client, namespace: str | None, watchman: Watchman, screen: Screen) -> int:
+def _follow(args: argparse.Namespace, client: Client, namespace: str | None, watchman: Watcher, screen: Screen) -> int:
     server = MetricsServer(args.metrics_host, args.metrics_port) if args.metrics_port is not None else None
     if server is not None:
         print(f"stayfast: metrics on http://{args.metrics_host}:{server.port}/metrics", file=sys.stderr, flush=True)
-    following = Following(client, namespace, WATCHED, labels=RUN_LABEL)
+    following = LiveSnapshot(client, namespace, WATCHED, labels=RUN_LABEL)
     stop = threading.Event()
     clock = SystemClock()
     try:
@@ -121,14 +123,14 @@ def _actions(listed: str) -> set[str]:
     return names
 
 
-def _duties(args: argparse.Namespace, actions: set[str]) -> Duties:
+def _duties(args: argparse.Namespace, actions: set[str]) -> WatchOptions:
     thresholds = Thresholds(lease_seconds=args.lease_seconds)
     if args.pending_seconds is not None:
         thresholds = Thresholds(
             pending_seconds={}, pending_other_seconds=args.pending_seconds, lease_seconds=args.lease_seconds
         )
     url = os.environ.get(WEBHOOK_VARIABLE)
-    return Duties(
+    return WatchOptions(
         thresholds,
         actions,
         args.dry_run,
@@ -142,10 +144,10 @@ def _state(args: argparse.Namespace, client: Client) -> AlertState:
     if args.state and args.state_configmap:
         raise SettingError("the state can be kept in one place", help="leave out --state or --state-configmap")
     if args.state:
-        return AlertState(FileMemory(args.state))
+        return AlertState(FileAlertStorage(args.state))
     if args.state_configmap:
         place = args.namespace or client.access.namespace
-        return AlertState(ConfigMapMemory(client, place, args.state_configmap))
+        return AlertState(ConfigMapAlertStorage(client, place, args.state_configmap))
     return AlertState()
 
 
@@ -173,7 +175,7 @@ class Ledgers:
         self._known: dict[tuple[str, str], CheckpointAge] = {}
         self._read_at = -LEDGER_SECONDS
 
-    def __call__(self, rows: list[RunRow], now: float) -> Mapping[tuple[str, str], CheckpointAge]:
+    def __call__(self, rows: list[RunSummary], now: float) -> Mapping[tuple[str, str], CheckpointAge]:
         if now - self._read_at >= LEDGER_SECONDS:
             self._read_at = now
             self._known = {}
@@ -188,13 +190,13 @@ class Ledgers:
         if "{index}" in url or not url.startswith(("gs://", "s3://")):
             return None
         from stayfast.runtime.run_record.commit_protocol import read_head
-        from stayfast.runtime.run_record.effects import drive
+        from stayfast.runtime.run_record.effects import run_protocol
         from stayfast.storage.stores.open_store import open_store
 
         try:
             store = open_store(url)
             try:
-                held = drive(read_head(), store, SystemClock())
+                held = run_protocol(read_head(), store, SystemClock())
             finally:
                 store.close()
             moments = [from_rfc3339(item.committed_at) for item in held.head.checkpoints] if held else []
@@ -218,7 +220,7 @@ class Screen:
         self._once = args.once
         self._told: set[str] = set()
 
-    def show(self, observed: Observed, found: Look) -> None:
+    def show(self, observed: Snapshot, found: WatchResult) -> None:
         """After each look."""
         if self._json:
             self._show_json(observed, found)
@@ -236,7 +238,7 @@ class Screen:
             print(f"stayfast: {printable(trouble)}", file=sys.stderr)
         sys.stderr.flush()
 
-    def _show_json(self, observed: Observed, found: Look) -> None:
+    def _show_json(self, observed: Snapshot, found: WatchResult) -> None:
         import json
 
         body: dict[str, Any] = {
@@ -249,7 +251,7 @@ class Screen:
         }
         print(json.dumps(body), flush=True)
 
-    def _show_changes(self, observed: Observed, found: Look) -> None:
+    def _show_changes(self, observed: Snapshot, found: WatchResult) -> None:
         present = {row.uid: printable(f"{row.namespace}/{row.run}: {row.phase.value}") for row in found.rows}
         for uid, line in present.items():
             if self._phases.get(uid) != line:
@@ -269,7 +271,7 @@ class Screen:
         how = f"{duration(abs(self._client.skew_seconds))} {'behind' if minutes > 0 else 'ahead of'}"
         return [f"this machine's clock is {how} the API server's: the server's time is used"]
 
-    def _hidden(self, observed: Observed) -> list[str]:
+    def _hidden(self, observed: Snapshot) -> list[str]:
         """Kinds that cannot be read, each told once; CRDs that are not installed are no trouble."""
         fresh = [name for name, why in observed.unseen.items() if name not in self._told and "has no group" not in why]
         self._told.update(fresh)

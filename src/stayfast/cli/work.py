@@ -11,9 +11,9 @@ import sys
 import time
 from dataclasses import asdict
 
-from stayfast.batch.queue.protocol import Policy
-from stayfast.batch.worker.pool import Pool, PoolOptions
-from stayfast.batch.worker.task import split_spec
+from stayfast.batch.queue.protocol import RetryPolicy
+from stayfast.batch.worker.pool import PoolOptions, WorkerPool
+from stayfast.batch.worker.task import parse_task_name
 from stayfast.batch.worker.worker import WorkerOptions
 from stayfast.cli.main import add_output
 from stayfast.cli.queue import add_queue_option, add_sink_option
@@ -42,9 +42,15 @@ failed."""
         metavar="N",
         help="chunks fetched ahead (default: 1), short ones up to 0.1 s of work; 0: none",
     )
-    parser.add_argument("--max-failures", type=int, default=Policy().max_failures, metavar="N", help="then dead-letter")
     parser.add_argument(
-        "--max-deliveries", type=int, default=Policy().max_deliveries, metavar="N", help="lost that often: dead-letter"
+        "--max-failures", type=int, default=RetryPolicy().max_failures, metavar="N", help="then dead-letter"
+    )
+    parser.add_argument(
+        "--max-deliveries",
+        type=int,
+        default=RetryPolicy().max_deliveries,
+        metavar="N",
+        help="lost that often: dead-letter",
     )
     parser.add_argument(
         "--backoff", type=float, default=1.0, metavar="S", help="seconds before the second try, doubling"
@@ -61,15 +67,15 @@ def run(args: argparse.Namespace) -> int:
             raise SettingError(f"{option} is {getattr(args, name)}", help=f"give at least {lowest}")
     if not 0 <= args.backoff < math.inf:
         raise SettingError(f"--backoff is {args.backoff}", help="give zero or more seconds")
-    split_spec(args.task)
+    parse_task_name(args.task)
     options = PoolOptions(
         task=args.task,
         queue=args.queue,
         sink=args.sink,
         workers=args.workers,
-        quiet=args.output == "json",
+        json_on_stdout=args.output == "json",
         worker=WorkerOptions(chunk=args.chunk, prefetch=args.prefetch, replace=args.replace),
-        policy=Policy(args.max_failures, args.max_deliveries, args.backoff),
+        policy=RetryPolicy(args.max_failures, args.max_deliveries, args.backoff),
     )
     logging.basicConfig(format="stayfast: %(message)s", level=logging.WARNING)
     return _supervise(options, args.output)
@@ -77,16 +83,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _supervise(options: PoolOptions, output: str) -> int:
     started = time.monotonic()
-    pool: Pool | None = None
+    pool: WorkerPool | None = None
     outcome, code = Outcome.FAILED, FAILED
     try:
         with Guard() as guard:
-            pool = Pool(options, guard)
+            pool = WorkerPool(options, guard)
             if sys.stderr.isatty():
                 from stayfast.cli.work_view import attach
 
                 attach(pool, options)
-            pool.publish()
+            pool.start_metrics()
             outcome = pool.run()
             if guard.notice is not None:  # one more SIGTERM at the very end must not hide the code
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -105,7 +111,7 @@ def _supervise(options: PoolOptions, output: str) -> int:
     return code
 
 
-def _report(pool: Pool | None, outcome: Outcome, code: int, seconds: float, output: str) -> None:
+def _report(pool: WorkerPool | None, outcome: Outcome, code: int, seconds: float, output: str) -> None:
     tally = pool.tally().as_json() if pool is not None else {}
     depth = pool.depth if pool is not None else None
     if output == "json":

@@ -7,14 +7,14 @@ import time
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import Depth
 from stayfast.batch.sink.open_sink import open_sink
-from stayfast.batch.worker.pool import Pool, PoolOptions
+from stayfast.batch.worker.pool import PoolOptions, WorkerPool
 from stayfast.errors import StayfastError
 
 _REFRESH_SECONDS = 0.5
 _COUNT_SHARE = 20.0  # counting a deep queue takes time: at most a twentieth of ours
 
 
-def attach(pool: Pool, options: PoolOptions) -> None:
+def attach(pool: WorkerPool, options: PoolOptions) -> None:
     """Show progress on standard error while the pool runs."""
     from rich.console import Console
     from rich.status import Status
@@ -37,7 +37,7 @@ class _View:
         self._next_depth = self._next_show = 0.0
         self._started = time.monotonic()
 
-    def show(self, pool: Pool) -> None:
+    def show(self, pool: WorkerPool) -> None:
         now = time.monotonic()
         if now < self._next_show:
             return
@@ -52,12 +52,12 @@ class _View:
         self.status.update(line(pool, self._depth, now - self._started))
 
 
-def line(pool: Pool, depth: Depth | None, seconds: float) -> str:
+def line(pool: WorkerPool, depth: Depth | None, seconds: float) -> str:
     """What one glance should tell."""
     tally = pool.tally()
     done = tally.done + tally.skipped
     rate = done / seconds if seconds > 0 else 0.0
-    text = f"{done} done, {rate:.0f}/s, {pool.living} workers, {tally.failed} failed"
+    text = f"{done} done, {rate:.0f}/s, {pool.num_workers} workers, {tally.failed} failed"
     if depth is None:
         return text
     left = depth.ready + depth.delayed + depth.leased

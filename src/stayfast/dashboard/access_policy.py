@@ -41,7 +41,7 @@ HEADERS = (
 )
 
 
-class Rule(NamedTuple):
+class AllowedRequest(NamedTuple):
     """One pair that is let through."""
 
     method: str
@@ -50,8 +50,8 @@ class Rule(NamedTuple):
     query: re.Pattern[str] = re.compile("")
 
 
-def _rule(method: str, path: str, *, changes: bool = False, query: str = "") -> Rule:
-    return Rule(method, re.compile(path), changes, re.compile(query))
+def _rule(method: str, path: str, *, changes: bool = False, query: str = "") -> AllowedRequest:
+    return AllowedRequest(method, re.compile(path), changes, re.compile(query))
 
 
 RULES = (
@@ -69,7 +69,7 @@ RULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class AccessPolicy:
     """Who may come in."""
 
     hosts: tuple[str, ...] = LOOPBACK
@@ -77,10 +77,10 @@ class Door:
     """None: read-only, and nothing that changes anything is let through."""
 
 
-class Gate:
+class RequestFilter:
     """ASGI in, ASGI out."""
 
-    def __init__(self, app: App, door: Door) -> None:
+    def __init__(self, app: App, door: AccessPolicy) -> None:
         self._app = app
         self._door = door
 
@@ -102,7 +102,7 @@ class Gate:
                 message = {**message, "headers": [*given, *HEADERS]}
             await send(message)
 
-        refusal = self.judge(scope)
+        refusal = self.refusal_for(scope)
         if refusal is None:
             await self._app(scope, receive, send_with_headers)
             return
@@ -113,7 +113,7 @@ class Gate:
         await send_with_headers({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": (why + "\n").encode()})
 
-    def judge(self, scope: Scope) -> tuple[int, str, list[str]] | None:
+    def refusal_for(self, scope: Scope) -> tuple[int, str, list[str]] | None:
         """Status, sentence and allowed methods of a refusal; None lets it through."""
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:

@@ -7,8 +7,8 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 
-from stayfast.dashboard.run_cache import Watch, to_json
-from stayfast.dashboard.thread_pool import DaemonPool
+from stayfast.dashboard.run_cache import RunCache, to_json
+from stayfast.dashboard.thread_pool import DaemonThreadPool
 from stayfast.errors import StayfastError
 
 log = logging.getLogger("stayfast")
@@ -20,12 +20,12 @@ _LOOKERS = 4
 MOST_VIEWERS = 200
 
 
-class Stream:
+class EventStream:
     """Looks while somebody watches; with no viewer nothing is read and no time is spent."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: RunCache) -> None:
         self._watch = watch
-        self._threads = DaemonPool(_LOOKERS, "stayfast-look")
+        self._threads = DaemonThreadPool(_LOOKERS, "stayfast-look")
         self._viewers: set[asyncio.Queue[bytes | None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._verified = 0
@@ -77,7 +77,7 @@ class Stream:
                 await self._task
         self._end_all()
 
-    def end_soon(self) -> None:
+    def close_streams(self) -> None:
         """End every stream, from a signal handler: a server that waits for its viewers to leave would wait for long."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end_all)

@@ -35,7 +35,7 @@ class Fleet(Protocol):
         """Give connections back."""
 
 
-class Lookout:
+class FleetCache:
     """Holds the last answer; asked from the event loop alone."""
 
     def __init__(self, fleet: Fleet, clock: Clock | None = None) -> None:
@@ -47,10 +47,10 @@ class Lookout:
         self._began = 0.0
         self._under_way: asyncio.Future[None] | None = None
 
-    async def tell(self) -> dict[str, Any]:
+    async def latest(self) -> dict[str, Any]:
         """What is known, looked up again when that is due; never later than a moment."""
         if self._under_way is None and self._clock.monotonic() >= self._next:
-            self._begin()
+            self._start()
         if self._under_way is not None:
             await asyncio.wait({self._under_way}, timeout=_PATIENCE_SECONDS)
         trouble = self._trouble
@@ -64,7 +64,7 @@ class Lookout:
         """Give connections back; a look that is under way is left to its fate."""
         self._fleet.close()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         loop = asyncio.get_running_loop()
         self._under_way = loop.create_future()
         self._began = self._clock.monotonic()
@@ -82,11 +82,11 @@ class Lookout:
             log.exception("the cluster's answer could not be understood")
             trouble = "the cluster's answer could not be understood; the log of the dashboard says more"
         try:
-            loop.call_soon_threadsafe(self._take, found, trouble)
+            loop.call_soon_threadsafe(self._store, found, trouble)
         except RuntimeError:
             pass  # the loop has ended meanwhile
 
-    def _take(self, found: dict[str, Any] | None, trouble: str | None) -> None:
+    def _store(self, found: dict[str, Any] | None, trouble: str | None) -> None:
         now = self._clock.monotonic()
         self._trouble = trouble
         if found is not None:

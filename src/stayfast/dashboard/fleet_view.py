@@ -11,19 +11,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.cluster.diagnosis.diagnose import explain, pods_of
+from stayfast.cluster.diagnosis.diagnose import diagnose, pods_of
 from stayfast.cluster.diagnosis.diagnosis import Verdict
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS
-from stayfast.cluster.observed.runs import Phase, RunRow, summarize
+from stayfast.cluster.observed.runs import Phase, RunSummary, summarize
 from stayfast.cluster.observed.snapshot import (
     CLUSTER_WIDE_FOR_EXPLAIN,
     FOR_EXPLAIN,
     FOR_STATUS,
     RUN_LABEL,
-    Observed,
-    look,
+    Snapshot,
     meta,
+    take_snapshot,
 )
 from stayfast.cluster.watch.alerts import Alert, find_alerts, lease_ends
 from stayfast.dashboard.run_view import identify
@@ -59,7 +59,7 @@ class ClusterFleet:
 
     def look(self) -> dict[str, Any]:
         """One list per kind."""
-        observed = look(self._client, self._namespace, KINDS, now=self._clock.wall(), labels=RUN_LABEL)
+        observed = take_snapshot(self._client, self._namespace, KINDS, now=self._clock.wall(), labels=RUN_LABEL)
         for resource in (JOBS, PODS):
             if resource.title in observed.unseen:
                 raise ClusterAccessError(observed.unseen[resource.title], help="run: kubectl auth can-i --list")
@@ -70,7 +70,7 @@ class ClusterFleet:
         self._client.close()
 
 
-def describe(observed: Observed) -> dict[str, Any]:
+def describe(observed: Snapshot) -> dict[str, Any]:
     """Plain JSON from what was observed: living runs first, then the newest of those that ended."""
     rows = sorted(summarize(observed), key=lambda row: (row.phase in _ENDED, row.age_seconds))
     roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
@@ -86,7 +86,7 @@ def describe(observed: Observed) -> dict[str, Any]:
     return cleaned
 
 
-def _run(observed: Observed, row: RunRow, root: Object | None, alerts: Iterable[Alert]) -> dict[str, Any]:
+def _run(observed: Snapshot, row: RunSummary, root: Object | None, alerts: Iterable[Alert]) -> dict[str, Any]:
     ends = lease_ends(observed, pods_of(observed, root)) if root is not None and row.phase not in _ENDED else {}
     return {
         **row.to_json(),
@@ -100,11 +100,11 @@ def _run(observed: Observed, row: RunRow, root: Object | None, alerts: Iterable[
     }
 
 
-def _why(observed: Observed, row: RunRow, root: Object | None) -> dict[str, Any] | None:
+def _why(observed: Snapshot, row: RunSummary, root: Object | None) -> dict[str, Any] | None:
     """The cause, where somebody would ask: a run that runs, or has done its work, needs no explanation."""
     if root is None or row.phase is Phase.FINISHED:
         return None
-    found = explain(observed, root)
+    found = diagnose(observed, root)
     return None if found.verdict is Verdict.FINE else found.to_json()
 
 

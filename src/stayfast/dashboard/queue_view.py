@@ -23,7 +23,7 @@ _COUNT_SHARE = 50.0  # counting a deep queue takes time: at most a fiftieth of i
 _RATE_SECONDS = 15.0
 
 
-class Reading(NamedTuple):
+class DepthSample(NamedTuple):
     """The counts at one moment."""
 
     at: float
@@ -43,7 +43,7 @@ class QueueView:
         self._lock = threading.Lock()
         self._next_look = 0.0
         self._backlog = Backlog()
-        self.history: deque[Reading] = deque(maxlen=_KEPT)
+        self.history: deque[DepthSample] = deque(maxlen=_KEPT)
         self.trouble: str | None = None
 
     def look(self) -> bool:
@@ -67,7 +67,7 @@ class QueueView:
             news |= not self.history or self.history[-1].depth != depth
             self._backlog.add(now, depth.enqueued, depth.done + depth.dead)
             if news or self._clock.wall() - self.history[-1].at >= 10:
-                self.history.append(Reading(self._clock.wall(), depth))
+                self.history.append(DepthSample(self._clock.wall(), depth))
         self.version += news
         return news
 
@@ -109,10 +109,10 @@ class QueueView:
             return []
         return [
             {
-                "key": _sendable(row.key),
+                "key": _utf8_safe(row.key),
                 "failures": row.failures,
-                "reason": _sendable(row.reason)[-_LONGEST_REASON:],
-                "payload": _sendable(row.payload)[:_LONGEST_REASON],
+                "reason": _utf8_safe(row.reason)[-_LONGEST_REASON:],
+                "payload": _utf8_safe(row.payload)[:_LONGEST_REASON],
             }
             for row in rows
         ]
@@ -152,7 +152,7 @@ class QueueView:
 def _name(url: str) -> str:
     plain, _, query = url.partition("?")
     chosen = next((part[6:] for part in query.split("&") if part.startswith("queue=")), None)
-    return _sendable(chosen or plain.rpartition("/")[2] or plain)
+    return _utf8_safe(chosen or plain.rpartition("/")[2] or plain)
 
 
 def _without_password(url: str) -> str:
@@ -165,8 +165,8 @@ def _without_password(url: str) -> str:
     query = path.partition("?")
     parts = [part if not part.startswith("password=") else "password=…" for part in query[2].split("&")]
     path = query[0] + query[1] + "&".join(parts)
-    return _sendable(f"{scheme}{mark}{place}{slash}{path}")
+    return _utf8_safe(f"{scheme}{mark}{place}{slash}{path}")
 
 
-def _sendable(text: str) -> str:
+def _utf8_safe(text: str) -> str:
     return str(text).encode("utf-8", "replace").decode()

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from stayfast.dashboard.access_policy import App, Door, Gate
-from stayfast.dashboard.event_stream import Stream
-from stayfast.dashboard.fleet_cache import Lookout
-from stayfast.dashboard.run_cache import Watch, to_json
-from stayfast.dashboard.thread_pool import DaemonPool
+from stayfast.dashboard.access_policy import AccessPolicy, App, RequestFilter
+from stayfast.dashboard.event_stream import EventStream
+from stayfast.dashboard.fleet_cache import FleetCache
+from stayfast.dashboard.run_cache import RunCache, to_json
+from stayfast.dashboard.thread_pool import DaemonThreadPool
 from stayfast.errors import MissingExtraError, StayfastError
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def load_pages() -> dict[str, tuple[bytes, str, str]]:
 
 
 def make_app(
-    watch: Watch,
-    door: Door,
-    stream: Stream,
+    watch: RunCache,
+    door: AccessPolicy,
+    stream: EventStream,
     ready: Callable[[], None] = lambda: None,
     *,
-    lookout: Lookout | None = None,
+    lookout: FleetCache | None = None,
 ) -> App:
     """The whole server as one ASGI application; ``ready`` is called when it starts to answer."""
     try:
@@ -57,7 +57,7 @@ def make_app(
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "stayfast[dashboard]"'
         ) from error
-    desk = _Desk(watch, door, stream, lookout)
+    desk = Handlers(watch, door, stream, lookout)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -82,24 +82,24 @@ def make_app(
         Route("/api/fleet", desk.fleet),
         Route("/events", desk.events),
     ]
-    return Gate(Starlette(routes=routes, lifespan=lifespan), door)
+    return RequestFilter(Starlette(routes=routes, lifespan=lifespan), door)
 
 
-class _Desk:
+class Handlers:
     """Answers what the gate lets through."""
 
-    def __init__(self, watch: Watch, door: Door, stream: Stream, lookout: Lookout | None) -> None:
+    def __init__(self, watch: RunCache, door: AccessPolicy, stream: EventStream, lookout: FleetCache | None) -> None:
         self._watch, self._door, self._lookout = watch, door, lookout
         self.stream = stream
         self._pages = load_pages()
-        self._threads = DaemonPool(_ANSWERING, "stayfast-answer")
+        self._threads = DaemonThreadPool(_ANSWERING, "stayfast-answer")
 
     async def page(self, request: Request) -> Response:
         from starlette.responses import Response
 
         found = self._pages.get(request.path_params.get("name", "index.html"))
         if found is None:
-            return _refuse(404, "there is no such file")
+            return _error(404, "there is no such file")
         data, kind, tag = found
         headers = {"etag": tag, "cache-control": "no-cache"}
         if request.headers.get("if-none-match") == tag:
@@ -125,14 +125,14 @@ class _Desk:
         from starlette.responses import Response
 
         if self._lookout is None:
-            return _refuse(404, "no cluster was named; start the dashboard with --cluster")
-        return Response(to_json(await self._lookout.tell()), media_type="application/json")
+            return _error(404, "no cluster was named; start the dashboard with --cluster")
+        return Response(to_json(await self._lookout.latest()), media_type="application/json")
 
     async def retry(self, request: Request) -> Response:
         asked = await _body(request)
         keys = asked.get("keys") if asked is not None else None
         if asked is None or set(asked) != {"keys"} or not (keys is None or _is_texts(keys)):
-            return _refuse(400, 'send {"keys": null} for all, or {"keys": ["a", "b"]}')
+            return _error(400, 'send {"keys": null} for all, or {"keys": ["a", "b"]}')
         identity = request.path_params["id"]
 
         def act() -> dict[str, Any] | None:
@@ -140,23 +140,25 @@ class _Desk:
             return None if count is None else {"retried": count}
 
         answer = await self._tell(act)
-        _note(request, "retry", queue=identity, keys="all" if keys is None else len(keys), status=answer.status_code)
+        _log_action(
+            request, "retry", queue=identity, keys="all" if keys is None else len(keys), status=answer.status_code
+        )
         return answer
 
     async def verify(self, request: Request) -> Response:
         asked = await _body(request)
         if asked is None or set(asked) != {"name"} or not isinstance(asked["name"], str):
-            return _refuse(400, 'send {"name": "000000000100-000001"}')
+            return _error(400, 'send {"name": "000000000100-000001"}')
         identity = request.path_params["id"]
         answer = await self._tell(lambda: {"begun": True} if self._watch.verify(identity, asked["name"]) else None)
-        _note(request, "verify", run=identity, status=answer.status_code)
+        _log_action(request, "verify", run=identity, status=answer.status_code)
         return answer
 
     async def events(self, _: Request) -> Response:
         from starlette.responses import StreamingResponse
 
         if self.stream.full:
-            return _refuse(503, "too many viewers")
+            return _error(503, "too many viewers")
         return StreamingResponse(self.stream.events(), media_type="text/event-stream")
 
     async def _tell(self, ask: Callable[[], dict[str, Any] | None]) -> Response:
@@ -166,9 +168,9 @@ class _Desk:
         try:
             answer = await asyncio.wrap_future(self._threads.submit(lambda: (found := ask()) and to_json(found)))
         except StayfastError as error:
-            return _refuse(502, str(error))
+            return _error(502, str(error))
         if answer is None:
-            return _refuse(404, "there is no such run or queue")
+            return _error(404, "there is no such run or queue")
         return Response(answer, media_type="application/json")
 
 
@@ -193,13 +195,13 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _refuse(status: int, why: str) -> Response:
+def _error(status: int, why: str) -> Response:
     from starlette.responses import PlainTextResponse
 
     return PlainTextResponse(why + "\n", status)
 
 
-def _note(request: Request, action: str, **values: Any) -> None:
+def _log_action(request: Request, action: str, **values: Any) -> None:
     """Who did what goes to the log; the token does not."""
     who = request.client.host if request.client else "?"
     log.warning(

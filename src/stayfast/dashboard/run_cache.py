@@ -12,13 +12,22 @@ from typing import Any
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.dashboard.queue_view import QueueView
-from stayfast.dashboard.run_view import Prices, Sample, checkpoint_page, clean, committed_at, detail, identify, summary
+from stayfast.dashboard.run_view import (
+    RunPricing,
+    Sample,
+    checkpoint_page,
+    committed_at,
+    detail,
+    identify,
+    sanitize,
+    summary,
+)
 from stayfast.dashboard.sources import find_runs
-from stayfast.dashboard.thread_pool import DaemonPool
+from stayfast.dashboard.thread_pool import DaemonThreadPool
 from stayfast.dashboard.verification import Verifier
 from stayfast.errors import KeyMissingError, StayfastError
 from stayfast.filesystem import FS, SystemFS
-from stayfast.runtime.run_record.record import HEAD_KEY, MAX_HEAD_BYTES, Head, decode
+from stayfast.runtime.run_record.record import MAX_HEAD_BYTES, RECORD_KEY, RunRecord, decode
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store
 
@@ -42,11 +51,11 @@ class Sources:
     urls: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     sink: str | None = None
-    prices: Prices = field(default_factory=Prices)
-    listed: Mapping[str, Prices] = field(default_factory=dict)
+    prices: RunPricing = field(default_factory=RunPricing)
+    listed: Mapping[str, RunPricing] = field(default_factory=dict)
     """Prices of runs at or under a URL, from workload files."""
 
-    def prices_of(self, url: str) -> Prices:
+    def prices_of(self, url: str) -> RunPricing:
         """The longest URL that fits."""
         fitting = [place for place in self.listed if url == place or url.startswith(place + "/")]
         return self.listed[max(fitting, key=len)] if fitting else self.prices
@@ -58,14 +67,14 @@ class _Run:
     store: Store
     generation: str = ""
     next_look: float = 0.0
-    head: Head | None = None
+    head: RunRecord | None = None
     trouble: str | None = None
     row: dict[str, Any] = field(default_factory=dict)
-    is_news: bool = False
+    changed: bool = False
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
 
-class Watch:
+class RunCache:
     """Reads on demand; everything here may block and is called from threads, never from the event loop.
 
     What is on this machine is read at once. Buckets and servers are read by threads of their own, which are waited for
@@ -79,13 +88,13 @@ class Watch:
         self._fs = fs or SystemFS()
         self._runs: dict[str, _Run] = {}
         self._queues = {view.id: view for view in (QueueView(u, sources.sink, self._clock) for u in sources.queues)}
-        self._told = dict.fromkeys(self._queues, 0)
+        self._sent_versions = dict.fromkeys(self._queues, 0)
         self._find_next = dict.fromkeys(sources.urls, float("-inf"))
         self._troubles: dict[str, str] = {}
         self._told_troubles: dict[str, str] = {}
         self._turn = threading.Lock()  # one look at a time
         self._lock = threading.Lock()  # around what is known; never held while anything is read
-        self._readers = DaemonPool(_READERS, "stayfast-watch")
+        self._readers = DaemonThreadPool(_READERS, "stayfast-watch")
         self._under_way: dict[str, tuple[Future[None], float]] = {}
 
     # -- looking
@@ -99,8 +108,8 @@ class Watch:
             reading = [self._begin(run.url, self._read, run) for run in self._due()]
             counting = [self._begin(view.url, self._count, view) for view in self._queues.values()]
             self._wait([*reading, *counting], until)
-            self._blame()
-            return self._news(before)
+            self._report_slow_sources()
+            return self._changes(before)
 
     def _begin(self, url: str, call: Callable[[Any], None], what: Any) -> Future[None] | None:
         """Here and now for what is on this machine; elsewhere on a thread, unless the last time is not over yet."""
@@ -119,7 +128,7 @@ class Watch:
         if begun:
             wait(begun, timeout=max(0.0, until - self._clock.monotonic()))
 
-    def _blame(self) -> None:
+    def _report_slow_sources(self) -> None:
         """Say who keeps us waiting."""
         now = self._clock.monotonic()
         with self._lock:
@@ -127,15 +136,15 @@ class Watch:
                 if not future.done() and now - since > _SLOW_SECONDS and url in self._find_next:
                     self._troubles[url] = "it has not answered yet"
 
-    def _news(self, before: set[str]) -> dict[str, Any] | None:
+    def _changes(self, before: set[str]) -> dict[str, Any] | None:
         with self._lock:
             for identity in [name for name, run in self._runs.items() if run.generation == _GONE]:
                 self._runs.pop(identity).store.close()
-            changed = [run for run in self._runs.values() if run.is_news]
+            changed = [run for run in self._runs.values() if run.changed]
             for run in changed:
-                run.is_news = False
-            queues = [view for view in self._queues.values() if view.version != self._told[view.id]]
-            self._told |= {view.id: view.version for view in queues}
+                run.changed = False
+            queues = [view for view in self._queues.values() if view.version != self._sent_versions[view.id]]
+            self._sent_versions |= {view.id: view.version for view in queues}
             gone = sorted(before - set(self._runs))
             troubles = self._troubles != self._told_troubles
             self._told_troubles = dict(self._troubles)
@@ -186,17 +195,17 @@ class Watch:
     def _is_new(self, run: _Run) -> bool:
         """One ``stat``; the generation of a local object is its modification time."""
         try:
-            status = self._fs.stat(run.url.removeprefix("file://") + "/" + HEAD_KEY)
+            status = self._fs.stat(run.url.removeprefix("file://") + "/" + RECORD_KEY)
         except OSError:
             return True
         return status is None or str(status.mtime_ns) != run.generation
 
     def _read(self, run: _Run) -> None:
         try:
-            blob = run.store.get(HEAD_KEY, length=MAX_HEAD_BYTES + 1)
+            blob = run.store.get(RECORD_KEY, length=MAX_HEAD_BYTES + 1)
             if blob.generation == run.generation:
                 return
-            head, trouble, generation = clean(decode(blob.data)), None, blob.generation
+            head, trouble, generation = sanitize(decode(blob.data)), None, blob.generation
         except KeyMissingError:
             head, trouble, generation = None, "there is no run here any more", _GONE
         except StayfastError as error:
@@ -207,9 +216,9 @@ class Watch:
         if head is not None and head.newest is not None and trouble is None:
             self._sample(run, head)
         run.row = self._row(run)
-        run.is_news = True
+        run.changed = True
 
-    def _sample(self, run: _Run, head: Head) -> None:
+    def _sample(self, run: _Run, head: RunRecord) -> None:
         assert head.newest is not None
         newest = head.newest
         if not run.samples or (run.samples[-1].step, run.samples[-1].attempt) != (newest.step, newest.attempt):

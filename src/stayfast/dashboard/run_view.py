@@ -13,15 +13,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from stayfast.clock import from_rfc3339
-from stayfast.runtime.run_record.billing import account, bill_attempt, unaccounted_seconds
-from stayfast.runtime.run_record.record import AttemptRow, Committed, Head
+from stayfast.runtime.run_record.billing import bill_attempt, bill_run, unaccounted_seconds
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 
 _LONGEST_TEXT = 300
 STRIP_ATTEMPTS = 60
 PAGE = 100
 
 
-class Prices(NamedTuple):
+class RunPricing(NamedTuple):
     """What an hour of all machines costs where the ledger does not say, and what it would cost on demand."""
 
     usd_per_hour: float | None = None
@@ -49,10 +49,10 @@ def identify(url: str) -> str:
     return hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def clean(head: Head) -> Head:
+def sanitize(head: RunRecord) -> RunRecord:
     """The same head with every field of its ledger of the type that it should be."""
     attempts = tuple(
-        AttemptRow(
+        AttemptRecord(
             attempt=row.attempt,
             started_at=_text(row.started_at),
             first_step=int(_number(row.first_step)),
@@ -80,11 +80,11 @@ def clean(head: Head) -> Head:
     return replace(head, run=_text(head.run), attempts=attempts, checkpoints=checkpoints, folded=folded)
 
 
-def summary(url: str, head: Head, prices: Prices) -> dict[str, Any]:
+def summary(url: str, head: RunRecord, prices: RunPricing) -> dict[str, Any]:
     """One row of the overview; ``head`` has been cleaned."""
     newest = head.newest
     last = head.attempts[-1] if head.attempts else None
-    bill = account(head, prices.fallback(last.capacity if last else ""))
+    bill = bill_run(head, prices.fallback(last.capacity if last else ""))
     gone = [row for row in head.attempts if row.outcome in ("interrupted", "lost")]
     return {
         "id": identify(url),
@@ -109,7 +109,7 @@ def summary(url: str, head: Head, prices: Prices) -> dict[str, Any]:
     }
 
 
-def detail(url: str, head: Head, prices: Prices, samples: Sequence[Sample]) -> dict[str, Any]:
+def detail(url: str, head: RunRecord, prices: RunPricing, samples: Sequence[Sample]) -> dict[str, Any]:
     """Everything about one run but its checkpoints, which come in pages."""
     return {
         **summary(url, head, prices),
@@ -119,7 +119,7 @@ def detail(url: str, head: Head, prices: Prices, samples: Sequence[Sample]) -> d
     }
 
 
-def checkpoint_page(head: Head, offset: int, states: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def checkpoint_page(head: RunRecord, offset: int, states: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """A page of the list, newest first, with what is known about each one's bytes."""
     rows = []
     for committed in head.checkpoints[offset : offset + PAGE]:
@@ -139,7 +139,7 @@ def checkpoint_page(head: Head, offset: int, states: dict[str, dict[str, Any]]) 
     return {"offset": offset, "page": PAGE, "total": len(head.checkpoints), "rows": rows}
 
 
-def pace(checkpoints: Iterable[Committed], samples: Iterable[Sample]) -> list[list[float]]:
+def pace(checkpoints: Iterable[CheckpointRecord], samples: Iterable[Sample]) -> list[list[float]]:
     """``[instant, seconds per step]`` between commits of one attempt: those listed, and those we saw go by."""
     points = {(item.attempt, item.step): item.at for item in samples}
     for row in checkpoints:
@@ -154,12 +154,12 @@ def pace(checkpoints: Iterable[Committed], samples: Iterable[Sample]) -> list[li
     return sorted(found)
 
 
-def committed_at(row: Committed) -> float | None:
+def committed_at(row: CheckpointRecord) -> float | None:
     """When it was committed, if that can be read."""
     return _instant(row.committed_at)
 
 
-def _attempt(head: Head, number: int, prices: Prices) -> dict[str, Any]:
+def _attempt(head: RunRecord, number: int, prices: RunPricing) -> dict[str, Any]:
     row = head.attempts[number]
     following = head.attempts[number + 1] if number + 1 < len(head.attempts) else None
     line = bill_attempt(row, prices.fallback(row.capacity))
@@ -190,7 +190,7 @@ def _attempt(head: Head, number: int, prices: Prices) -> dict[str, Any]:
     }
 
 
-def _money(bill: dict[str, Any], head: Head, prices: Prices) -> dict[str, Any]:
+def _money(bill: dict[str, Any], head: RunRecord, prices: RunPricing) -> dict[str, Any]:
     """Spent, lost, and what the same useful hours would have cost on demand, with no interruption at all."""
     killed = sum(unaccounted_seconds(row, after) for row, after in pairwise(head.attempts))
     paid = bill["paid_seconds"]
@@ -218,7 +218,7 @@ def _money(bill: dict[str, Any], head: Head, prices: Prices) -> dict[str, Any]:
     }
 
 
-def _state(head: Head) -> str:
+def _state(head: RunRecord) -> str:
     if head.finished:
         return "finished"
     if not head.attempts:
@@ -227,13 +227,13 @@ def _state(head: Head) -> str:
     return "running" if last is None else "interrupted" if last == "lost" else str(last)
 
 
-def _cause(row: AttemptRow) -> str | None:
+def _cause(row: AttemptRecord) -> str | None:
     if row.outcome == "lost":
         return "killed without warning" if row.cause in (None, "unknown") else f"killed ({row.cause})"
     return "a signal, cause unknown" if row.cause == "unknown" else row.cause
 
 
-def _end(attempts: tuple[AttemptRow, ...], number: int) -> float | None:
+def _end(attempts: tuple[AttemptRecord, ...], number: int) -> float | None:
     """When it ended; of one that was killed, when the next one began, which is the first anybody knew of it."""
     row = attempts[number]
     if row.ended_at is not None:
@@ -243,7 +243,7 @@ def _end(attempts: tuple[AttemptRow, ...], number: int) -> float | None:
     return None
 
 
-def _bytes(row: Committed) -> int:
+def _bytes(row: CheckpointRecord) -> int:
     return row.size + sum(int(_positive(size)) for _, size in row.others)
 
 

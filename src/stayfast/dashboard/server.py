@@ -9,12 +9,12 @@ import socket
 from collections.abc import Callable
 from types import FrameType
 
-from stayfast.dashboard.access_policy import LOOPBACK, Door
-from stayfast.dashboard.event_stream import Stream
-from stayfast.dashboard.fleet_cache import Fleet, Lookout
+from stayfast.dashboard.access_policy import LOOPBACK, AccessPolicy
+from stayfast.dashboard.event_stream import EventStream
+from stayfast.dashboard.fleet_cache import Fleet, FleetCache
 from stayfast.dashboard.http_timeouts import make_protocol
 from stayfast.dashboard.routes import make_app
-from stayfast.dashboard.run_cache import Sources, Watch
+from stayfast.dashboard.run_cache import RunCache, Sources
 from stayfast.errors import MissingExtraError, SettingError, UsageError
 
 TOKEN_BYTES = 16
@@ -69,7 +69,12 @@ def listen(bind: str, port: int) -> socket.socket:
 
 
 def serve(
-    sources: Sources, door: Door, listener: socket.socket, ready: Callable[[], None], *, fleet: Fleet | None = None
+    sources: Sources,
+    door: AccessPolicy,
+    listener: socket.socket,
+    ready: Callable[[], None],
+    *,
+    fleet: Fleet | None = None,
 ) -> None:
     """Until a signal; ``ready`` is called when requests are answered."""
     try:
@@ -78,9 +83,9 @@ def serve(
         raise MissingExtraError(
             "the dashboard needs Starlette and uvicorn", help='pip install "stayfast[dashboard]"'
         ) from error
-    watch = Watch(sources)
-    stream = Stream(watch)
-    app = make_app(watch, door, stream, ready, lookout=Lookout(fleet) if fleet is not None else None)
+    watch = RunCache(sources)
+    stream = EventStream(watch)
+    app = make_app(watch, door, stream, ready, lookout=FleetCache(fleet) if fleet is not None else None)
     config = uvicorn.Config(
         app,
         http=make_protocol(),
@@ -101,7 +106,7 @@ def serve(
     leave = server.handle_exit
 
     def end(number: int, frame: FrameType | None) -> None:
-        stream.end_soon()
+        stream.close_streams()
         leave(number, frame)
 
     server.handle_exit = end

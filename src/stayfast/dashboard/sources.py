@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from stayfast.errors import KeyMissingError
 from stayfast.filesystem import FS, SystemFS
-from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.runtime.run_record.record import RECORD_KEY
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store
 
@@ -73,7 +73,7 @@ def _folders(root: str, fs: FS) -> Iterator[str]:
             seen += 1
             if seen > _MOST_FOLDERS:
                 return
-            if fs.stat(os.path.join(folder, HEAD_KEY)) is not None:
+            if fs.stat(os.path.join(folder, RECORD_KEY)) is not None:
                 yield folder
                 continue
             below += _subfolders(folder, fs)
@@ -100,7 +100,7 @@ def _subfolders(folder: str, fs: FS) -> list[str]:
 
 def _in_bucket(store: Store, url: str) -> list[str]:
     try:
-        store.get(HEAD_KEY, length=1)
+        store.get(RECORD_KEY, length=1)
     except KeyMissingError:
         pass
     else:
@@ -109,7 +109,7 @@ def _in_bucket(store: Store, url: str) -> list[str]:
     found = []
     for entry in islice(store.keys(), _MOST_NAMES):
         folder, _, name = entry.key.rpartition("/")
-        if name == HEAD_KEY and folder:
+        if name == RECORD_KEY and folder:
             found.append(f"{base}/{folder}")
             if len(found) >= MOST_RUNS:
                 break

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class DaemonPool(Executor):
+class DaemonThreadPool(Executor):
     """At most so many threads, made when they are needed."""
 
     def __init__(self, most: int, name: str) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from stayfast.dashboard.thread_pool import DaemonPool
+from stayfast.dashboard.thread_pool import DaemonThreadPool
 from stayfast.errors import CorruptError, KeyMissingError, StayfastError
-from stayfast.runtime.checkpoint.reader import Damage, find_damage, read_inventory
-from stayfast.runtime.run_record.record import HEAD_KEY, MAX_HEAD_BYTES, Committed, Head, decode
+from stayfast.runtime.checkpoint.reader import DamagedFile, read_inventory, verify_checkpoint
+from stayfast.runtime.run_record.record import MAX_HEAD_BYTES, RECORD_KEY, CheckpointRecord, RunRecord, decode
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store
 
@@ -27,11 +27,11 @@ class Verifier:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str | None], dict[str, Any]] = {}
         self._lock = threading.Lock()
-        self._worker = DaemonPool(1, "stayfast-verify")
-        self._readers = DaemonPool(4, "stayfast-read")
+        self._worker = DaemonThreadPool(1, "stayfast-verify")
+        self._readers = DaemonThreadPool(4, "stayfast-read")
         self.version = 0
 
-    def states(self, url: str, head: Head) -> dict[str, dict[str, Any]]:
+    def states(self, url: str, head: RunRecord) -> dict[str, dict[str, Any]]:
         """Verdict by checkpoint name."""
         with self._lock:
             found = {}
@@ -41,13 +41,13 @@ class Verifier:
                     found[row.name] = known
             return found
 
-    def look(self, url: str, head: Head) -> None:
+    def look(self, url: str, head: RunRecord) -> None:
         """Begin to look at the newest checkpoints that nobody has looked at yet."""
         for row in head.checkpoints[:_LOOKED_AT]:
             if row.inventory_sha256 is not None:
                 self._submit(url, row, whole=False)
 
-    def verify(self, url: str, committed: Committed) -> None:
+    def verify(self, url: str, committed: CheckpointRecord) -> None:
         """Begin to read every byte."""
         self._submit(url, committed, whole=True)
 
@@ -56,7 +56,7 @@ class Verifier:
         self._worker.shutdown()
         self._readers.shutdown()
 
-    def _submit(self, url: str, committed: Committed, *, whole: bool) -> None:
+    def _submit(self, url: str, committed: CheckpointRecord, *, whole: bool) -> None:
         key = _key(url, committed)
         with self._lock:
             known = self._known.get(key, {}).get("verdict")
@@ -68,11 +68,11 @@ class Verifier:
             self.version += 1
         self._worker.submit(self._judge, url, committed, whole)
 
-    def _judge(self, url: str, committed: Committed, whole: bool) -> None:
+    def _judge(self, url: str, committed: CheckpointRecord, whole: bool) -> None:
         try:
             store = open_store(url)
             try:
-                verdict = self._read(store, committed) if whole else _glance(store, committed)
+                verdict = self._read(store, committed) if whole else _check_sizes(store, committed)
                 if verdict["verdict"] != ("whole" if whole else "complete") and _is_pruned(store, committed):
                     verdict = {"verdict": "pruned"}
             finally:
@@ -83,18 +83,18 @@ class Verifier:
             self._known[_key(url, committed)] = verdict
             self.version += 1
 
-    def _read(self, store: Store, committed: Committed) -> dict[str, Any]:
+    def _read(self, store: Store, committed: CheckpointRecord) -> dict[str, Any]:
         if committed.inventory_sha256 is None:
             return {"verdict": "whole"}
         damage: dict[str, str] = {}
         for row in committed.ranks:
-            for found in find_damage(store, row, self._readers):
-                if isinstance(found, Damage):
+            for found in verify_checkpoint(store, row, self._readers):
+                if isinstance(found, DamagedFile):
                     damage.setdefault(found.key, found.what)
         return _verdict("whole", damage)
 
 
-def _glance(store: Store, committed: Committed) -> dict[str, Any]:
+def _check_sizes(store: Store, committed: CheckpointRecord) -> dict[str, Any]:
     damage: dict[str, str] = {}
     for row in committed.ranks:
         try:
@@ -111,9 +111,9 @@ def _glance(store: Store, committed: Committed) -> dict[str, Any]:
     return _verdict("complete", damage)
 
 
-def _is_pruned(store: Store, committed: Committed) -> bool:
+def _is_pruned(store: Store, committed: CheckpointRecord) -> bool:
     """Whether the run has let go of it since we were told of it: then missing parts are no damage."""
-    rows = decode(store.get(HEAD_KEY, length=MAX_HEAD_BYTES + 1).data).checkpoints
+    rows = decode(store.get(RECORD_KEY, length=MAX_HEAD_BYTES + 1).data).checkpoints
     return all(row.name != committed.name for row in rows)
 
 
@@ -122,5 +122,5 @@ def _verdict(good: str, damage: dict[str, str]) -> dict[str, Any]:
     return {"verdict": "damaged" if found else good, "damage": found[:_MOST_DAMAGE]}
 
 
-def _key(url: str, committed: Committed) -> tuple[str, str, str | None]:
+def _key(url: str, committed: CheckpointRecord) -> tuple[str, str, str | None]:
     return url, committed.name, committed.inventory_sha256

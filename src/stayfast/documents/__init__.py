@@ -13,7 +13,7 @@ Start reading: ``reader.py``.
 """
 
 from stayfast.documents.positions import Document, Mapping, Place, Sequence
-from stayfast.documents.reader import Limits, Parsed, Problem, load_documents, parse_documents
+from stayfast.documents.reader import Limits, Parsed, SyntaxProblem, load_documents, parse_documents
 
 __all__ = [
     "Document",
@@ -21,8 +21,8 @@ __all__ = [
     "Mapping",
     "Parsed",
     "Place",
-    "Problem",
     "Sequence",
+    "SyntaxProblem",
     "load_documents",
     "parse_documents",
 ]

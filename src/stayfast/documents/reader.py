@@ -27,7 +27,7 @@ class Limits(NamedTuple):
     directives: int = 100  # libyaml compares each %TAG with all others
 
 
-class Problem(NamedTuple):
+class SyntaxProblem(NamedTuple):
     """Something wrong with the text itself; ``fatal`` when nothing after it could be read."""
 
     message: str
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
     kind: str = "syntax"
 
 
-_CURES = {
+_REMEDIES = {
     "syntax": "mend the text there; indent with spaces alone",
     "limit": "make it smaller, or split it",
     "alias": "write the value out, or name its anchor",
@@ -53,7 +53,7 @@ class Parsed(NamedTuple):
     """What could be read, and what could not."""
 
     documents: list[Document]
-    problems: list[Problem]
+    problems: list[SyntaxProblem]
 
 
 def load_documents(text: str, where: str, *, limits: Limits | None = None) -> list[Document]:
@@ -61,7 +61,7 @@ def load_documents(text: str, where: str, *, limits: Limits | None = None) -> li
     parsed = parse_documents(text, limits=limits)
     for problem in parsed.problems:
         told = f"{where}:{problem.line}:{problem.column}: {problem.message}"
-        raise DocumentError(told, line=problem.line, column=problem.column, help=_CURES[problem.kind])
+        raise DocumentError(told, line=problem.line, column=problem.column, help=_REMEDIES[problem.kind])
     return parsed.documents
 
 
@@ -69,9 +69,9 @@ def parse_documents(text: str, *, limits: Limits | None = None) -> Parsed:
     """Like ``load_documents``, but problems are returned beside whatever could be read."""
     limits = limits or Limits()
     if len(text) > limits.characters:
-        return _refused(f"the file is larger than {limits.characters:,} characters")
+        return _limit_exceeded(f"the file is larger than {limits.characters:,} characters")
     if text.count("%") > limits.directives and text.count("\n%") > limits.directives:
-        return _refused(f"there are more than {limits.directives} lines that begin with %")
+        return _limit_exceeded(f"there are more than {limits.directives} lines that begin with %")
     composer = _Composer(text, limits)
     try:
         composer.run()
@@ -80,12 +80,12 @@ def parse_documents(text: str, *, limits: Limits | None = None) -> Parsed:
     return Parsed(composer.documents, composer.problems)
 
 
-def _refused(message: str) -> Parsed:
-    return Parsed([], [Problem(message, 1, 1, fatal=True, kind="limit")])
+def _limit_exceeded(message: str) -> Parsed:
+    return Parsed([], [SyntaxProblem(message, 1, 1, fatal=True, kind="limit")])
 
 
 class _StopReading(Exception):
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SyntaxProblem) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
@@ -124,12 +124,12 @@ def _events(text: str) -> Iterator[Any]:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         if line > last:
             line, column = last, len(text) - text.rfind("\n")
-        raise _StopReading(Problem(f"not YAML: {message}", line, column, fatal=True)) from None
+        raise _StopReading(SyntaxProblem(f"not YAML: {message}", line, column, fatal=True)) from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         line, column, sentence = _unreadable(text, error)
-        raise _StopReading(Problem(f"not YAML: {sentence}", line, column, fatal=True)) from None
+        raise _StopReading(SyntaxProblem(f"not YAML: {sentence}", line, column, fatal=True)) from None
     except RecursionError:  # only the pure-Python parser, on thousands of nested brackets
-        raise _StopReading(Problem("nested too deeply to be read", 1, 1, fatal=True, kind="limit")) from None
+        raise _StopReading(SyntaxProblem("nested too deeply to be read", 1, 1, fatal=True, kind="limit")) from None
 
 
 def _unreadable(text: str, error: Exception) -> tuple[int, int, str]:
@@ -147,7 +147,7 @@ class _Composer:
         self.text = text
         self.limits = limits
         self.documents: list[Document] = []
-        self.problems: list[Problem] = []
+        self.problems: list[SyntaxProblem] = []
         self.stack: list[_Frame] = []
         self.anchors: dict[str, tuple[Any, int]] = {}
         self.open_anchors: set[str] = set()
@@ -203,7 +203,7 @@ class _Composer:
         self.nodes += 1
         if event.anchor is not None:
             self.anchors[event.anchor] = (value, 1)
-        self._place(value, event)
+        self._attach(value, event)
 
     def _alias(self, event: Any) -> None:
         self.aliases += 1
@@ -217,14 +217,14 @@ class _Composer:
         self.nodes += size
         if self.nodes > self.limits.nodes:
             self._stop(f"more than {self.limits.nodes:,} values once aliases are expanded", event)
-        self._place(value, event)
+        self._attach(value, event)
 
     def _open(self, container: Mapping | Sequence, event: Any) -> None:
         if len(self.stack) >= self.limits.depth:
             self._stop(f"nested more than {self.limits.depth} levels deep", event)
         if event.anchor is not None:
             self.open_anchors.add(event.anchor)
-        self._place(container, event)
+        self._attach(container, event)
         self.stack.append(_Frame(container, event.anchor, self.nodes))
         self.nodes += 1
 
@@ -237,7 +237,7 @@ class _Composer:
             self.open_anchors.discard(frame.anchor)
             self.anchors[frame.anchor] = (frame.container, self.nodes - frame.nodes_before)
 
-    def _place(self, value: Any, event: Any) -> None:
+    def _attach(self, value: Any, event: Any) -> None:
         """Put a value where the parser stands: root, list element, key, or value of the pending key."""
         if not self.stack:
             self.root = (value, event)
@@ -273,17 +273,17 @@ class _Composer:
             frame.key = None if isinstance(value, Mapping | Sequence) else key_text(value)
         if frame.key is None:
             what = "a list or mapping" if isinstance(value, Mapping | Sequence) else "empty"
-            self._complain(f"a key that is {what} is not possible in JSON or Kubernetes", event, "key")
+            self._add_problem(f"a key that is {what} is not possible in JSON or Kubernetes", event, "key")
         elif frame.key in frame.container:
             container = frame.container
             first = container.key_events[frame.key].start_mark.line + 1 if isinstance(container, Mapping) else 0
-            self._complain(f'duplicate key "{frame.key}", first written on line {first}', event, "duplicate")
+            self._add_problem(f'duplicate key "{frame.key}", first written on line {first}', event, "duplicate")
 
     def _merge(self, container: Mapping, merges: list[tuple[Any, Any, Any]]) -> None:
         for value, key_event, value_event in merges:
             for source in value if isinstance(value, Sequence) else [value]:
                 if not isinstance(source, Mapping):
-                    self._complain("<< merges a mapping or a list of mappings", value_event, "merge")
+                    self._add_problem("<< merges a mapping or a list of mappings", value_event, "merge")
                     continue
                 self.nodes += len(source)
                 for key, merged in source.items():
@@ -292,12 +292,14 @@ class _Composer:
                         container.key_events[key] = key_event
                         container.value_events[key] = value_event
 
-    def _complain(self, message: str, event: Any, kind: str) -> None:
+    def _add_problem(self, message: str, event: Any, kind: str) -> None:
         if len(self.problems) >= 100:
             self._stop("too many problems in one file", event)
         mark = event.start_mark
         path = self._path()
-        self.problems.append(Problem(message, mark.line + 1, mark.column + 1, False, len(self.documents), path, kind))
+        self.problems.append(
+            SyntaxProblem(message, mark.line + 1, mark.column + 1, False, len(self.documents), path, kind)
+        )
 
     def _path(self) -> Path:
         parts: list[str | int] = []
@@ -310,5 +312,5 @@ class _Composer:
 
     def _stop(self, message: str, event: Any, kind: str = "limit") -> None:
         mark = event.start_mark
-        problem = Problem(message, mark.line + 1, mark.column + 1, True, len(self.documents), kind=kind)
+        problem = SyntaxProblem(message, mark.line + 1, mark.column + 1, True, len(self.documents), kind=kind)
         raise _StopReading(problem)

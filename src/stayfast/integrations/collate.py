@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stayfast.runtime.state.rng import GlobalRng
+from stayfast.runtime.state.rng import GlobalRandomState
 
 
-class AheadCollate:
+class PrefetchAwareCollate:
     """Wraps a collate function. In worker processes it changes nothing: their batches are not made in this one."""
 
     def __init__(self, inner: Callable[[Any], Any]) -> None:
@@ -29,7 +29,7 @@ class AheadCollate:
         if self._again is not None and _is_dict(batch) and set(batch.keys()) == set(self._again):
             batch.update(self._again)
             assert self._rng is not None
-            GlobalRng().load_state_dict(self._rng)
+            GlobalRandomState().load_state_dict(self._rng)
             self.forget()
             self.replayed = True
         self._last = batch

@@ -34,20 +34,20 @@ from torch.futures import Future
 
 from stayfast.clock import SystemClock
 from stayfast.errors import FormatError, StayfastError, UsageError
-from stayfast.integrations.dcp_items import number_leaves, pickle_by_dcp, resolve, unpickle_by_dcp
-from stayfast.integrations.dcp_read import Place, read_items
+from stayfast.integrations.dcp_items import number_leaves, pickle_by_dcp, resolve_items, unpickle_by_dcp
+from stayfast.integrations.dcp_read import SavedItemLocation, read_items
 from stayfast.integrations.dcp_sharded import sharded
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.checkpoint.checkpointer import Engine, default_threads
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer, default_threads
 from stayfast.runtime.checkpoint.checksum import SHA256
-from stayfast.runtime.checkpoint.cleanup import collect
-from stayfast.runtime.checkpoint.retention import KeepLast, Retention, retained
-from stayfast.runtime.checkpoint.sharded_reader import RankState
-from stayfast.runtime.checkpoint.writer import Persisted
+from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.checkpoint.retention import KeepLast, Retention, apply_retention
+from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
+from stayfast.runtime.checkpoint.writer import DurableSnapshot
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.owner import RunLedger
-from stayfast.runtime.run_record.record import AttemptRow, Committed
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.owner import RecordOwner
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.storage.stores.open_store import open_store
 
 __all__ = ["StayfastReader", "StayfastWriter", "sharded"]
@@ -65,7 +65,7 @@ class StayfastWriter(StorageWriter):  # type: ignore[misc]  # torch has no types
         self._retention = retention or KeepLast(2)
         self._clock = SystemClock()
         self._store = open_store(url)
-        self._ledger: RunLedger | None = None
+        self._ledger: RecordOwner | None = None
 
     def save(self, state: dict[str, Any], *, step: int, **options: Any) -> None:
         """``dcp.save`` at a step; what one of the ranks found wrong comes out as stayfast's own error."""
@@ -101,7 +101,7 @@ class StayfastWriter(StorageWriter):  # type: ignore[misc]  # torch has no types
             if not isinstance(plan.storage_data, tuple):
                 raise UsageError("the plan says no place to write to", help="use a planner without plan caching")
             attempt, step, part = plan.storage_data
-            items, digests = resolve(plan, planner)
+            items, digests = resolve_items(plan, planner)
             leaves = number_leaves(ITEMS, items)
             saved = self._persist({ITEMS: items}, attempt, step, part)
             for item, tensor, leaf, sha256 in zip(plan.items, items, leaves, digests, strict=True):
@@ -124,10 +124,10 @@ class StayfastWriter(StorageWriter):  # type: ignore[misc]  # torch has no types
         data = pickle_by_dcp(metadata, places)
         whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         saved = self._persist({METADATA: whole}, attempt, self.step, 0, algorithm=SHA256)
-        committed = Committed(
+        committed = CheckpointRecord(
             step=self.step,
             attempt=attempt,
-            committed_at=ledger.now(),
+            committed_at=ledger.timestamp(),
             size=saved.size,
             inventory_sha256=saved.inventory_sha256,
             others=tuple(parts[number] for number in sorted(parts)),
@@ -135,11 +135,11 @@ class StayfastWriter(StorageWriter):  # type: ignore[misc]  # torch has no types
         # Each save ends the attempt on record: nobody knows whether this writer will be heard of again.
         ledger.commit(
             committed,
-            keep=lambda found: retained(self._retention, found),
+            keep=lambda found: apply_retention(self._retention, found),
             outcome=Outcome.FINISHED,
-            ended_at=ledger.now(),
+            ended_at=ledger.timestamp(),
         )
-        drive(collect(attempt), self._store, self._clock)
+        run_protocol(delete_unreferenced(attempt), self._store, self._clock)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -150,17 +150,17 @@ class StayfastWriter(StorageWriter):  # type: ignore[misc]  # torch has no types
     def _claim(self) -> int:
         """Once per writer; whoever wrote here before can commit no more."""
         if self._ledger is None:
-            ledger = RunLedger(self._store, self.url, clock=self._clock)
-            ledger.claim(AttemptRow(attempt=0, started_at=ledger.now()))
+            ledger = RecordOwner(self._store, self.url, clock=self._clock)
+            ledger.claim(AttemptRecord(attempt=0, started_at=ledger.timestamp()))
             self._ledger = ledger
         else:
-            self._ledger.record(outcome=None, ended_at=None)  # alive: pruning leaves its unfinished save alone
+            self._ledger.update_attempt(outcome=None, ended_at=None)  # alive: pruning leaves its unfinished save alone
         return self._ledger.head.attempt
 
     def _persist(
         self, state: dict[str, Any], attempt: int, step: int, part: int, *, algorithm: str | None = None
-    ) -> Persisted:
-        engine = Engine(self._store, buffers=1, rank=part, algorithm=algorithm)
+    ) -> DurableSnapshot:
+        engine = Checkpointer(self._store, buffers=1, rank=part, algorithm=algorithm)
         try:
             return engine.persist(engine.snapshot(step, state), attempt)
         finally:
@@ -174,8 +174,8 @@ class StayfastReader(StorageReader):  # type: ignore[misc]  # torch has no types
         self.url = url
         self.step = step
         self._store = open_store(url)
-        self._chosen: Committed | None = None
-        self._places: dict[Any, Place] = {}
+        self._chosen: CheckpointRecord | None = None
+        self._places: dict[Any, SavedItemLocation] = {}
         self._problem: StayfastError | None = None
 
     def load(self, state: dict[str, Any], **options: Any) -> None:
@@ -205,7 +205,7 @@ class StayfastReader(StorageReader):  # type: ignore[misc]  # torch has no types
             raise self._problem
         self._places = {}
         for index, (part, leaf, sha256) in metadata.storage_data.items():
-            self._places[index] = Place(part, leaf, sha256)
+            self._places[index] = SavedItemLocation(part, leaf, sha256)
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
@@ -216,7 +216,7 @@ class StayfastReader(StorageReader):  # type: ignore[misc]  # torch has no types
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         rows = self._committed().ranks
         with _threads() as threads:
-            read_items(plan, planner, self._places, lambda part: RankState(self._store, rows[part], threads))
+            read_items(plan, planner, self._places, lambda part: SavedRankState(self._store, rows[part], threads))
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -232,18 +232,18 @@ class StayfastReader(StorageReader):  # type: ignore[misc]  # torch has no types
         self._chosen = None
         committed = self._committed()
         with _threads() as threads:
-            first = RankState(self._store, committed, threads)
+            first = SavedRankState(self._store, committed, threads)
             if METADATA not in first.names or first.inventory.algorithm != SHA256:
                 raise FormatError(
                     f"checkpoint {committed.name} in {self.url} was not saved by a StayfastWriter",
                     help="restore it with stayfast.run and the objects that were tracked when it was saved",
                 )
-            return bytes(first.whole(METADATA).numpy())
+            return bytes(first.load_object(METADATA).numpy())
 
-    def _committed(self) -> Committed:
+    def _committed(self) -> CheckpointRecord:
         """Looked up once per load: a save that commits meanwhile changes nothing."""
         if self._chosen is None:
-            held = drive(read_head(), self._store, SystemClock())
+            held = run_protocol(read_head(), self._store, SystemClock())
             found = [] if held is None else [row for row in held.head.checkpoints if self.step in (None, row.step)]
             if not found:
                 what = "no checkpoint" if self.step is None else f"no checkpoint of step {self.step}"

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from stayfast.runtime.state.encoding import encode
 
 
-def resolve(plan: SavePlan, planner: SavePlanner) -> tuple[list[Any], list[str | None]]:
+def resolve_items(plan: SavePlan, planner: SavePlanner) -> tuple[list[Any], list[str | None]]:
     """Every item as a plain tensor, and for opaque bytes (which a load unpickles) their sha256."""
     items: list[Any] = []
     digests: list[str | None] = []
@@ -41,7 +41,7 @@ def number_leaves(name: str, items: list[Any]) -> list[int]:
     return [row["tensor"] for row in rows]
 
 
-class _Box(FileSystemBase):  # type: ignore[misc]  # torch has no types when it is not installed
+class _InMemoryFile(FileSystemBase):  # type: ignore[misc]  # torch has no types when it is not installed
     """One file in memory, for the two functions of DCP that insist on a file."""
 
     def __init__(self, data: bytes = b"") -> None:
@@ -76,7 +76,7 @@ class _Box(FileSystemBase):  # type: ignore[misc]  # torch has no types when it 
 def pickle_by_dcp(metadata: Metadata, results: list[list[WriteResult]]) -> bytes:
     """DCP's ``.metadata``, made by DCP's own file writer."""
     writer = FileSystemWriter("memory", sync_files=False)
-    writer.fs = box = _Box()
+    writer.fs = box = _InMemoryFile()
     writer.finish(metadata, results)
     return box.data
 
@@ -84,5 +84,5 @@ def pickle_by_dcp(metadata: Metadata, results: list[list[WriteResult]]) -> bytes
 def unpickle_by_dcp(data: bytes) -> Metadata:
     """The inverse. It runs what the pickle says: call it with bytes that have been verified, and with no others."""
     reader = FileSystemReader("memory")
-    reader.fs = _Box(data)
+    reader.fs = _InMemoryFile(data)
     return reader.read_metadata()

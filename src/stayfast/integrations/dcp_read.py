@@ -13,11 +13,11 @@ from torch.distributed._shard._utils import narrow_tensor_by_index
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
 
 from stayfast.errors import CorruptError
-from stayfast.runtime.checkpoint.sharded_reader import RankState
+from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SavedItemLocation:
     """Where one item of a plan lies: which rank's part, which leaf of it, and for opaque bytes their sha256."""
 
     rank: int
@@ -26,22 +26,22 @@ class Place:
 
 
 def read_items(
-    plan: LoadPlan, planner: LoadPlanner, places: Mapping[Any, Place], rank: Callable[[int], RankState]
+    plan: LoadPlan, planner: LoadPlanner, places: Mapping[Any, SavedItemLocation], rank: Callable[[int], SavedRankState]
 ) -> None:
     """Read what the plan wants, one saved rank after the other, and hand it to the planner.
 
     Nothing is handed over before the chunks it lies in have matched their checksums; opaque bytes, which the planner
     may unpickle, must match their sha256 as well.
     """
-    by_rank: dict[int, list[tuple[Any, Place]]] = {}
+    by_rank: dict[int, list[tuple[Any, SavedItemLocation]]] = {}
     for item in plan.items:
         place = places[item.storage_index]
         by_rank.setdefault(place.rank, []).append((item, place))
     for number, wanted in sorted(by_rank.items()):
         source = rank(number)
-        source.load({place.leaf for _, place in wanted})
+        source.read_leaves({place.leaf for _, place in wanted})
         for item, place in wanted:
-            value = source.value(place.leaf)
+            value = source.read_leaf(place.leaf)
             if item.type == LoadItemType.BYTE_IO:
                 planner.load_bytes(item, io.BytesIO(_verified(value, place, source)))
             else:
@@ -59,7 +59,7 @@ def _fill(planner: LoadPlanner, item: Any, value: Any) -> None:
     planner.commit_tensor(item, target)
 
 
-def _verified(value: Any, place: Place, source: RankState) -> bytes:
+def _verified(value: Any, place: SavedItemLocation, source: SavedRankState) -> bytes:
     data = value.numpy().tobytes() if isinstance(value, torch.Tensor) else bytes(value)
     if hashlib.sha256(data).hexdigest() != place.sha256:
         raise CorruptError(f"{source.inventory.entries[place.leaf].name} of {source.key} does not match its sha256")

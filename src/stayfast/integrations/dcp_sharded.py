@@ -32,10 +32,10 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from stayfast.errors import CorruptError, FormatError, UsageError
-from stayfast.integrations.dcp_read import Place, read_items
-from stayfast.runtime.checkpoint.sharded_reader import LeafRef, RankState
+from stayfast.integrations.dcp_read import SavedItemLocation, read_items
+from stayfast.runtime.checkpoint.sharded_reader import SavedRankState, UnreadTensor
 from stayfast.runtime.state.numpy_arrays import torch_dtype
-from stayfast.runtime.state.tracked_state import refuse
+from stayfast.runtime.state.tracked_state import raise_mismatches
 
 log = logging.getLogger("stayfast")
 
@@ -90,9 +90,9 @@ class Sharded:
 
     # -- restoring
 
-    def load_ranks(self, name: str, ranks: Sequence[RankState]) -> None:
+    def load_ranks(self, name: str, ranks: Sequence[SavedRankState]) -> None:
         """Load from what all ranks have saved under this name, however many they were."""
-        outlines = [rank.outline(name) for rank in ranks]
+        outlines = [rank.structure(name) for rank in ranks]
         merged = _merge(outlines, [rank.key for rank in ranks])
         saved, values = merged.saved, merged.values
         wants = [any(key.startswith(f"{OPTIMIZER}{n}:") for key in saved) for n in range(len(self._optimizers))]
@@ -101,7 +101,9 @@ class Sharded:
                 get_optimizer_state_dict(self._model, optimizer)  # fills an empty state, so that there is a place
         tensors, here = self._flat()
         untouched = {key for key in tensors if key not in saved and not key.startswith(f"{MODEL}:")}
-        refuse(_differences(name, saved, {k: v for k, v in tensors.items() if k not in untouched}, values, here))
+        raise_mismatches(
+            _differences(name, saved, {k: v for k, v in tensors.items() if k not in untouched}, values, here)
+        )
         targets = {key: value for key, value in tensors.items() if key in saved}
         planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         planner.set_up_planner(targets, Metadata(saved), is_coordinator=False)
@@ -184,8 +186,8 @@ class _Merged:
     """What all ranks have saved: DCP's metadata, where each shard lies, and the values of rank 0."""
 
     saved: dict[str, TensorStorageMetadata] = field(default_factory=dict)
-    places: dict[MetadataIndex, Place] = field(default_factory=dict)
-    copies: dict[MetadataIndex, list[Place]] = field(default_factory=dict)
+    places: dict[MetadataIndex, SavedItemLocation] = field(default_factory=dict)
+    copies: dict[MetadataIndex, list[SavedItemLocation]] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
 
 
@@ -199,7 +201,7 @@ def _merge(outlines: Iterable[Any], keys: Sequence[str]) -> _Merged:
                 f"{keys[rank]} was not saved by sharded()", help="track what was tracked when it was saved"
             )
         for name, size, offsets, leaf in outline["shards"]:
-            if not isinstance(leaf, LeafRef) or len(offsets) != len(size) or len(leaf.shape) != len(size):
+            if not isinstance(leaf, UnreadTensor) or len(offsets) != len(size) or len(leaf.shape) != len(size):
                 raise CorruptError(f"{keys[rank]} holds a shard of {str(name)[:80]} that is none")
             properties = TensorProperties(dtype=torch_dtype(torch, leaf.dtype))
             row = merged.saved.setdefault(name, TensorStorageMetadata(properties, torch.Size(size), []))
@@ -207,9 +209,9 @@ def _merge(outlines: Iterable[Any], keys: Sequence[str]) -> _Merged:
             if sizes.setdefault(index, leaf.shape) != leaf.shape:
                 raise CorruptError(f"{name}: two ranks saved shards of different sizes at {list(offsets)}")
             if index in merged.places:
-                merged.copies.setdefault(index, []).append(Place(rank, leaf.number))
+                merged.copies.setdefault(index, []).append(SavedItemLocation(rank, leaf.number))
                 continue
-            merged.places[index] = Place(rank, leaf.number)
+            merged.places[index] = SavedItemLocation(rank, leaf.number)
             row.chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(leaf.shape)))
         merged.values.update(outline["values"])
     for name, row in merged.saved.items():
@@ -240,13 +242,13 @@ def _overlap(one: ChunkStorageMetadata, other: ChunkStorageMetadata) -> bool:
     )
 
 
-def _compare_copies(wanted: set[MetadataIndex], merged: _Merged, ranks: Sequence[RankState]) -> None:
+def _compare_copies(wanted: set[MetadataIndex], merged: _Merged, ranks: Sequence[SavedRankState]) -> None:
     """Log the shards that several ranks saved with different content; this rank looks at those that it reads."""
     names = set()
     for index in sorted(wanted & merged.copies.keys(), key=str):
         kept = merged.places[index]
-        ours = ranks[kept.rank].value(kept.leaf)
-        if any(not _same_bits(ours, ranks[copy.rank].value(copy.leaf)) for copy in merged.copies[index]):
+        ours = ranks[kept.rank].read_leaf(kept.leaf)
+        if any(not _same_bits(ours, ranks[copy.rank].read_leaf(copy.leaf)) for copy in merged.copies[index]):
             names.add(index.fqn)
     if names:
         log.warning(

@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from stayfast.errors import UsageError
 from stayfast.runtime.runs.run import Run, run
-from stayfast.runtime.state.rng import GlobalRng
+from stayfast.runtime.state.rng import GlobalRandomState
 from stayfast.runtime.state.torch_tensors import check_data
 from stayfast.settings import read_settings
 
@@ -87,7 +87,7 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         for name, parameter in pl_module.named_parameters():
             if name in loaded["gradients"]:
                 parameter.grad = loaded["gradients"][name].to(parameter.device)
-        GlobalRng().load_state_dict(loaded["rng"])  # last: iterators and restoring may draw from the generators
+        GlobalRandomState().load_state_dict(loaded["rng"])  # last: iterators and restoring may draw from the generators
         if loaded["epoch_ended"]:
             _draw_seeds(loop._combined_loader.flattened)
         self._logged = loaded["logged"]
@@ -104,7 +104,7 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         loop = trainer.fit_loop
         validates = bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
         if validates:
-            self._before_validation = GlobalRng().state_dict()
+            self._before_validation = GlobalRandomState().state_dict()
         if validates or loop.epoch_loop.batch_progress.is_last_batch:
             self.run._reached = step + 1  # before the look at the notice: the other ranks stop no earlier
             if self.run.notice is None:
@@ -115,14 +115,14 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
     def on_validation_batch_end(self, trainer: Any, *_args: Any) -> None:
         """A validation may outlast the grace window: on a notice it is given up, as if it had not begun."""
         if self._before_validation is not None and not trainer.sanity_checking and self.run.notice is not None:
-            GlobalRng().load_state_dict(self._before_validation)
+            GlobalRandomState().load_state_dict(self._before_validation)
             if self.run.should_stop(self._step - 1):
                 self._end()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """Validation leaves the generators as it found them: after a resume it may not be run again."""
         if self._before_validation is not None and not trainer.sanity_checking:
-            GlobalRng().load_state_dict(self._before_validation)
+            GlobalRandomState().load_state_dict(self._before_validation)
             self._before_validation = None
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
@@ -136,7 +136,7 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         """Only a fit that found nothing left to do comes here with the run open."""
         if stage == "fit":
             if self._loaded is not None:
-                GlobalRng().load_state_dict(self._loaded["rng"])
+                GlobalRandomState().load_state_dict(self._loaded["rng"])
             self._end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
@@ -166,7 +166,7 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         return {
             "checkpoint": checkpoint,
             "gradients": _gradients(trainer.lightning_module) if keeps else {},
-            "rng": GlobalRng().state_dict(),
+            "rng": GlobalRandomState().state_dict(),
             "epoch_ended": ended,
             "logged": loop._batches_that_stepped + (not accumulates),
         }

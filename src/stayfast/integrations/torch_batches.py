@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import BatchSampler, DataLoader
 
 from stayfast.errors import StateMismatchError, UsageError
-from stayfast.runtime.state.rng import GlobalRng
+from stayfast.runtime.state.rng import GlobalRandomState
 
 if TYPE_CHECKING:
     from stayfast.integrations.torch import ResumableSampler
@@ -97,7 +97,7 @@ class Pass:
         """The batches; the generators stay as they are until the first index beyond what was drawn before."""
         sampler = self._sampler
         if sampler.position or (sampler.epoch and self._base.persistent_workers):  # the iterator was made long ago
-            self._rng = GlobalRng().state_dict()
+            self._rng = GlobalRandomState().state_dict()
             self._seed = None if self._base.generator is None else self._base.generator.get_state()
         if hasattr(self._loader, "set_epoch"):  # accelerate's loader counts its passes from 0 in every process
             self._loader.set_epoch(sampler.epoch)
@@ -169,14 +169,14 @@ class Pass:
             self._restore()
             return None  # made in another process
         if self._rng is not None and self._replay:
-            GlobalRng().load_state_dict(self._replay.popleft())
+            GlobalRandomState().load_state_dict(self._replay.popleft())
         else:
             self._restore()
-        return GlobalRng().state_dict() if self._ahead != 0 else None
+        return GlobalRandomState().state_dict() if self._ahead != 0 else None
 
     def _restore(self) -> None:
         if self._rng is not None:
-            GlobalRng().load_state_dict(self._rng)
+            GlobalRandomState().load_state_dict(self._rng)
             if self._seed is not None:
                 self._base.generator.set_state(self._seed)
             self._rng = None

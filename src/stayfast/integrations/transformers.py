@@ -26,9 +26,9 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import has_length
 
 from stayfast.errors import UsageError
-from stayfast.integrations.collate import AheadCollate
+from stayfast.integrations.collate import PrefetchAwareCollate
 from stayfast.runtime.runs.run import Run, run
-from stayfast.runtime.state.rng import GlobalRng
+from stayfast.runtime.state.rng import GlobalRandomState
 from stayfast.settings import read_settings
 
 TRAINER_STATE = "trainer_state.json"
@@ -47,7 +47,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         self._options = options
         self._run: Run | None = None
         self._trainer: Any = None
-        self._collate: AheadCollate | None = None
+        self._collate: PrefetchAwareCollate | None = None
         self._loaded: dict[str, Any] | None = None
         self._before_evaluation: dict[str, Any] | None = None
         self._passes = 0
@@ -100,7 +100,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         """The boundary. Before an evaluation or the end of an epoch only a notice is obeyed: what comes there would be
         missing after a resume from here."""
         if control.should_evaluate:
-            self._before_evaluation = GlobalRng().state_dict()
+            self._before_evaluation = GlobalRandomState().state_dict()
         passes = control.should_evaluate or float(state.epoch).is_integer()
         last = state.global_step >= state.max_steps
         if passes and not last:
@@ -112,19 +112,19 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         if control.should_evaluate:
-            self._before_evaluation = GlobalRng().state_dict()
+            self._before_evaluation = GlobalRandomState().state_dict()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         """An evaluation may outlast the grace window: on a notice it is given up, as if it had not begun."""
         if self._before_evaluation is not None and self.run.notice is not None:
-            GlobalRng().load_state_dict(self._before_evaluation)
+            GlobalRandomState().load_state_dict(self._before_evaluation)
             if self.run.should_stop(state.global_step - 1):
                 raise _Stop
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_kwargs: Any) -> None:  # noqa: ARG002
         """Evaluation leaves the generators as it found them: after a resume it may not be run again."""
         if self._before_evaluation is not None:
-            GlobalRng().load_state_dict(self._before_evaluation)
+            GlobalRandomState().load_state_dict(self._before_evaluation)
             self._before_evaluation = None
 
     # -- saving
@@ -139,7 +139,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
             "scheduler": trainer.lr_scheduler.state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
             "state": _state_as_json(trainer),
-            "rng": GlobalRng().state_dict(),
+            "rng": GlobalRandomState().state_dict(),
             "ahead": self._collate.ahead(),
         }
 
@@ -152,7 +152,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         """The trainer's loader, with a collate function that remembers the batch which is fetched ahead."""
         loader = type(self._trainer).get_train_dataloader(self._trainer)
         base = getattr(loader, "base_dataloader", loader)  # accelerate's loaders iterate another one inside
-        self._collate = AheadCollate(base.collate_fn)
+        self._collate = PrefetchAwareCollate(base.collate_fn)
         if self._loaded is not None:
             self._collate.replay(self._loaded["ahead"], self._loaded["rng"])
         base.collate_fn = self._collate
@@ -199,7 +199,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         assert self._collate is not None
         if not self._collate.replayed:
             self._collate.forget()
-            GlobalRng().load_state_dict(self._loaded["rng"])
+            GlobalRandomState().load_state_dict(self._loaded["rng"])
 
 
 def _check(trainer: Any, callback: StayfastCallback) -> None:

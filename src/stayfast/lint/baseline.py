@@ -17,7 +17,7 @@ def to_baseline(findings: Sequence[Finding]) -> str:
     return json.dumps({"stayfast-baseline": 1, "findings": dict(sorted(counts.items()))}, indent=2) + "\n"
 
 
-def remaining(baseline: str, file: str, findings: Sequence[Finding]) -> list[Finding]:
+def new_findings(baseline: str, file: str, findings: Sequence[Finding]) -> list[Finding]:
     """The findings that the baseline does not know; each accepted one hides as many as were accepted."""
     try:
         accepted = Counter({str(key): int(count) for key, count in json.loads(baseline)["findings"].items()})

@@ -30,8 +30,8 @@ from stayfast.documents.positions import Path
 from stayfast.errors import DocumentError, UsageError
 from stayfast.lint import rule_pages
 from stayfast.lint.finding import Finding
-from stayfast.lint.objects.bundle import Settings
-from stayfast.lint.objects.pools import Pool
+from stayfast.lint.objects.bundle import LintSettings
+from stayfast.lint.objects.pools import NodePool
 from stayfast.lint.readers.gcloud import taint
 from stayfast.lint.schema.validator import versions
 
@@ -51,8 +51,8 @@ class Configuration(NamedTuple):
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     paths: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    settings: Settings = Settings()
-    pools: tuple[Pool, ...] = ()
+    settings: LintSettings = LintSettings()
+    pools: tuple[NodePool, ...] = ()
 
     def keeps(self, finding: Finding) -> bool:
         """Whether a finding is reported."""
@@ -145,8 +145,8 @@ class _Reader:
             pools,
         )
 
-    def _cluster(self, top: dict[str, Any]) -> tuple[Settings, tuple[Pool, ...]]:
-        version = str(top.get("kubernetes", Settings().kubernetes))
+    def _cluster(self, top: dict[str, Any]) -> tuple[LintSettings, tuple[NodePool, ...]]:
+        version = str(top.get("kubernetes", LintSettings().kubernetes))
         if version not in versions():
             raise self._wrong(
                 ("kubernetes",), f"no schemas for Kubernetes {version}; there are {', '.join(versions())}"
@@ -163,9 +163,9 @@ class _Reader:
             for index, entry in enumerate(self._list(cluster.get("pools", []), ("cluster", "pools")))
         ]
         complete = cluster.get("pools-are-complete", False) is True
-        return Settings(version, mode, complete, cap, cluster.get("snapshot") is True), tuple(pools)
+        return LintSettings(version, mode, complete, cap, cluster.get("snapshot") is True), tuple(pools)
 
-    def _pool(self, entry: Any, path: Path) -> Pool:
+    def _pool(self, entry: Any, path: Path) -> NodePool:
         entry = self._mapping(entry, path, _POOL)
         if not isinstance(entry.get("name"), str):
             raise self._wrong(path, "a pool needs a name")
@@ -173,7 +173,7 @@ class _Reader:
             if not isinstance(entry.get(key, 0), int):
                 raise self._wrong((*path, key), f"{key} is a whole number")
         labels = self._mapping(entry.get("labels", {}), (*path, "labels"), set(entry.get("labels") or {}))
-        return Pool(
+        return NodePool(
             entry["name"],
             machine_type=str(entry.get("machine-type", "")),
             accelerator=str(entry.get("accelerator", "")),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from stayfast.documents import Document, Problem, parse_documents
+from stayfast.documents import Document, SyntaxProblem, parse_documents
 from stayfast.documents.positions import pointer
 from stayfast.lint import rules as _rules  # noqa: F401 - fills the table
 from stayfast.lint.finding import ADVICE, ERROR, Finding, Hit
-from stayfast.lint.objects.bundle import Bundle, Settings
-from stayfast.lint.objects.objects import Item, unpack
-from stayfast.lint.objects.pools import Pool
+from stayfast.lint.objects.bundle import Bundle, LintSettings
+from stayfast.lint.objects.objects import ManifestObject, unpack
+from stayfast.lint.objects.pools import NodePool
 from stayfast.lint.readers.gcloud import pools_in_objects, pools_in_texts
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, RULES, Rule
 from stayfast.lint.sources import MANIFESTS, POOLS, PYTHON, Source
@@ -26,15 +26,15 @@ class Report(NamedTuple):
     objects: int
 
 
-def lint_bundle(sources: Sequence[Source], settings: Settings, extra_pools: Iterable[Pool] = ()) -> Report:
+def lint_bundle(sources: Sequence[Source], settings: LintSettings, extra_pools: Iterable[NodePool] = ()) -> Report:
     """Lint texts that belong together."""
     findings: list[Finding] = []
-    objects: list[Item] = []
+    objects: list[ManifestObject] = []
     pools = list(extra_pools)
     suppressions = Suppressions()
     for source in sources:
         if source.problem:
-            findings.append(_broken(source.name, Problem(source.problem, 1, 1, fatal=True)))
+            findings.append(_broken(source.name, SyntaxProblem(source.problem, 1, 1, fatal=True)))
         elif source.name.endswith(PYTHON):
             findings += _python(source)
         elif source.name.endswith(POOLS):
@@ -58,7 +58,7 @@ def _order(finding: Finding) -> tuple[str, int, int, str, str]:
     return (finding.file, finding.line, finding.column, finding.rule, finding.message)
 
 
-def _manifest(source: Source) -> tuple[list[Item], list[Finding]]:
+def _manifest(source: Source) -> tuple[list[ManifestObject], list[Finding]]:
     is_template = "{{" in source.text
     if source.name.endswith(".json") and '"apiVersion"' not in source.text:
         return [], []
@@ -71,7 +71,7 @@ def _manifest(source: Source) -> tuple[list[Item], list[Finding]]:
     return objects, findings
 
 
-def _broken(file: str, problem: Problem, documents: list[Document] | None = None) -> Finding:
+def _broken(file: str, problem: SyntaxProblem, documents: list[Document] | None = None) -> Finding:
     title = ""
     if documents and problem.document < len(documents):
         inside = unpack(file, documents[problem.document])
@@ -87,7 +87,7 @@ def _python(source: Source) -> list[Finding]:
 
     exits = zero_exits(source.text)
     if exits is None:
-        return [_broken(source.name, Problem("not Python: it cannot be parsed", 1, 1, fatal=True))]
+        return [_broken(source.name, SyntaxProblem("not Python: it cannot be parsed", 1, 1, fatal=True))]
     return [
         Finding(
             "SF103", "exit-zero-on-sigterm", ERROR,
@@ -126,9 +126,9 @@ def _unique(findings: list[Finding]) -> list[Finding]:
     return list(seen.values())
 
 
-def _finding(entry: Rule, hit: Hit, item: Item | None) -> Finding:
+def _finding(entry: Rule, hit: Hit, item: ManifestObject | None) -> Finding:
     target = hit.item if hit.item is not None else item
-    if isinstance(target, Pool):
+    if isinstance(target, NodePool):
         return Finding(
             entry.code,
             entry.name,
@@ -141,7 +141,7 @@ def _finding(entry: Rule, hit: Hit, item: Item | None) -> Finding:
             f"NodePool/{target.name}",
             "no",
         )
-    assert isinstance(target, Item)
+    assert isinstance(target, ManifestObject)
     path = (*target.prefix, *hit.path)
     where = target.document.locate(path)
     fixable = "no" if hit.fix is None else "safe" if hit.fix.safe else "unsafe"
@@ -151,7 +151,7 @@ def _finding(entry: Rule, hit: Hit, item: Item | None) -> Finding:
     )  # fmt: skip
 
 
-def _with_prefix(hit: Hit, target: Item) -> Any:
+def _with_prefix(hit: Hit, target: ManifestObject) -> Any:
     if hit.fix is None or not target.prefix:
         return hit.fix
     edits = tuple(edit._replace(path=(*target.prefix, *edit.path)) for edit in hit.fix.edits)

@@ -14,7 +14,7 @@ _SHIFTS_INDEXES = ("remove", "first", "prepend")
 Lint = Callable[[Sequence[Source]], list[Finding]]
 
 
-def repair(sources: Sequence[Source], lint: Lint, *, unsafe: bool) -> tuple[list[Source], int]:
+def fix_sources(sources: Sequence[Source], lint: Lint, *, unsafe: bool) -> tuple[list[Source], int]:
     """The sources with everything fixed that may be, and the number of fixes."""
     current = {source.name: source for source in sources}
     done: set[tuple[str, str, int, str, str]] = set()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from stayfast.lint.finding import Hit
 from stayfast.lint.objects.bundle import Bundle
 
-Check = Callable[[Any, Bundle], Iterable[Hit]]
+RuleFunction = Callable[[Any, Bundle], Iterable[Hit]]
 
 POD, OBJECT, BUNDLE = "pod", "object", "bundle"
 
@@ -20,16 +20,16 @@ class Rule(NamedTuple):
     name: str
     scope: str
     kinds: frozenset[str]  # object rules: only these kinds (empty: all)
-    check: Check
+    check: RuleFunction
 
 
 RULES: list[Rule] = []
 
 
-def rule(code: str, name: str, scope: str, *kinds: str) -> Callable[[Check], Check]:
+def rule(code: str, name: str, scope: str, *kinds: str) -> Callable[[RuleFunction], RuleFunction]:
     """Enter a check into the table."""
 
-    def register(check: Check) -> Check:
+    def register(check: RuleFunction) -> RuleFunction:
         if any(known.code == code and known.name != name for known in RULES):
             raise ValueError(f"{code} already stands for another name; codes are never reused")
         RULES.append(Rule(code, name, scope, frozenset(kinds), check))

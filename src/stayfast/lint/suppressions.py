@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from stayfast.lint.finding import ADVICE, WARNING, Finding
-from stayfast.lint.objects.objects import Item, text
+from stayfast.lint.objects.objects import ManifestObject, text
 from stayfast.lint.sources import Source
 
 ANNOTATION = "stayfast.dev/ignore"
@@ -54,7 +54,7 @@ class Suppressions:
             for codes, reason in parse(match.group(1)):
                 self.entries.append(Suppression(codes, reason, source.name, number, first, last))
 
-    def annotate(self, item: Item) -> None:
+    def annotate(self, item: ManifestObject) -> None:
         """The annotation of an object."""
         written = text(item.annotations.get(ANNOTATION))
         if not written:

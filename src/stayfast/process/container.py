@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from stayfast.errors import UsageError
-from stayfast.process.tree import below, disposition, send_signal
+from stayfast.process.tree import descendants_of, send_signal, signal_disposition
 
 _KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container_init.py")
 _START_SECONDS = 30.0
@@ -28,18 +28,18 @@ _START_SECONDS = 30.0
 Stream = int | IO[bytes] | None
 
 
-class Options(NamedTuple):
+class ContainerOptions(NamedTuple):
     """What may be asked beyond the command; nothing of it is promised without a namespace but the filter."""
 
     namespace: bool = True
     hostname: str = ""
     monotonic_jump_seconds: int = 0
     seccomp_filter: bytes = b""
-    held: bool = False
+    start_paused: bool = False
     """It has a number, but its first instruction waits for ``Started.release``."""
 
 
-class Started:
+class ContainedProgram:
     """A running program and everything below it; used by one thread at a time."""
 
     def __init__(self, keeper: subprocess.Popen[bytes] | None, channel: socket.socket, *, why_not: str | None) -> None:
@@ -48,7 +48,7 @@ class Started:
         self._heard = b""
         self._code: int | None = None
         self.pid = 0
-        self.why_not = why_not
+        self.namespace_refusal = why_not
         self.listener: int | None = None
         """Where the calls that the filter holds up are told; asked for with ``Options.seccomp_filter``."""
         self.listener_kind = ""
@@ -64,9 +64,9 @@ class Started:
     @property
     def namespace(self) -> bool:
         """Whether the program is PID 1 of a namespace; ``why_not`` says what was missing."""
-        return self.why_not is None
+        return self.namespace_refusal is None
 
-    def release(self) -> None:
+    def start_held(self) -> None:
         """Let a program that is held begin."""
         try:
             self._channel.sendall(b"\n")
@@ -75,18 +75,18 @@ class Started:
 
     def signal(self, number: int) -> bool:
         """Signal the first process, as the kubelet does; false where PID 1 would never notice it."""
-        if self.poll() is not None or not self.pid or not notices(self.pid, number):
+        if self.poll() is not None or not self.pid or not would_notice_signal(self.pid, number):
             return False
         send_signal(self.pid, number)
         return True
 
-    def strike(self) -> None:
+    def kill_now(self) -> None:
         """SIGKILL to everything, from any thread; the end is learned by waiting."""
         # The first process first: a shell must not go on to its next line because its child was killed.
         for pid in [self.pid] if self.namespace and self.pid else self._known():
             send_signal(pid, signal.SIGKILL)
 
-    def freeze(self) -> None:
+    def pause(self) -> None:
         """Stop every process where it stands, from any thread."""
         stopped: set[int] = set()
         while fresh := set(self._known()) - stopped:  # what was forked while we were stopping its parent
@@ -94,7 +94,7 @@ class Started:
                 send_signal(pid, signal.SIGSTOP)
             stopped |= fresh
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         """Let every process go on, from any thread."""
         for pid in self._known():
             send_signal(pid, signal.SIGCONT)
@@ -102,7 +102,7 @@ class Started:
     def kill_all(self) -> None:
         """End everything without warning, as when the machine is gone."""
         if self.poll() is None:
-            self.strike()
+            self.kill_now()
 
     def tree(self) -> list[int]:
         """The host's numbers of every process of the program, the first one first."""
@@ -110,9 +110,9 @@ class Started:
 
     def _known(self) -> list[int]:
         """The first process and all below it; nothing before it has a number: 0 would mean our own process group."""
-        return [self.pid, *below(self.pid)] if self.pid else []
+        return [self.pid, *descendants_of(self.pid)] if self.pid else []
 
-    def calls_so_far(self) -> int:
+    def write_call_count(self) -> int:
         """How often the program has written by now; 0 where the kernel does not count it."""
         return sum(map(_write_calls, self._known()))
 
@@ -127,7 +127,7 @@ class Started:
             left = None if until is None else max(0.0, until - time.monotonic())
             if not select.select([self._channel], [], [], left)[0]:
                 return None
-            self._hear()
+            self._receive()
         return self._code
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Started:
             os.close(self.listener)
             self.listener = None
 
-    def _hear(self) -> str | None:
+    def _receive(self) -> str | None:
         """Take in one message of the keeper; returns why there is no namespace, if that is what it said."""
         data, descriptors, _, _ = socket.recv_fds(self._channel, 65536, 1)
         if descriptors:
@@ -170,7 +170,7 @@ class Started:
         return refused
 
 
-class Keepers:
+class InitServer:
     """One process that forks a keeper for each program: for those who start many."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class Keepers:
         self._server.wait()
 
 
-def start(
+def start_contained(
     command: Sequence[str],
     *,
     cwd: str | os.PathLike[str],
@@ -208,14 +208,14 @@ def start(
     stdin: Stream = subprocess.DEVNULL,
     stdout: Stream = None,
     stderr: Stream = None,
-    options: Options | None = None,
-    keepers: Keepers | None = None,
-) -> Started:
+    options: ContainerOptions | None = None,
+    keepers: InitServer | None = None,
+) -> ContainedProgram:
     """Start a program; a namespace that cannot be had is no error, one that was not asked for is not tried.
 
     A command that cannot be executed ends at once with 127, and ``start_error`` says why.
     """
-    wish = options or Options()
+    wish = options or ContainerOptions()
     streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
     why_not: str | None = None if wish.namespace else "not asked for"
     while True:
@@ -225,14 +225,14 @@ def start(
             "hostname": wish.hostname,
             "monotonic_jump": wish.monotonic_jump_seconds,
             "filter": wish.seccomp_filter.hex(),
-            "held": wish.held,
+            "held": wish.start_paused,
         }
         if keepers is None:
             started = _launch(asked, cwd, env, streams, why_not)
         else:
             asked |= {"folder": os.fspath(cwd), "environment": dict(env)}
-            started = Started(None, keepers.launch(asked, streams), why_not=why_not)
-        refused = _first_word(started, watched=bool(wish.seccomp_filter))
+            started = ContainedProgram(None, keepers.launch(asked, streams), why_not=why_not)
+        refused = _wait_until_started(started, watched=bool(wish.seccomp_filter))
         if refused is None:
             return started
         started.close()
@@ -245,7 +245,7 @@ def _launch(
     env: Mapping[str, str],
     streams: Mapping[str, Stream],
     why_not: str | None,
-) -> Started:
+) -> ContainedProgram:
     ours, theirs = socket.socketpair()
     try:
         keeper = _interpreter(theirs, cwd=cwd, env=dict(env), streams=streams)
@@ -256,7 +256,7 @@ def _launch(
     finally:
         theirs.close()
     ours.sendall(json.dumps(asked).encode() + b"\n")
-    return Started(keeper, ours, why_not=why_not)
+    return ContainedProgram(keeper, ours, why_not=why_not)
 
 
 def _interpreter(
@@ -294,7 +294,7 @@ def _number(stream: Stream, own: int, nothing: int) -> int:
     return stream if isinstance(stream, int) else stream.fileno()
 
 
-def _first_word(started: Started, *, watched: bool) -> str | None:
+def _wait_until_started(started: ContainedProgram, *, watched: bool) -> str | None:
     """Until the program has its number and its listener; returns why it could not have a namespace."""
     until = time.monotonic() + _START_SECONDS
     while started._code is None and started.start_error is None:
@@ -303,12 +303,12 @@ def _first_word(started: Started, *, watched: bool) -> str | None:
         if not select.select([started._channel], [], [], max(0.0, until - time.monotonic()))[0]:
             started.close()
             raise UsageError("the program's keeper did not start within 30 s", help="is the machine out of processes?")
-        refused = started._hear()
+        refused = started._receive()
         if refused is not None:
             return refused
     return None
 
 
-def notices(pid: int, number: int) -> bool:
+def would_notice_signal(pid: int, number: int) -> bool:
     """Whether PID 1 would notice this signal from outside: SIGKILL and SIGSTOP always, others handled or waited for."""
-    return number in (signal.SIGKILL, signal.SIGSTOP) or disposition(pid, number) in ("handler", "blocked")
+    return number in (signal.SIGKILL, signal.SIGSTOP) or signal_disposition(pid, number) in ("handler", "blocked")

@@ -30,7 +30,7 @@ _LEFT_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored by the interpreter
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Refused(Exception):
+class NamespaceRefusedError(Exception):
     """The kernel does not give what was asked for."""
 
 
@@ -38,21 +38,21 @@ def main() -> int:
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(channel.fileno(), False)
     if sys.argv[2:] == ["serve"]:
-        channel = _serve(channel)
+        channel = _serve_forks(channel)
     asked = json.loads(_read_line(channel))
     if "folder" in asked:
         try:
             os.chdir(asked["folder"])
         except OSError as error:
-            _say(channel, error=error.errno or 0)
+            _send(channel, error=error.errno or 0)
             return 1
         os.environ.clear()
         os.environ.update(asked["environment"])
     if asked["namespace"]:
         try:
             _unshare(asked)
-        except Refused as error:
-            _say(channel, refused=str(error))
+        except NamespaceRefusedError as error:
+            _send(channel, refused=str(error))
             return 0
     else:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -61,22 +61,22 @@ def main() -> int:
     pid = os.fork()
     if pid == 0:
         os.close(go_write)
-        _become(channel, asked, ready_write, go_read)
+        _exec_program(channel, asked, ready_write, go_read)
     os.close(ready_write)
     os.close(go_read)
     if os.read(ready_read, 1):
-        _say(channel, refused="a /proc of its own cannot be mounted")
+        _send(channel, refused="a /proc of its own cannot be mounted")
         return 0
-    _say(channel, started=pid)
+    _send(channel, started=pid)
     if asked.get("held"):
         _read_line(channel)
     os.close(go_write)  # the program starts after its number is on the way
-    return _keep(channel, pid, namespace=asked["namespace"])
+    return _wait_for_program(channel, pid, namespace=asked["namespace"])
 
 
-def _serve(orders: socket.socket) -> socket.socket:
+def _serve_forks(orders: socket.socket) -> socket.socket:
     """Fork for every order; returns in the child alone, with the channel and the streams that came with the order."""
-    signal.signal(signal.SIGCHLD, _bury)
+    signal.signal(signal.SIGCHLD, _reap_children)
     while True:
         order, descriptors, _, _ = socket.recv_fds(orders, 1, 4)
         if not order:
@@ -96,7 +96,7 @@ def _serve(orders: socket.socket) -> socket.socket:
     return socket.socket(fileno=channel)
 
 
-def _bury(*_: object) -> None:
+def _reap_children(*_: object) -> None:
     """Nobody here asks how they ended, but what they used is to be counted."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -113,20 +113,20 @@ def _unshare(asked: dict[str, Any]) -> None:
     wanted = _NEWPID | _NEWNS | _NEWUTS | (_NEWTIME if asked.get("monotonic_jump") else 0)
     if _libc.unshare(wanted) != 0:
         if _libc.unshare(wanted | _NEWUSER) != 0:
-            raise Refused(f"unshare: {os.strerror(ctypes.get_errno())}")
+            raise NamespaceRefusedError(f"unshare: {os.strerror(ctypes.get_errno())}")
         try:
             _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"{uid} {uid} 1")
             _write("/proc/self/gid_map", f"{gid} {gid} 1")
         except OSError as error:
-            raise Refused(f"user namespace: {error.strerror}") from error
+            raise NamespaceRefusedError(f"user namespace: {error.strerror}") from error
     if asked.get("monotonic_jump"):
         try:
             _write("/proc/self/timens_offsets", f"monotonic {int(asked['monotonic_jump'])} 0")
         except OSError as error:
-            raise Refused(f"time namespace: {error.strerror}") from error
+            raise NamespaceRefusedError(f"time namespace: {error.strerror}") from error
     if _libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None) != 0:
-        raise Refused(f"mount: {os.strerror(ctypes.get_errno())}")
+        raise NamespaceRefusedError(f"mount: {os.strerror(ctypes.get_errno())}")
     name = str(asked.get("hostname") or "")
     if name and _give_address(name):
         _libc.sethostname(name.encode(), len(name.encode()))
@@ -173,7 +173,7 @@ def _own_proc() -> bool:
 # -- the program
 
 
-def _become(channel: socket.socket, asked: dict[str, Any], ready_write: int, go_read: int) -> None:
+def _exec_program(channel: socket.socket, asked: dict[str, Any], ready_write: int, go_read: int) -> None:
     """In the child: turn into the program, or say why not; never returns."""
     try:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -184,18 +184,18 @@ def _become(channel: socket.socket, asked: dict[str, Any], ready_write: int, go_
         os.close(ready_write)  # silence means ready: nothing must be written that would be counted as the program's
         os.read(go_read, 1)
         if asked.get("filter"):
-            _hand_over_listener(channel, bytes.fromhex(asked["filter"]))
+            _send_seccomp_listener(channel, bytes.fromhex(asked["filter"]))
         for number in _LEFT_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.execvp(asked["command"][0], asked["command"])
     except OSError as error:
-        _say(channel, error=error.errno or 0)
+        _send(channel, error=error.errno or 0)
     finally:
         os._exit(127)
 
 
-def _hand_over_listener(channel: socket.socket, program: bytes) -> None:
+def _send_seccomp_listener(channel: socket.socket, program: bytes) -> None:
     """Install the filter and give its listener away; without one the program is simply not watched that way."""
 
     class Program(ctypes.Structure):
@@ -214,13 +214,13 @@ def _hand_over_listener(channel: socket.socket, program: bytes) -> None:
                 socket.send_fds(channel, [json.dumps(told).encode() + b"\n"], [listener])
                 os.close(listener)
                 return
-    _say(channel, unwatched=os.strerror(ctypes.get_errno()))
+    _send(channel, unwatched=os.strerror(ctypes.get_errno()))
 
 
 # -- until it ends
 
 
-def _keep(channel: socket.socket, pid: int, *, namespace: bool) -> int:
+def _wait_for_program(channel: socket.socket, pid: int, *, namespace: bool) -> int:
     ended = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(channel, select.POLLIN)
@@ -237,10 +237,10 @@ def _keep(channel: socket.socket, pid: int, *, namespace: bool) -> int:
     written, waited_seconds = _written(known_as), _waited(known_as)
     _, status = os.waitpid(pid, 0)
     if not namespace:
-        _end_orphans()
+        _kill_orphans()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
-        _say(
+        _send(
             channel,
             ended=os.waitstatus_to_exitcode(status),
             cpu_seconds=used.ru_utime + used.ru_stime,
@@ -270,7 +270,7 @@ def _waited(pid: int) -> float:
         return 0.0
 
 
-def _end_orphans() -> None:
+def _kill_orphans() -> None:
     """A container's other processes end with its first one."""
     while True:
         for pid in _children():
@@ -299,7 +299,7 @@ def _read_line(channel: socket.socket) -> bytes:
     return data
 
 
-def _say(channel: socket.socket, **words: Any) -> None:
+def _send(channel: socket.socket, **words: Any) -> None:
     channel.sendall(json.dumps(words).encode() + b"\n")
 
 

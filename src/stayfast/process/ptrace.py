@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from stayfast.process.tree import below
+from stayfast.process.tree import descendants_of
 
 _CONT, _SET_OPTIONS, _GET_EVENT, _SEIZE, _INTERRUPT, _LISTEN = 7, 0x4200, 0x4201, 0x4206, 0x4207, 0x4208
 _END = 0x40  # stop at the exit, while everything below is still there
@@ -27,7 +27,7 @@ OnSignal = Callable[[int, int], None]
 """Process and signal."""
 
 
-class Tracer:
+class SignalTracer:
     """Follows all threads of all processes below one; used by one thread alone, as the kernel demands."""
 
     def __init__(self, on_signal: OnSignal, on_birth: Callable[[int, int], None], on_end: OnSignal) -> None:
@@ -60,7 +60,7 @@ class Tracer:
         while True:
             fresh = [
                 (thread, pid)
-                for pid in (first, *below(first))
+                for pid in (first, *descendants_of(first))
                 for thread in _threads(pid)
                 if thread not in self._threads
             ]

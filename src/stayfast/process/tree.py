@@ -24,10 +24,10 @@ def become_subreaper() -> None:
 
 def descendants() -> list[int]:
     """Everything below this process, zombies left out."""
-    return below(os.getpid())
+    return descendants_of(os.getpid())
 
 
-def below(pid: int) -> list[int]:
+def descendants_of(pid: int) -> list[int]:
     """Everything below a process, zombies left out."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
@@ -64,7 +64,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 @contextlib.contextmanager
-def standing_still(seconds: float = 0.2) -> Iterator[None]:
+def paused_tree(seconds: float = 0.2) -> Iterator[None]:
     """Stop everything below this process for the length of the block; what was stopped before stays so.
 
     Processes that are born meanwhile are caught by looking again; one that cannot be stopped in time is let be.
@@ -73,7 +73,7 @@ def standing_still(seconds: float = 0.2) -> Iterator[None]:
     until = time.monotonic() + seconds
     try:
         while time.monotonic() < until:
-            running = [pid for pid in descendants() if state_of(pid) not in "TtZX"]
+            running = [pid for pid in descendants() if process_state(pid) not in "TtZX"]
             if not running:
                 break
             for pid in running:
@@ -87,7 +87,7 @@ def standing_still(seconds: float = 0.2) -> Iterator[None]:
             send_signal(pid, signal.SIGCONT)
 
 
-def state_of(pid: int) -> str:
+def process_state(pid: int) -> str:
     """The kernel's letter for what a process is doing; X when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -96,7 +96,7 @@ def state_of(pid: int) -> str:
         return "X"
 
 
-def disposition(pid: int, number: int) -> str:
+def signal_disposition(pid: int, number: int) -> str:
     """What a process does about a signal now: ``handler``, ``blocked`` (it may wait for it), ``ignored``, ``default``.
 
     A process that is gone says ``gone``.

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from stayfast.documents.writer import Path, Why
-from stayfast.render.context import Capacity, Form, Outline
+from stayfast.render.context import Controller, RenderContext, RenderedCapacity
 
 
-def reasons(outline: Outline) -> Callable[[dict[str, Any]], Why]:
+def comments_for(outline: RenderContext) -> Callable[[dict[str, Any]], Why]:
     """For each object, a function from the path of a field to its comment."""
     table = _table(outline)
 
@@ -24,7 +24,7 @@ def reasons(outline: Outline) -> Callable[[dict[str, Any]], Why]:
     return of
 
 
-def _table(outline: Outline) -> dict[tuple[str, str], str]:
+def _table(outline: RenderContext) -> dict[tuple[str, str], str]:
     return {
         ("", "terminationGracePeriodSeconds"): _grace(outline),
         ("", "priorityClassName"): f"{_gives_way(outline)}; a missing class would mean no pods at all",
@@ -42,7 +42,7 @@ def _table(outline: Outline) -> dict[tuple[str, str], str]:
         ("Job", "backoffLimit"): "real failures only: the runtime gives up after 5 attempts without progress",
         ("PriorityClass", "value"): (
             "not below 0: JobSet copies it into a label, where a minus sign is not allowed"
-            if outline.form == Form.JOBSET
+            if outline.form == Controller.JOBSET
             else "above -10, under which no node is ever added for a pod"
         ),
         ("PriorityClass", "preemptionPolicy"): "interruptible work never takes the place of another pod",
@@ -68,22 +68,22 @@ def _table(outline: Outline) -> dict[tuple[str, str], str]:
     }
 
 
-def _gives_way(outline: Outline) -> str:
-    return "takes no other pod's place" if outline.form == Form.JOBSET else "gives way to everything else"
+def _gives_way(outline: RenderContext) -> str:
+    return "takes no other pod's place" if outline.form == Controller.JOBSET else "gives way to everything else"
 
 
-def _grace(outline: Outline) -> str:
+def _grace(outline: RenderContext) -> str:
     window = outline.window
-    if outline.capacity not in (Capacity.SPOT, Capacity.HYBRID):
+    if outline.capacity not in (RenderedCapacity.SPOT, RenderedCapacity.HYBRID):
         return "drains and upgrades honour it; sized for the last save"
     if window.is_long:
         return f"what is left of the {window.shutdown_seconds} s that the Spot nodes are set to"
     return "all that a reclaimed Spot node gives: 30 s, of which system pods get the second half"
 
 
-def _completions(outline: Outline) -> str:
+def _completions(outline: RenderContext) -> str:
     if outline.is_queue_worker:
         return "fixed: without it, the first worker to finish would end the replacement of all others"
-    if outline.is_gang and outline.form == Form.JOB:
+    if outline.is_gang and outline.form == Controller.JOB:
         return "one stable rank per node"
     return ""

@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from stayfast.capacity.machines.prices import GKE_NAMES, TPU_TOPOLOGIES, Machine
+from stayfast.capacity.machines.prices import TPU_TOPOLOGIES, Machine, gke_accelerator_names
 from stayfast.capacity.plan.assumptions import GRACE_SECONDS, LONG_GRACE_SECONDS
 from stayfast.capacity.plan.grace_fit import allows_long_grace
 from stayfast.capacity.plan.planner import Plan
-from stayfast.capacity.spec.workload import CapacityClass, Kind, WorkloadSpec
+from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
 from stayfast.render.naming import digest, scoped
 
 LABEL_RUN = "stayfast.dev/run"
@@ -26,14 +26,14 @@ CRITICAL_SECONDS = 15
 """The share of a Spot node's shutdown that GKE keeps for system pods; we leave it as it is."""
 
 
-class Form(enum.StrEnum):
+class Controller(enum.StrEnum):
     """Which controller restarts a single training pod."""
 
     JOB = "job"
     JOBSET = "jobset"
 
 
-class Capacity(enum.StrEnum):
+class RenderedCapacity(enum.StrEnum):
     """The plan's choice, with flex-start split by how nodes are handed out: one by one, or all or none."""
 
     SPOT = "spot"
@@ -44,7 +44,7 @@ class Capacity(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class GraceWindow:
     """Seconds between SIGTERM and SIGKILL, and the two kubelet settings that they come from."""
 
     pod_seconds: int
@@ -58,14 +58,14 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class RenderContext:
     """The decisions behind a bundle."""
 
     spec: WorkloadSpec
     plan: Plan
-    form: Form
-    capacity: Capacity
-    window: Window
+    form: Controller
+    capacity: RenderedCapacity
+    window: GraceWindow
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class Outline:
     @property
     def accelerator(self) -> str:
         """GKE's name for it, as node labels and classes have it."""
-        return GKE_NAMES[self.spec.accelerator]
+        return gke_accelerator_names[self.spec.accelerator]
 
     @property
     def is_tpu(self) -> bool:
@@ -113,22 +113,22 @@ class Outline:
     @property
     def is_gang(self) -> bool:
         """Several pods that must run together."""
-        return self.spec.kind == Kind.TRAIN and self.spec.nodes > 1
+        return self.spec.kind == WorkloadKind.TRAIN and self.spec.nodes > 1
 
     @property
     def is_interruptible(self) -> bool:
         """On machines that go away."""
-        return self.capacity != Capacity.ON_DEMAND
+        return self.capacity != RenderedCapacity.ON_DEMAND
 
     @property
     def is_queue_worker(self) -> bool:
         """Pods that lease items from a queue, as opposed to one trial per index."""
-        return self.spec.kind in (Kind.BATCH, Kind.SWEEP) and self.spec.queue_url is not None
+        return self.spec.kind in (WorkloadKind.BATCH, WorkloadKind.SWEEP) and self.spec.queue_url is not None
 
     @property
     def has_lease(self) -> bool:
         """Whether the machine may be one whose end is known from the start."""
-        return self.capacity in (Capacity.FLEX_START, Capacity.QUEUED) or "flexStart" in self.class_rows
+        return self.capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED) or "flexStart" in self.class_rows
 
     @property
     def has_priority(self) -> bool:
@@ -138,15 +138,15 @@ class Outline:
     @property
     def priority_class_name(self) -> str:
         """The value of a PriorityClass cannot be changed, so a JobSet's class has a name of its own."""
-        return f"{self.cluster_name}-jobset" if self.form == Form.JOBSET else self.cluster_name
+        return f"{self.cluster_name}-jobset" if self.form == Controller.JOBSET else self.cluster_name
 
     @property
     def class_rows(self) -> tuple[str, ...]:
         """The priorities of the ComputeClass, first choice first; empty when there is none."""
-        if self.capacity == Capacity.HYBRID:
+        if self.capacity == RenderedCapacity.HYBRID:
             # flex-start hands out nodes one by one: half a gang would wait, and be paid for.
             return ("spot", "onDemand") if self.is_gang else ("spot", "flexStart", "onDemand")
-        if self.capacity == Capacity.SPOT and self.window.is_long and self.is_autopilot:
+        if self.capacity == RenderedCapacity.SPOT and self.window.is_long and self.is_autopilot:
             return ("spot",)  # Autopilot has no pools to set the grace period on: a class is the only way
         return ()
 
@@ -191,26 +191,26 @@ class Outline:
     def digest(self) -> str:
         """Changes whenever the spec or a decision does: a second submit can tell."""
         decisions: list[object] = [self.plan.machine.name, self.capacity, self.form, self.window]
-        if self.form == Form.JOBSET and self.has_priority:  # not the same as one with a class below 0
+        if self.form == Controller.JOBSET and self.has_priority:  # not the same as one with a class below 0
             decisions.append(self.priority_class_name)
         return digest(self.spec, *decisions)
 
 
-def make_outline(spec: WorkloadSpec, plan: Plan, form: Form) -> Outline:
+def build_context(spec: WorkloadSpec, plan: Plan, form: Controller) -> RenderContext:
     """Decide what the objects share; ``plan.choice`` must be there."""
     assert plan.choice is not None
-    capacity = Capacity(plan.choice.value)
-    if plan.choice == CapacityClass.FLEX_START and spec.kind == Kind.TRAIN and spec.nodes > 1:
-        capacity = Capacity.QUEUED
-    return Outline(spec, plan, form, capacity, _window(spec, plan, capacity))
+    capacity = RenderedCapacity(plan.choice.value)
+    if plan.choice == CapacityClass.FLEX_START and spec.kind == WorkloadKind.TRAIN and spec.nodes > 1:
+        capacity = RenderedCapacity.QUEUED
+    return RenderContext(spec, plan, form, capacity, _window(spec, plan, capacity))
 
 
-def _window(spec: WorkloadSpec, plan: Plan, capacity: Capacity) -> Window:
+def _window(spec: WorkloadSpec, plan: Plan, capacity: RenderedCapacity) -> GraceWindow:
     needed = plan.grace.needed_seconds
-    if capacity in (Capacity.SPOT, Capacity.HYBRID):
+    if capacity in (RenderedCapacity.SPOT, RenderedCapacity.HYBRID):
         if GRACE_SECONDS < needed <= LONG_GRACE_SECONDS and allows_long_grace(spec.cluster_version):
-            return Window(int(LONG_GRACE_SECONDS), 120, CRITICAL_SECONDS)
-        return Window(int(GRACE_SECONDS), 30, CRITICAL_SECONDS)
+            return GraceWindow(int(LONG_GRACE_SECONDS), 120, CRITICAL_SECONDS)
+        return GraceWindow(int(GRACE_SECONDS), 30, CRITICAL_SECONDS)
     # No reclaim here: drains and upgrades honour what the pod asks for.
     seconds = min(600, max(30, math.ceil(needed * 1.5) + 5))
-    return Window(seconds, seconds, 0)
+    return GraceWindow(seconds, seconds, 0)

@@ -6,17 +6,17 @@ import shlex
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from stayfast.capacity.spec.workload import Kind
-from stayfast.render.context import Capacity, Form, Outline
+from stayfast.capacity.spec.workload import WorkloadKind
+from stayfast.render.context import Controller, RenderContext, RenderedCapacity
 from stayfast.render.objects.environment import credentials_name, needs_credentials, secret_name, secret_variables
 from stayfast.render.objects.monitoring import is_watched
 from stayfast.render.pools.pool import node_pools
 
-_KEPT = {"00-namespace.yaml": "the namespace", "30-storage.yaml": "the storage"}
+_NOT_REMOVED = {"00-namespace.yaml": "the namespace", "30-storage.yaml": "the storage"}
 """Not removed with the run: others may live there, and deleting a claim may delete what is on it."""
 
 
-def readme(outline: Outline, files: Sequence[str], advice: Sequence[str]) -> str:
+def readme(outline: RenderContext, files: Sequence[str], advice: Sequence[str]) -> str:
     """Markdown, without the marker line."""
     sections = [
         f"# {outline.name}\n",
@@ -33,7 +33,7 @@ def readme(outline: Outline, files: Sequence[str], advice: Sequence[str]) -> str
     return "\n".join(section for section in sections if section)
 
 
-def _summary(outline: Outline) -> str:
+def _summary(outline: RenderContext) -> str:
     spec, machine = outline.spec, outline.machine
     return (
         f"{spec.kind.value.capitalize()} on {outline.capacity.value}: {spec.nodes} × {machine.name} "
@@ -62,18 +62,18 @@ def _contents(files: Sequence[str]) -> str:
     return f"| File | What it is |\n|---|---|\n{rows}"
 
 
-def _before(outline: Outline, files: Sequence[str]) -> str:
+def _before(outline: RenderContext, files: Sequence[str]) -> str:
     lines = []
     if node_pools(outline):
         lines.append("CLUSTER=my-cluster sh pools.sh            # or: terraform apply -var cluster=my-cluster")
     needed = []
-    if outline.form == Form.JOBSET:
+    if outline.form == Controller.JOBSET:
         needed.append("jobsets.jobset.x-k8s.io")
     if outline.class_rows:
         needed.append("computeclasses.cloud.google.com")
     if needed:
         lines.append(f"kubectl get crd {' '.join(needed)}")
-    if outline.capacity == Capacity.QUEUED:
+    if outline.capacity == RenderedCapacity.QUEUED:
         versions = "-o jsonpath='{.spec.versions[*].name}'"
         lines.append(f"kubectl get crd clusterqueues.kueue.x-k8s.io {versions}   # must list v1beta2")
     if "00-namespace.yaml" in files:
@@ -89,7 +89,7 @@ _PROJECT = [
 ]
 
 
-def _identity(outline: Outline) -> list[str]:
+def _identity(outline: RenderContext) -> list[str]:
     """Who may open the bucket and the queue; with a Google service account, who may act as it."""
     spec = outline.spec
     member = (
@@ -115,7 +115,7 @@ def _identity(outline: Outline) -> list[str]:
     return [*_PROJECT, *lines] if lines else []
 
 
-def _buckets(outline: Outline) -> list[str]:
+def _buckets(outline: RenderContext) -> list[str]:
     spec = outline.spec
     urls = [url for url in (spec.checkpoint_url, spec.sink_url) if url and url.startswith("gs://")]
     mounted = [spec.volume_bucket] if spec.volume_bucket else []
@@ -126,7 +126,7 @@ def _grant(place: str, role: str, member: str) -> str:
     return f'gcloud {place} \\\n  --role=roles/{role} \\\n  --member="{member}"'
 
 
-def _secrets(outline: Outline) -> list[str]:
+def _secrets(outline: RenderContext) -> list[str]:
     wanted = {secret_name(outline): secret_variables(outline)}
     if needs_credentials(outline):
         wanted[credentials_name(outline)] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"]
@@ -138,14 +138,14 @@ def _secrets(outline: Outline) -> list[str]:
     ]
 
 
-def _apply(outline: Outline) -> str:
+def _apply(outline: RenderContext) -> str:
     lines = [
         "kubectl apply --server-side --dry-run=server -f .     # what the API server says to it",
         "kubectl apply --server-side -f .",
         f"kubectl get {_resource(outline)} {outline.name} -n {outline.namespace} --watch",
     ]
     text = f"## Apply\n\n```\n{chr(10).join(lines)}\n```\n"
-    if outline.spec.kind == Kind.SERVE:
+    if outline.spec.kind == WorkloadKind.SERVE:
         return text
     kept = (
         "The run goes on from its last checkpoint" if outline.spec.checkpoint_url else "What is recorded stays recorded"
@@ -156,20 +156,20 @@ def _apply(outline: Outline) -> str:
     )
 
 
-def _resource(outline: Outline) -> str:
-    if outline.spec.kind == Kind.SERVE:
+def _resource(outline: RenderContext) -> str:
+    if outline.spec.kind == WorkloadKind.SERVE:
         return "deployment"
-    return "jobset" if outline.form == Form.JOBSET else "job"
+    return "jobset" if outline.form == Controller.JOBSET else "job"
 
 
-def _check(outline: Outline) -> str:
+def _check(outline: RenderContext) -> str:
     pods = f"-n {outline.namespace} -l stayfast.dev/run={outline.name}"
     lines = [
         "stayfast lint .                                       # nothing to report",
         f"kubectl get pods {pods} -o wide",
         f"kubectl describe pods {pods} | grep -A5 Events       # why it is Pending, if it is",
     ]
-    if outline.capacity == Capacity.QUEUED:
+    if outline.capacity == RenderedCapacity.QUEUED:
         lines.append(f"kubectl get workloads,provisioningrequests -n {outline.namespace}   # its place in the queue")
     if outline.spec.checkpoint_url:
         lines.append(f"stayfast checkpoints ls {shlex.quote(outline.spec.checkpoint_url)}")
@@ -179,7 +179,7 @@ def _check(outline: Outline) -> str:
     return f"## Check\n\n```\n{chr(10).join(lines)}\n```\n"
 
 
-def _monitor(outline: Outline) -> str:
+def _monitor(outline: RenderContext) -> str:
     watched = ["kubectl apply -f monitoring/pod-monitoring.yaml          # where managed collection is on"]
     lines = [
         *(watched if is_watched(outline) else []),
@@ -196,7 +196,7 @@ def _monitor(outline: Outline) -> str:
 
 
 def _remove(files: Sequence[str]) -> str:
-    names = [name for name in files if name.endswith(".yaml") and "/" not in name and name not in _KEPT]
-    kept = ["the checkpoints", *(what for name, what in _KEPT.items() if name in files)]
+    names = [name for name in files if name.endswith(".yaml") and "/" not in name and name not in _NOT_REMOVED]
+    kept = ["the checkpoints", *(what for name, what in _NOT_REMOVED.items() if name in files)]
     text = f"kubectl delete {' '.join('-f ' + name for name in reversed(names))}"
     return f"## Remove\n\n```\n{text}\n```\n\nThis leaves {' and '.join(kept)} where they are.\n"

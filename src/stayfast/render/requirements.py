@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 from urllib.parse import urlsplit
 
-from stayfast.capacity.spec.workload import Kind
+from stayfast.capacity.spec.workload import WorkloadKind
 from stayfast.errors import UsageError
-from stayfast.render.context import Form, Outline
+from stayfast.render.context import Controller, RenderContext
 from stayfast.render.naming import check_names, check_pod_name
 from stayfast.render.objects.storage import FILESTORE_LEAST_BYTES
 from stayfast.render.objects.workload import MOST_INDEXES
@@ -16,7 +16,7 @@ _HYPERDISK_ONLY = ("a3-ultragpu", "a4-", "g4-")
 """Machine families that take no Persistent Disk."""
 
 
-def check_demands(outline: Outline) -> None:
+def check_requirements(outline: RenderContext) -> None:
     """Refuse what would be accepted by the cluster and then lose work or wait for ever."""
     check_names(outline.spec)
     if outline.is_tpu and outline.is_gang:
@@ -24,14 +24,14 @@ def check_demands(outline: Outline) -> None:
             "several TPU hosts that train together are one slice with a topology of its own, which is not rendered",
             help="use one host (nodes: 1), choose a GPU, or write the manifests by hand",
         )
-    if outline.spec.kind == Kind.TRAIN and outline.form == Form.JOBSET:
+    if outline.spec.kind == WorkloadKind.TRAIN and outline.form == Controller.JOBSET:
         check_pod_name(outline.spec)
     _check_volume(outline)
     _check_checkpoints(outline)
     _check_items(outline)
 
 
-def _check_volume(outline: Outline) -> None:
+def _check_volume(outline: RenderContext) -> None:
     spec = outline.spec
     if spec.volume_kind is None:
         return
@@ -53,9 +53,9 @@ def _check_volume(outline: Outline) -> None:
             )
 
 
-def _check_checkpoints(outline: Outline) -> None:
+def _check_checkpoints(outline: RenderContext) -> None:
     spec, url = outline.spec, outline.spec.checkpoint_url
-    if spec.kind == Kind.TRAIN and outline.is_interruptible and url is None and spec.volume_kind is None:
+    if spec.kind == WorkloadKind.TRAIN and outline.is_interruptible and url is None and spec.volume_kind is None:
         raise UsageError(
             f"state.checkpoints is missing: on {outline.capacity} the run would start over at each interruption",
             help="add state: {checkpoints: gs://BUCKET/runs/NAME}, or a volume",
@@ -68,7 +68,7 @@ def _check_checkpoints(outline: Outline) -> None:
         _check_local(outline, urlsplit(url).path, f"state.checkpoints {url}")
 
 
-def _check_local(outline: Outline, path: str, what: str) -> None:
+def _check_local(outline: RenderContext, path: str, what: str) -> None:
     """A path must lie on a volume, and only a disk commits atomically."""
     spec = outline.spec
     inside = spec.volume_kind and posixpath.normpath(path).startswith(posixpath.normpath(spec.volume_path) + "/")
@@ -81,13 +81,13 @@ def _check_local(outline: Outline, path: str, what: str) -> None:
         )
 
 
-def _check_items(outline: Outline) -> None:
+def _check_items(outline: RenderContext) -> None:
     spec = outline.spec
-    if spec.kind == Kind.BATCH:
+    if spec.kind == WorkloadKind.BATCH:
         for name, url in (("queue", spec.queue_url), ("sink", spec.sink_url)):
             if url is None:
                 raise UsageError(f"{name} is missing for kind batch", help=f"add {name}: and its URL")
-    if spec.kind == Kind.SWEEP and not outline.is_queue_worker and (spec.units or 0) > MOST_INDEXES:
+    if spec.kind == WorkloadKind.SWEEP and not outline.is_queue_worker and (spec.units or 0) > MOST_INDEXES:
         raise UsageError(
             f"{spec.units} trials are more than a Job can index ({MOST_INDEXES})", help="add a queue and a sink"
         )

@@ -99,13 +99,13 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 _SUFFIXES = ("_sum", "_count")
 
 
-class Exposition:
+class PrometheusText:
     """Collects samples and writes them down; a name or label that is not in the table is a mistake of ours."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
 
-    def add(self, name: str, value: float | None, **labels: object) -> None:
+    def add_sample(self, name: str, value: float | None, **labels: object) -> None:
         """One sample; None is left out."""
         if value is None:
             return
@@ -117,7 +117,7 @@ class Exposition:
             f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
         )
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """Everything, grouped by metric as the format wants it."""
         lines = []
         for metric in METRICS:

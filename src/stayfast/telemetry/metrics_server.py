@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from stayfast.forks import close_in_children
 from stayfast.settings import Settings
-from stayfast.telemetry.metric_table import CONTENT_TYPE, Exposition
+from stayfast.telemetry.metric_table import CONTENT_TYPE, PrometheusText
 
 log = logging.getLogger("stayfast")
 
@@ -21,7 +21,7 @@ _CLIENT_SECONDS = 2.0
 _MOST_BYTES = 8192
 
 
-def publish(settings: Settings, read: Callable[[], Exposition]) -> Callable[[], None]:
+def start_metrics_server(settings: Settings, read: Callable[[], PrometheusText]) -> Callable[[], None]:
     """Serve ``/metrics`` until the returned function is called; a port that cannot be had is told, not raised."""
     try:
         family = socket.AF_INET6 if ":" in settings.metrics_address else socket.AF_INET
@@ -53,7 +53,7 @@ def publish(settings: Settings, read: Callable[[], Exposition]) -> Callable[[], 
     return end
 
 
-def _serve(listener: socket.socket, read: Callable[[], Exposition], over: threading.Event) -> None:
+def _serve(listener: socket.socket, read: Callable[[], PrometheusText], over: threading.Event) -> None:
     while not over.is_set():
         try:
             connection, _ = listener.accept()
@@ -80,7 +80,7 @@ def _request_line(connection: socket.socket) -> str:
     return data.partition(b"\n")[0].decode("latin-1").strip()
 
 
-def _answer(request: str, read: Callable[[], Exposition]) -> bytes:
+def _answer(request: str, read: Callable[[], PrometheusText]) -> bytes:
     method, _, rest = request.partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
     if method != "GET":
@@ -88,7 +88,7 @@ def _answer(request: str, read: Callable[[], Exposition]) -> bytes:
     if path != "/metrics":
         return _response("404 Not Found", b"see /metrics\n")
     try:
-        return _response("200 OK", read().text(), CONTENT_TYPE)
+        return _response("200 OK", read().render(), CONTENT_TYPE)
     except Exception as error:  # a reading that fails must end neither the thread nor the work
         log.debug("a scrape failed: %s", error, exc_info=True)
         return _response("500 Internal Server Error", b"the reading failed\n")

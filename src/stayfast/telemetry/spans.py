@@ -48,7 +48,7 @@ class OwnIds:
         return True
 
 
-class Recorder:
+class SpanRecorder:
     """One root span for the life of this process, and children for what was measured in it."""
 
     def __init__(self, provider: Any, clock: Clock, root: str, about: Mapping[str, Any]) -> None:
@@ -56,10 +56,10 @@ class Recorder:
 
         self._provider, self._clock = provider, clock
         self._tracer = provider.get_tracer("stayfast", __version__)
-        self._root = self._tracer.start_span(root, start_time=_nanoseconds(clock.wall()), attributes=_named(about))
+        self._root = self._tracer.start_span(root, start_time=_nanoseconds(clock.wall()), attributes=_prefixed(about))
         self._context = trace.set_span_in_context(self._root)
 
-    def measured(self, kind: str, seconds: float, about: Mapping[str, Any]) -> None:
+    def on_measurement(self, kind: str, seconds: float, about: Mapping[str, Any]) -> None:
         """The listener of ``Durations``; called at the end of what was measured, from any thread."""
         if kind in NAMES:
             end = self._clock.wall()
@@ -69,7 +69,7 @@ class Recorder:
         """A child that is over; wall-clock seconds."""
         try:
             span = self._tracer.start_span(
-                name, context=self._context, start_time=_nanoseconds(start), attributes=_named(about)
+                name, context=self._context, start_time=_nanoseconds(start), attributes=_prefixed(about)
             )
             span.end(end_time=_nanoseconds(max(start, end)))
         except Exception as error:
@@ -80,7 +80,7 @@ class Recorder:
         from opentelemetry.trace import StatusCode
 
         try:
-            self._root.set_attributes(_named(about))
+            self._root.set_attributes(_prefixed(about))
             if failed:
                 self._root.set_status(StatusCode.ERROR)
             self._root.end(end_time=_nanoseconds(self._clock.wall()))
@@ -89,7 +89,7 @@ class Recorder:
         flush = getattr(self._provider, "force_flush", None)
         if flush is not None:
             # On a thread: an exporter waits for its receiver as long as it likes, whatever time-out it is given.
-            sending = threading.Thread(target=_quietly, args=(flush,), name="stayfast-spans", daemon=True)
+            sending = threading.Thread(target=_log_failure, args=(flush,), name="stayfast-spans", daemon=True)
             sending.start()
             sending.join(max(0.0, min(_FLUSH_SECONDS, seconds)))
 
@@ -139,14 +139,14 @@ def _warn_of_shared_ids() -> None:
     )
 
 
-def _quietly(action: Callable[[], object]) -> None:
+def _log_failure(action: Callable[[], object]) -> None:
     try:
         action()
     except Exception as error:
         log.debug("spans could not be sent: %s", error, exc_info=True)
 
 
-def _named(about: Mapping[str, Any]) -> dict[str, Any]:
+def _prefixed(about: Mapping[str, Any]) -> dict[str, Any]:
     return {f"stayfast.{name}": value for name, value in about.items() if value != ""}
 
 

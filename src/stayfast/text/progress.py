@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 2.0
 INTERVAL_SECONDS = 0.5
 
 
-def counting(items: Iterator[Item], what: str) -> Iterator[Item]:
+def with_count(items: Iterator[Item], what: str) -> Iterator[Item]:
     """The same items; how many there were so far, and how fast."""
     if not _is_terminal():
         yield from items
@@ -35,7 +35,7 @@ def counting(items: Iterator[Item], what: str) -> Iterator[Item]:
 
 
 @contextlib.contextmanager
-def waiting(what: str) -> Iterator[None]:
+def with_elapsed(what: str) -> Iterator[None]:
     """For work that cannot count itself: what it is, and for how long it has been going on."""
     if not _is_terminal():
         yield

@@ -13,10 +13,10 @@ from faults.sim import world
 from faults.tiers import Lost
 from stayfast.batch.queue import sqlite_schema
 from stayfast.batch.queue.sqlite import SqliteQueue
-from stayfast.batch.worker.queue_thread import Pump
-from stayfast.runtime.checkpoint.checkpointer import Engine
+from stayfast.batch.worker.queue_thread import QueueThread
+from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.run_record import owner
-from stayfast.runtime.run_record.record import HEAD_KEY
+from stayfast.runtime.run_record.record import RECORD_KEY
 
 Options = dict[str, Any]
 
@@ -55,7 +55,7 @@ class RecordFirstStore:
         return getattr(self._inner, name)
 
     def put(self, key: str, data: Any, *, if_generation: str | None = None) -> str:
-        if key != HEAD_KEY:
+        if key != RECORD_KEY:
             self._held_back.append((key, bytes(data)))
             return "0"
         generation: str = self._inner.put(key, data, if_generation=if_generation)
@@ -69,12 +69,12 @@ def _record_first() -> contextlib.AbstractContextManager[Options]:
     return contextlib.nullcontext({"kind": "bucket", "wrap_store": RecordFirstStore})
 
 
-_restore_newest = Engine.restore_newest
-_cycle = Pump._cycle
+_restore_newest = Checkpointer.restore_newest
+_cycle = QueueThread._settle_and_claim
 _complete = SqliteQueue.complete
 
 
-def _deaf(self: Engine, head: Any, **options: Any) -> Any:
+def _deaf(self: Checkpointer, head: Any, **options: Any) -> Any:
     """A part that vanished under the reader is damage, whatever was pruned meanwhile."""
     return _restore_newest(self, head, **{**options, "reread": None})
 
@@ -120,9 +120,9 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[Options]]] = {
     "token constant": _patched("bucket", owner, "_token", lambda: "always the same"),
     "latest from memory": _switched("latest from memory", "bucket"),
     "prune newest-by-name": _switched("prune newest-by-name", "bucket"),
-    "prune while restoring": _patched("bucket", Engine, "restore_newest", _deaf),
+    "prune while restoring": _patched("bucket", Checkpointer, "restore_newest", _deaf),
     "lease by local clock": _patched("work", SqliteQueue, "_now", lambda self: self._clock.wall()),
-    "ack before store": _patched("work", Pump, "_cycle", _ack_first),
+    "ack before store": _patched("work", QueueThread, "_cycle", _ack_first),
     "autocommit between UPSERT and ACK": _patched("work", SqliteQueue, "complete", _eager),
     "release without generation": _patched("work", sqlite_schema, "COMPLETE", _LOOSE),
     "poison without cap": _patched(

@@ -14,14 +14,14 @@ from stayfast.errors import CorruptError, OutcomeUnknownError, StayfastError, St
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint import inventory as inventory_format
 from stayfast.runtime.checkpoint.checksum import digest_named
-from stayfast.runtime.checkpoint.cleanup import collect
-from stayfast.runtime.checkpoint.reader import matches
-from stayfast.runtime.checkpoint.retention import KeepLast, retained
+from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.checkpoint.reader import matches_record
+from stayfast.runtime.checkpoint.retention import KeepLast, apply_retention
 from stayfast.runtime.run_record import commit_protocol
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.owner import RunLedger
-from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.owner import RecordOwner
+from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Store
 
 State = dict[str, Any]
@@ -35,7 +35,7 @@ class Oracle:
     def __init__(self, read: Read, exists: Callable[[str], bool]) -> None:
         self.read, self.exists = read, exists
         self.states: dict[str, tuple[int, int, State]] = {}  # by sha256 of the inventory: step, attempt, state
-        self.head: Head | None = None
+        self.head: RunRecord | None = None
         self.needs: dict[str, set[str]] = {}  # the keys of every listed checkpoint, by sha256
         self.needed: set[str] = set()
         self.owners: dict[int, str] = {}  # who claimed which attempt
@@ -62,18 +62,18 @@ class Oracle:
     # -- told by the world
 
     def named(self, key: str, writer: str) -> None:
-        if key == HEAD_KEY:
+        if key == RECORD_KEY:
             data = self.read(key)
             assert data is not None
             self.head_landed(commit_protocol.decode(data), writer)
 
     def gone(self, key: str) -> None:
-        if key == HEAD_KEY:
+        if key == RECORD_KEY:
             raise Lost("HEAD was deleted")
         if key in self.needed:
             self.look()  # one of two equal inventories may go: the answer to a put was lost and it was sent again
 
-    def head_landed(self, head: Head, writer: str) -> None:
+    def head_landed(self, head: RunRecord, writer: str) -> None:
         before, self.head = self.head, head
         if before is not None:
             if head.attempt < before.attempt:
@@ -95,7 +95,7 @@ class Oracle:
         )
         self.needed = set().union(*self.needs.values())
 
-    def _keys_of(self, row: Committed) -> set[str]:
+    def _keys_of(self, row: CheckpointRecord) -> set[str]:
         sha256 = row.inventory_sha256 or ""
         if sha256 not in self.states:
             raise Lost(f"HEAD lists {row.name}, which nobody saved")
@@ -112,11 +112,11 @@ class Oracle:
                 self._good.add(part.key)
         return {known[0], *(part.key for part in known[1].parts)}
 
-    def _inventory(self, row: Committed) -> tuple[str, inventory_format.Inventory]:
+    def _inventory(self, row: CheckpointRecord) -> tuple[str, inventory_format.Inventory]:
         stem = f"checkpoints/{row.folder}/inventory"
         for name in (f"{stem}.json", *(f"{stem}.{number}.json" for number in range(1, 20))):
             data = self.read(name)
-            if data is not None and matches(data, row):
+            if data is not None and matches_record(data, row):
                 return name, inventory_format.decode(data, where=name)
         raise Lost(f"HEAD lists {row.name}, and its inventory is not there")
 
@@ -124,7 +124,7 @@ class Oracle:
         """HEAD is the newest acknowledged one or newer, and all of it is there."""
         self._good.clear()
         self._known.clear()
-        data = self.read(HEAD_KEY)
+        data = self.read(RECORD_KEY)
         self.head = None if data is None else commit_protocol.decode(data)
         if self.newest_landed() < self.acked:
             raise Lost(f"save {self.acked} was acknowledged; after the power cut HEAD has {self.newest_landed()}")
@@ -134,7 +134,7 @@ class Oracle:
         self.owners = {attempt: name for attempt, name in self.owners.items() if attempt <= last}
         self.look()
 
-    def check_restored(self, row: Committed, state: State, at_least: int) -> None:
+    def check_restored(self, row: CheckpointRecord, state: State, at_least: int) -> None:
         step, attempt, saved = self.states[row.inventory_sha256 or ""]
         if (row.step, row.attempt) != (step, attempt) or state != saved:
             raise Lost(f"{row.name} was restored with other bytes than were saved")
@@ -148,10 +148,10 @@ class Owner:
     def __init__(self, store: Store, clock: Clock, oracle: Oracle, keep: int) -> None:
         self.store, self.clock, self.oracle = store, clock, oracle
         self.keep = KeepLast(keep)
-        self.ledger = RunLedger(store, "run", clock=clock)
+        self.ledger = RecordOwner(store, "run", clock=clock)
 
     def claim(self) -> None:
-        self.ledger.claim(AttemptRow(attempt=0, started_at=self.ledger.now()))
+        self.ledger.claim(AttemptRecord(attempt=0, started_at=self.ledger.timestamp()))
         self.number = self.ledger.head.attempt
         self.oracle.claimed = max(self.oracle.claimed, self.number)
         self.engine = subject.make_engine(self.store, self.clock, inline=True)
@@ -167,11 +167,11 @@ class Owner:
         assert head.newest is not None
         self.oracle.check_restored(found[0], found[1], head.newest.step)
         if found[0] != head.newest:
-            self.ledger.prefer(found[0])
+            self.ledger.resume_from(found[0])
         return found[0].step
 
-    def reread(self) -> Head | None:
-        held = drive(read_head(), self.store, self.clock)
+    def reread(self) -> RunRecord | None:
+        held = run_protocol(read_head(), self.store, self.clock)
         return None if held is None else held.head
 
     def save(self, step: int, state: State) -> str:
@@ -185,14 +185,14 @@ class Owner:
                 self.ledger.check_owner()
             raise
         self.oracle.saving(persisted.inventory_sha256, step, self.number, state)
-        row = Committed(step, self.number, self.ledger.now(), persisted.size, persisted.inventory_sha256)
-        self.ledger.commit(row, keep=lambda rows: retained(self.keep, rows))
-        self.engine.committed(persisted)
+        row = CheckpointRecord(step, self.number, self.ledger.timestamp(), persisted.size, persisted.inventory_sha256)
+        self.ledger.commit(row, keep=lambda rows: apply_retention(self.keep, rows))
+        self.engine.mark_committed(persisted)
         self.oracle.acknowledged(persisted.inventory_sha256)
         return persisted.inventory_sha256
 
     def prune(self) -> None:
-        drive(collect(self.number, self.engine.in_flight), self.store, self.clock)
+        run_protocol(delete_unreferenced(self.number, self.engine.unfinished_folders), self.store, self.clock)
 
     def check_superseded(self) -> None:
         """To be asked when told so: somebody else must have claimed the run."""
@@ -240,7 +240,7 @@ class Trainer(Owner):
             self._save(step)
             if self.rng.random() < 0.3:
                 self.clock.sleep(self.rng.choice((0.1, 5.0)))
-        self.ledger.record(outcome=Outcome.FINISHED, ended_at=self.ledger.now())
+        self.ledger.update_attempt(outcome=Outcome.FINISHED, ended_at=self.ledger.timestamp())
         self.end, self.finished = "finished", True
 
     def _save(self, step: int) -> None:
@@ -264,8 +264,8 @@ def read_from_outside(process: Process, scheduler: Scheduler, store: Store, orac
     """Somebody who owns nothing restores the newest: he gets it, or a newer one, whatever is pruned meanwhile."""
     clock = SimClock(scheduler, process)
 
-    def reread() -> Head | None:
-        held = drive(read_head(), store, clock)
+    def reread() -> RunRecord | None:
+        held = run_protocol(read_head(), store, clock)
         return None if held is None else held.head
 
     try:
@@ -288,6 +288,6 @@ def read_from_outside(process: Process, scheduler: Scheduler, store: Store, orac
 def prune_from_outside(process: Process, scheduler: Scheduler, store: Store) -> None:
     """``stayfast checkpoints prune``."""
     try:
-        drive(collect(None), store, SimClock(scheduler, process))
+        run_protocol(delete_unreferenced(None), store, SimClock(scheduler, process))
     except (StoreError, OutcomeUnknownError) as error:
         scheduler.log(f"pruning failed: {type(error).__name__}")

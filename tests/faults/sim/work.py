@@ -20,7 +20,7 @@ from faults.sim.schedule import Machine, Process, Scheduler, SimClock, Task
 from faults.sim.threads import Lock, Threading
 from faults.subject import INLINE
 from faults.tiers import Lost
-from stayfast.batch.queue.protocol import Policy
+from stayfast.batch.queue.protocol import RetryPolicy
 from stayfast.batch.queue.sqlite import SqliteQueue
 from stayfast.batch.sink.objects import PREFIX, ObjectSink
 from stayfast.batch.sink.sqlite import SqliteSink
@@ -34,7 +34,7 @@ from stayfast.settings import Settings
 
 LIVENESS_TICKS = 40_000
 LIVENESS_SECONDS = 3600.0
-POLICY = Policy(max_failures=3, max_deliveries=10_000, backoff_seconds=1.0)
+POLICY = RetryPolicy(max_failures=3, max_deliveries=10_000, backoff_seconds=1.0)
 PLACE = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
@@ -86,8 +86,8 @@ class WatchedQueue(SqliteQueue):
             self._renewed(owner)
         return count
 
-    def _renew_own(self) -> int:
-        owner = super()._renew_own()
+    def _ensure_owner(self) -> int:
+        owner = super()._ensure_owner()
         self._renewed(owner)
         return owner
 

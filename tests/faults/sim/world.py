@@ -24,10 +24,10 @@ from faults.sim.runs import Oracle, Trainer, prune_from_outside, read_from_outsi
 from faults.sim.schedule import Machine, Process, Scheduler, SimClock, Task
 from faults.sim.work import WorkWorld
 from faults.tiers import Lost
-from stayfast.runtime.checkpoint.cleanup import collect
+from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
 from stayfast.runtime.run_record import record as head_format
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
+from stayfast.runtime.run_record.effects import run_protocol
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.protocol import Store
 
@@ -165,12 +165,12 @@ class RunWorld:
 
     def audit(self, process: Process) -> None:
         store, clock = self.open_store(process), SimClock(self.scheduler, process)
-        held = drive(read_head(), store, clock)
+        held = run_protocol(read_head(), store, clock)
         assert held is not None
         engine = subject.make_engine(store, clock, inline=True)
         for row in held.head.checkpoints:
             self.oracle.check_restored(row, engine.restore(row), row.step)
-        drive(collect(None), store, clock)
+        run_protocol(delete_unreferenced(None), store, clock)
         left = {entry.key for entry in store.keys("checkpoints/")} - self.oracle.needed
         if left:
             raise Lost(f"nobody needs {sorted(left)[:3]}, and no prune removes it")
@@ -273,9 +273,9 @@ class DiskWorld(RunWorld):
 WORLDS: dict[str, Any] = {"bucket": BucketWorld, "disk": DiskWorld, "work": WorkWorld}
 
 
-def compact(head: head_format.Head) -> bytes:
+def compact(head: head_format.RunRecord) -> bytes:
     """``HEAD.json`` with its real checksum and without its white space, which would be a third of the time."""
-    head = head_format._fold(head)
+    head = head_format._fold_old_attempts(head)
     body: dict[str, Any] = {"format": head_format.FORMAT, **_fields(head)}
     body["checkpoints"] = [_fields(row) for row in head.checkpoints]
     body["attempts"] = [_fields(row) for row in head.attempts]
@@ -295,7 +295,8 @@ def deterministic(seed: int) -> Iterator[None]:
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
         mock.patch("os.getpid", return_value=4711),
         mock.patch("stayfast.runtime.checkpoint.arena.HUGE_PAGE", 4096),
-        mock.patch("stayfast.runtime.run_record.record.LEDGER_ROWS", 4),  # long ledgers would be most of the time
+        # Long ledgers would be most of the time.
+        mock.patch("stayfast.runtime.run_record.record.MAX_ATTEMPT_RECORDS", 4),
         mock.patch("stayfast.runtime.run_record.commit_protocol.encode", compact),
         mock.patch("stayfast.runtime.run_record.commit_protocol.decode", functools.lru_cache(16)(head_format.decode)),
     ):

@@ -12,13 +12,13 @@ _PATIENCE_SECONDS = 1.0
 Item = tuple[str, str]
 
 
-def portions(items: Iterable[Item], *, patience_seconds: float = _PATIENCE_SECONDS) -> Iterator[list[Item]]:
+def stream_batches(items: Iterable[Item], *, patience_seconds: float = _PATIENCE_SECONDS) -> Iterator[list[Item]]:
     """Lists as long as ``add_items`` makes them, or what there is after so long; nothing of one that ends in an error.
 
     The source is read by a thread of its own, but never beside whoever takes the lists: a database gives way to a busy
     thread at every row, and each time costs more than the row.
     """
-    source = _Source(items)
+    source = _ReaderThread(items)
     reader = threading.Thread(target=source.read, name="stayfast-source", daemon=True)
     reader.start()
     while True:
@@ -34,7 +34,7 @@ def portions(items: Iterable[Item], *, patience_seconds: float = _PATIENCE_SECON
             source.changed.notify()
 
 
-class _Source:
+class _ReaderThread:
     """What a reading thread has found so far."""
 
     def __init__(self, items: Iterable[Item]) -> None:

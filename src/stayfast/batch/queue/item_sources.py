@@ -14,7 +14,7 @@ from stayfast.batch.queue.validation import (
     check_key,
     check_size,
     encode_payload,
-    refuse_constant,
+    reject_nan,
 )
 
 KeyOf = Callable[[Any, str], str]
@@ -38,7 +38,7 @@ def key_by_field(field: str | None) -> KeyOf:
 
 def from_json_lines(file: Iterable[str], name: str, key_of: KeyOf) -> Iterator[tuple[str, str]]:
     """One JSON value per line; the line itself is the payload, so nothing is rewritten."""
-    loads = json.JSONDecoder(parse_constant=refuse_constant).decode
+    loads = json.JSONDecoder(parse_constant=reject_nan).decode
     number = 0
     try:
         for number, line in enumerate(file, 1):

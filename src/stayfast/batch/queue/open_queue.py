@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from stayfast.batch.queue.protocol import Policy, Queue
+from stayfast.batch.queue.protocol import Queue, RetryPolicy
 from stayfast.errors import UrlError
-from stayfast.storage.database.sqlite import parse_url
-from stayfast.storage.network.urls import shown, split
+from stayfast.storage.database.sqlite import parse_sqlite_url
+from stayfast.storage.network.urls import parse_url, redacted_url
 
 
-def open_queue(url: str, *, sink: str | None = None, policy: Policy | None = None, create: bool = True) -> Queue:
+def open_queue(url: str, *, sink: str | None = None, policy: RetryPolicy | None = None, create: bool = True) -> Queue:
     """The queue behind ``sqlite:///path.db?queue=name``, ``postgresql://…?queue=name`` or ``pubsub://project/subscription``.
 
     ``sink`` is where the results go: a Pub/Sub queue keeps the ledger of its keys beside them, the others ignore it.
     """
-    scheme = split(url).scheme
+    scheme = parse_url(url).scheme
     if scheme == "sqlite":
         from stayfast.batch.queue.sqlite import SqliteQueue
 
-        path, options = parse_url(url, ("queue",))
+        path, options = parse_sqlite_url(url, ("queue",))
         return SqliteQueue(path, options.get("queue", "default"), policy=policy, create=create)
     if scheme in ("postgresql", "postgres"):
         from stayfast.batch.queue.postgres import PostgresQueue
@@ -33,6 +33,6 @@ def open_queue(url: str, *, sink: str | None = None, policy: Policy | None = Non
 
         return PubsubQueue(url, sink, policy=policy, create=create)
     raise UrlError(
-        f"the queue URL {shown(url)!r} has no known scheme",
+        f"the queue URL {redacted_url(url)!r} has no known scheme",
         help="use sqlite:///path.db?queue=name, sqlite://./here.db?queue=name, postgresql://…?queue=name or pubsub://project/subscription",
     )

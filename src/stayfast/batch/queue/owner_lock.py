@@ -14,10 +14,10 @@ import struct
 import weakref
 
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
-_living: weakref.WeakSet[ProofOfLife] = weakref.WeakSet()
+_living: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 
 
-class ProofOfLife:
+class OwnerLock:
     """A lock file beside the database; byte N belongs to owner N."""
 
     def __init__(self, path: str) -> None:
@@ -28,7 +28,7 @@ class ProofOfLife:
     def _open(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
-    def refresh(self, owner: int | None) -> None:
+    def reopen_if_replaced(self, owner: int | None) -> None:
         """Somebody may have removed the file, or put another in its place: then all meet again at the new one.
 
         Otherwise those who opened it before and after would take each other for dead, for ever.
@@ -39,7 +39,7 @@ class ProofOfLife:
             old, self._fd = self._fd, self._open()
             os.close(old)
             if owner is not None:
-                self.hold(owner)
+                self.acquire(owner)
 
     def _is_in_place(self) -> bool:
         try:
@@ -47,7 +47,7 @@ class ProofOfLife:
         except FileNotFoundError:
             return False
 
-    def hold(self, owner: int) -> bool:
+    def acquire(self, owner: int) -> bool:
         """Prove from now on that this owner lives; false when somebody else holds its byte."""
         try:
             self._lock(fcntl.F_WRLCK, owner)
@@ -55,7 +55,7 @@ class ProofOfLife:
             return False
         return True
 
-    def drop(self, owner: int) -> None:
+    def release(self, owner: int) -> None:
         """This owner has ended in good order."""
         self._lock(fcntl.F_UNLCK, owner)
 

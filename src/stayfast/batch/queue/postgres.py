@@ -16,10 +16,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from stayfast.batch.queue import postgres_schema as sql
-from stayfast.batch.queue.protocol import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail, plain_text
-from stayfast.batch.queue.validation import add_items, check_name, check_same
+from stayfast.batch.queue.protocol import (
+    DeadItem,
+    Depth,
+    Enqueued,
+    Failure,
+    Lease,
+    RemainingWork,
+    RetryPolicy,
+    storable_text,
+)
+from stayfast.batch.queue.validation import add_items, check_name, check_same_payload
 from stayfast.errors import LeaseLostError, QueueError, QueueGoneError, QueueUnavailableError, UrlError
-from stayfast.storage.database.postgres import Database, migrate, numbers
+from stayfast.storage.database.postgres import PostgresDatabase, int_array_literal, migrate
 
 LEASE_SECONDS = 30.0
 _SWEEP_SECONDS = 0.5
@@ -33,17 +42,17 @@ class PostgresQueue:
     """A queue in PostgreSQL; one object is one owner, and methods may be called from any thread."""
 
     def __init__(
-        self, url: str, *, policy: Policy | None = None, lease_seconds: float = LEASE_SECONDS, create: bool = True
+        self, url: str, *, policy: RetryPolicy | None = None, lease_seconds: float = LEASE_SECONDS, create: bool = True
     ) -> None:
         idle = max(1.0, lease_seconds / 3)  # shorter than a lease: whoever is overtaken holds no locks any more
-        self._database = Database(url, QueueUnavailableError, QueueGoneError, QueueError, idle_seconds=idle)
+        self._database = PostgresDatabase(url, QueueUnavailableError, QueueGoneError, QueueError, idle_seconds=idle)
         self.name = check_name(self._database.options.get("queue", "default"))
         if "table" in self._database.options:
             raise UrlError(f"the queue URL {self._database.url!r} names a table", help="?table= belongs to the sink")
         self.url = self._database.url
         self.lease_seconds = lease_seconds
         self.missing: Callable[[Sequence[str]], list[str]] | None = None
-        self._policy = policy or Policy()
+        self._policy = policy or RetryPolicy()
         self._owner: int | None = None
         self._after = 0
         self._next_sweep = self._next_from_start = self._next_renewal = 0.0
@@ -80,7 +89,7 @@ class PostgresQueue:
             added: int = cursor.execute(sql.ADD + action, (self._queue, keys, payloads)).rowcount
             if added < len(rows):
                 for key, stored, payload in cursor.execute(sql.CHANGED, (keys, payloads, self._queue)).fetchall():
-                    check_same(key, self.name, stored, payload)
+                    check_same_payload(key, self.name, stored, payload)
             return added
 
     # -- working
@@ -100,7 +109,7 @@ class PostgresQueue:
 
     def claim(self, limit: int) -> list[Lease]:
         with self.batch() as cursor:
-            owner = self._own(cursor)
+            owner = self._ensure_owner(cursor)
             self._sweep(cursor, forced=False)
             now = time.monotonic()
             if now >= self._next_from_start:  # items that were given back lie behind
@@ -130,8 +139,12 @@ class PostgresQueue:
 
     def _settle(self, statement: str, leases: Sequence[Lease]) -> set[tuple[int, int]]:
         """Number and generation of those that were ours: an item that was lost and claimed again is ours once."""
-        values = (numbers(lease.id for lease in leases), numbers(lease.generation for lease in leases), self._owner)
-        return set(self._database.statement(statement, values).fetchall())
+        values = (
+            int_array_literal(lease.id for lease in leases),
+            int_array_literal(lease.generation for lease in leases),
+            self._owner,
+        )
+        return set(self._database.execute(statement, values).fetchall())
 
     def fail(self, failures: Sequence[Failure]) -> list[str]:
         dead = []
@@ -141,7 +154,7 @@ class PostgresQueue:
                 over = final or count >= self._policy.max_failures
                 values = {
                     "over": over,
-                    "reason": plain_text(reason),
+                    "reason": storable_text(reason),
                     "delay": self._policy.delay_seconds(count),
                     "id": lease.id,
                     "generation": lease.generation,
@@ -151,9 +164,9 @@ class PostgresQueue:
                     dead.append(lease.key)
         return dead
 
-    def hold(self, leases: Sequence[Lease]) -> None:
+    def release_all_except(self, leases: Sequence[Lease]) -> None:
         if self._owner is not None:
-            self._database.statement(sql.HOLD, (self._queue, self._owner, [lease.id for lease in leases]))
+            self._database.execute(sql.RELEASE_OTHERS, (self._queue, self._owner, [lease.id for lease in leases]))
 
     # -- leases
 
@@ -167,10 +180,10 @@ class PostgresQueue:
         kept = {row[0] for row in self._extend(owners)}
         if len(kept) < len(owners):  # lost, or passed over because somebody is renewing it at this very moment
             find = "SELECT id FROM stayfast_owner WHERE id=ANY(%s::bigint[])"
-            kept |= {row[0] for row in self._database.statement(find, (owners,)).fetchall()}
+            kept |= {row[0] for row in self._database.execute(find, (owners,)).fetchall()}
         return [handle for handle in handles if int(handle) not in kept]
 
-    def blame(self, handles: Sequence[str], reason: str) -> int:
+    def record_crash(self, handles: Sequence[str], reason: str) -> int:
         owners = [int(handle) for handle in handles]
         values = {
             "reason": reason,
@@ -181,7 +194,7 @@ class PostgresQueue:
         }
         with self.batch() as cursor:
             cursor.execute("DELETE FROM stayfast_owner WHERE id=ANY(%s::bigint[])", (owners,))
-            count: int = cursor.execute(sql.BLAME, values).rowcount
+            count: int = cursor.execute(sql.RECORD_CRASH, values).rowcount
             return count
 
     def _renew_when_due(self) -> None:
@@ -193,11 +206,11 @@ class PostgresQueue:
 
     def _extend(self, owners: list[int]) -> list[Any]:
         with self._database.lock:
-            renew = sql.RENEW if self._database.in_transaction else sql.RENEW_LIGHTLY
-            rows: list[Any] = self._database.statement(renew, (self.lease_seconds, owners)).fetchall()
+            renew = sql.RENEW if self._database.in_transaction else sql.RENEW_ASYNC
+            rows: list[Any] = self._database.execute(renew, (self.lease_seconds, owners)).fetchall()
             return rows
 
-    def _own(self, cursor: Any) -> int:
+    def _ensure_owner(self, cursor: Any) -> int:
         """Every claim makes sure that nobody can declare us dead while we take items."""
         if self._owner is None:
             row = cursor.execute(sql.REGISTER, (self._queue, self.lease_seconds)).fetchone()
@@ -222,15 +235,15 @@ class PostgresQueue:
             limit = self._policy.max_deliveries
             reason = f"handed out {limit} times and never finished: it kills its workers, or outlasts them"
             values = {"limit": limit, "reason": reason, "queue": self._queue, "owners": owners}
-            cursor.execute(sql.FREE, values)
-        cursor.execute(sql.WAKE, (self._queue,))
+            cursor.execute(sql.RELEASE_EXPIRED, values)
+        cursor.execute(sql.MAKE_DELAYED_READY, (self._queue,))
 
-    def tail(self) -> Tail:
+    def remaining(self) -> RemainingWork:
         with self.batch() as cursor:
             self._sweep(cursor, forced=True)
             values = {"queue": self._queue, "owner": self._owner or 0}
-            ready, due, leased = cursor.execute(sql.TAIL, values).fetchone()
-        return Tail(ready, None if due is None else max(0.0, float(due)), leased)
+            ready, due, leased = cursor.execute(sql.REMAINING, values).fetchone()
+        return RemainingWork(ready, None if due is None else max(0.0, float(due)), leased)
 
     # -- looking
 
@@ -249,13 +262,13 @@ class PostgresQueue:
         for key, holder in self._pages(page, "", 0):
             yield key, _STATES.get(holder, "leased")
 
-    def dead(self) -> Iterator[Rejected]:
+    def dead(self) -> Iterator[DeadItem]:
         page = (
             "SELECT id, key, payload, failures, reason FROM stayfast_item "
             "WHERE queue=%s AND holder=-2 AND id > %s ORDER BY id LIMIT %s"
         )
         for _, key, payload, failures, reason in self._pages(page, 0, 0):
-            yield Rejected(key, payload, failures, reason or "")
+            yield DeadItem(key, payload, failures, reason or "")
 
     def _pages(self, query: str, after: Any, column: int) -> Iterator[tuple[Any, ...]]:
         while True:
@@ -277,7 +290,7 @@ class PostgresQueue:
     def close(self) -> None:
         if self._owner is not None:
             with contextlib.suppress(QueueError), self.batch() as cursor:
-                cursor.execute(sql.HOLD, (self._queue, self._owner, []))
+                cursor.execute(sql.RELEASE_OTHERS, (self._queue, self._owner, []))
                 cursor.execute("DELETE FROM stayfast_owner WHERE id=%s", (self._owner,))
         self._owner = None
         self._database.close()
@@ -289,4 +302,4 @@ def _refuse_contradictions(rows: list[tuple[str, str]]) -> None:
         return
     seen: dict[str, str] = {}
     for key, payload in rows:
-        check_same(key, "the same input", seen.setdefault(key, payload), payload)
+        check_same_payload(key, "the same input", seen.setdefault(key, payload), payload)

@@ -57,7 +57,7 @@ UPDATE stayfast_owner SET expires=clock_timestamp() + make_interval(secs => %s),
 WHERE id IN (SELECT id FROM stayfast_owner WHERE id=ANY(%s::bigint[]) FOR NO KEY UPDATE SKIP LOCKED) RETURNING id
 """
 # By itself a renewal need not survive a crash of the server, and must not wait for a busy disk.
-RENEW_LIGHTLY = "WITH lightly AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))" + RENEW.replace(
+RENEW_ASYNC = "WITH lightly AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))" + RENEW.replace(
     "WHERE id IN", "FROM lightly WHERE id IN"
 )
 # The weakest lock that keeps the row from being deleted: renewals from other processes go through beside it, however
@@ -89,26 +89,26 @@ DELETE FROM stayfast_owner WHERE id IN (
   SELECT id FROM stayfast_owner WHERE queue=%s AND id <> %s AND expires < clock_timestamp() FOR UPDATE SKIP LOCKED)
 RETURNING id
 """
-FREE = """
+RELEASE_EXPIRED = """
 UPDATE stayfast_item SET holder=CASE WHEN deliveries >= %(limit)s THEN -2 ELSE 0 END,
   reason=CASE WHEN deliveries >= %(limit)s THEN %(reason)s ELSE reason END
 WHERE queue=%(queue)s AND holder=ANY(%(owners)s::bigint[])
 """
-WAKE = """
+MAKE_DELAYED_READY = """
 UPDATE stayfast_item SET holder=0, due=NULL WHERE id IN (
   SELECT id FROM stayfast_item WHERE queue=%s AND holder=-1 AND due <= clock_timestamp() FOR UPDATE SKIP LOCKED)
 """
-HOLD = """
+RELEASE_OTHERS = """
 UPDATE stayfast_item SET holder=0, deliveries=deliveries-1
 WHERE queue=%s AND holder=%s AND NOT id=ANY(%s::bigint[])
 """
-BLAME = """
+RECORD_CRASH = """
 UPDATE stayfast_item SET failures=failures+1, reason=%(reason)s,
   holder=CASE WHEN failures+1 >= %(limit)s THEN -2 ELSE -1 END,
   due=CASE WHEN failures+1 >= %(limit)s THEN NULL ELSE clock_timestamp() + make_interval(secs => %(delay)s) END
 WHERE queue=%(queue)s AND holder=ANY(%(owners)s::bigint[])
 """
-TAIL = """
+REMAINING = """
 SELECT EXISTS (SELECT FROM stayfast_item WHERE queue=%(queue)s AND holder=0),
   (SELECT extract(epoch FROM min(due) - clock_timestamp()) FROM stayfast_item WHERE queue=%(queue)s AND holder=-1),
   EXISTS (SELECT FROM stayfast_item WHERE queue=%(queue)s AND holder > 0 AND holder <> %(owner)s)

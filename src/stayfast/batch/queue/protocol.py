@@ -35,12 +35,12 @@ class Failure(NamedTuple):
     final: bool = False  # no retry: the item itself is wrong
 
 
-def plain_text(reason: str) -> str:
+def storable_text(reason: str) -> str:
     """Text that every database can store: tracebacks may hold NUL, or names of files that are not Unicode."""
     return reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
-class Rejected(NamedTuple):
+class DeadItem(NamedTuple):
     """An item in the dead-letter."""
 
     key: str
@@ -79,7 +79,7 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class RemainingWork:
     """What a worker that holds nothing still has to wait for."""
 
     claimable: bool  # something to do now
@@ -92,7 +92,7 @@ class Tail:
         return not self.claimable and self.delayed_seconds is None and not self.leased
 
 
-class Policy(NamedTuple):
+class RetryPolicy(NamedTuple):
     """When an item is given up, and how long it waits before the next try."""
 
     max_failures: int = DEFAULT_MAX_FAILURES
@@ -137,7 +137,7 @@ class Queue(Protocol):
     def release(self, leases: Sequence[Lease]) -> int:
         """Give items back unharmed, for others to claim at once; returns how many were still ours."""
 
-    def hold(self, leases: Sequence[Lease]) -> None:
+    def release_all_except(self, leases: Sequence[Lease]) -> None:
         """Release everything leased to this owner except these: after a lost answer nobody knows what was claimed."""
 
     def handles(self, leases: Sequence[Lease]) -> list[str]:
@@ -146,10 +146,10 @@ class Queue(Protocol):
     def renew(self, handles: Sequence[str]) -> list[str]:
         """Extend leases; returns the handles that were lost."""
 
-    def blame(self, handles: Sequence[str], reason: str) -> int:
+    def record_crash(self, handles: Sequence[str], reason: str) -> int:
         """The owner crashed by itself while it held these: a failure for each of its items."""
 
-    def tail(self) -> Tail:
+    def remaining(self) -> RemainingWork:
         """What is left, for a worker with nothing to do."""
 
     def depth(self) -> Depth:
@@ -158,7 +158,7 @@ class Queue(Protocol):
     def entries(self) -> Iterator[tuple[str, str]]:
         """Every (key, state) in key order (by code point), streaming."""
 
-    def dead(self) -> Iterator[Rejected]:
+    def dead(self) -> Iterator[DeadItem]:
         """The dead-letter, streaming."""
 
     def retry(self, keys: Iterable[str] | None = None) -> int:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from stayfast.batch.queue.protocol import Depth, Enqueued, Failure, Lease, Policy, Rejected, Tail
-from stayfast.batch.queue.pubsub_ledger import ledger_depth, open_ledger, rejected, rows
+from stayfast.batch.queue.protocol import DeadItem, Depth, Enqueued, Failure, Lease, RemainingWork, RetryPolicy
+from stayfast.batch.queue.pubsub_ledger import all_rows, dead_items, ledger_depth, open_ledger
 from stayfast.batch.queue.validation import add_items
 from stayfast.errors import MissingExtraError, QueueError, QueueUnavailableError, UrlError
 from stayfast.randomness import keep_apart
 from stayfast.storage.database.sqlite import parse_options
-from stayfast.storage.network.urls import split
+from stayfast.storage.network.urls import parse_url
 
 log = logging.getLogger("stayfast")
 
@@ -37,16 +37,16 @@ class PubsubQueue:
 
     database: str | None = None
 
-    def __init__(self, url: str, sink: str, *, policy: Policy | None = None, create: bool = True) -> None:
+    def __init__(self, url: str, sink: str, *, policy: RetryPolicy | None = None, create: bool = True) -> None:
         self._load_client()
-        parts = split(url)
+        parts = parse_url(url)
         self._options = parse_options(url, parts.query, _OPTIONS)
         self._project, self._name = parts.netloc, unquote(parts.path).strip("/")
         if not self._project or not self._name or "/" in self._name:
             raise UrlError(f"{url!r} names no subscription", help="write pubsub://project/subscription?topic=name")
         self.url = url
         self.missing: Callable[[Sequence[str]], list[str]] | None = None
-        self._policy = policy or Policy()
+        self._policy = policy or RetryPolicy()
         self._subscription = self._subscriber.subscription_path(self._project, self._name)
         with self._errors():
             self._open_subscription(create)
@@ -170,13 +170,13 @@ class PubsubQueue:
         for lease, reason, final in failures:
             count, over = self._ledger.fail(lease.key, reason, most=self._policy.max_failures, final=final)
             if over:
-                self._bury(lease, reason)
+                self._dead_letter(lease, reason)
                 dead.append(lease.key)
             else:
                 self._modify([lease.id], int(min(_LONGEST_DEADLINE_SECONDS, self._policy.delay_seconds(count))))
         return dead
 
-    def _bury(self, lease: Lease, reason: str) -> None:
+    def _dead_letter(self, lease: Lease, reason: str) -> None:
         """In the ledger it is dead already; the dead-letter topic is for those who watch it."""
         if self._dead_topic:
             with self._errors():
@@ -185,7 +185,7 @@ class PubsubQueue:
                 future.result(timeout=_CALL_SECONDS)
         self.complete([lease])
 
-    def hold(self, leases: Sequence[Lease]) -> None:
+    def release_all_except(self, leases: Sequence[Lease]) -> None:
         """Nothing to do: what was pulled without our knowing comes again when its deadline ends."""
 
     # -- leases
@@ -197,7 +197,7 @@ class PubsubQueue:
         self._modify([handle.partition(" ")[0] for handle in handles], int(self.lease_seconds))
         return []
 
-    def blame(self, handles: Sequence[str], reason: str) -> int:
+    def record_crash(self, handles: Sequence[str], reason: str) -> int:
         for handle in handles:
             ack_id, _, key = handle.partition(" ")
             payload = self._ledger.payload(key) if self._dead_topic else None  # for those who watch that topic
@@ -214,7 +214,7 @@ class PubsubQueue:
                     # Exactly-once subscriptions say so when a deadline is over: the message comes again by itself.
                     log.warning("%d leases were over already: %s", len(ids), error, extra={"action": "lease_lost"})
 
-    def tail(self) -> Tail:
+    def remaining(self) -> RemainingWork:
         """Drained when every key of the ledger is recorded or dead.
 
         Looked up from where the last look ended; but then once more from the first, for what was enqueued meanwhile.
@@ -226,7 +226,7 @@ class PubsubQueue:
             page = self._ledger.page(self._done_up_to, 2000)
             if not page and self._whole:
                 self._done_up_to, self._whole = "", False  # whoever asks again asks anew: the dead may be retried
-                return Tail(claimable=False, delayed_seconds=None, leased=False)
+                return RemainingWork(claimable=False, delayed_seconds=None, leased=False)
             if not page:
                 self._done_up_to, self._whole = "", True
                 continue
@@ -234,11 +234,11 @@ class PubsubQueue:
             missing = set(self._missing(open_keys))
             if missing:
                 self._whole = False
-                self._publish_forgotten([row for row in page if row.key in missing and not row.published], now)
-                return Tail(claimable=False, delayed_seconds=None, leased=True)
+                self._republish_unpublished([row for row in page if row.key in missing and not row.published], now)
+                return RemainingWork(claimable=False, delayed_seconds=None, leased=True)
             self._done_up_to = page[-1].key
 
-    def _publish_forgotten(self, forgotten: list[Any], now: float) -> None:
+    def _republish_unpublished(self, forgotten: list[Any], now: float) -> None:
         """An enqueue that died between ledger and topic leaves keys that no message will ever bring."""
         if forgotten and self._idle_since is not None and now - self._idle_since > 2 * self.lease_seconds:
             self._publish([(row.key, row.payload) for row in forgotten])
@@ -258,14 +258,14 @@ class PubsubQueue:
         return found
 
     def entries(self) -> Iterator[tuple[str, str]]:
-        for row in rows(self._ledger):
+        for row in all_rows(self._ledger):
             yield row.key, "dead" if row.dead else "ready"
 
-    def dead(self) -> Iterator[Rejected]:
-        return rejected(self._ledger)
+    def dead(self) -> Iterator[DeadItem]:
+        return dead_items(self._ledger)
 
     def retry(self, keys: Iterable[str] | None = None) -> int:
-        revived = self._ledger.revive(None if keys is None else list(keys))
+        revived = self._ledger.retry(None if keys is None else list(keys))
         self._publish(revived)
         self._done_up_to = ""
         return len(revived)

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from stayfast.batch.queue.protocol import Depth, Rejected, plain_text
-from stayfast.batch.queue.validation import check_same
+from stayfast.batch.queue.protocol import DeadItem, Depth, storable_text
+from stayfast.batch.queue.validation import check_same_payload
 from stayfast.errors import QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.storage.database import sqlite
-from stayfast.storage.network.urls import shown, split
+from stayfast.storage.network.urls import parse_url, redacted_url
 
 _PAGE = 5000
 
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     reason: str
 
 
-class Ledger(Protocol):
+class KeyLedger(Protocol):
     """The books of one queue."""
 
     def add(self, rows: Sequence[tuple[str, str]], *, replace: bool) -> list[tuple[str, str]]:
@@ -51,39 +51,40 @@ class Ledger(Protocol):
     def payload(self, key: str) -> str | None:
         """What was enqueued under the key; None for a key that never was."""
 
-    def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
+    def retry(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         """Dead keys back to life; returns what has to be published again."""
 
     def close(self) -> None:
         """Give back connections."""
 
 
-def open_ledger(sink: str, queue: str) -> Ledger:
+def open_ledger(sink: str, queue: str) -> KeyLedger:
     """The ledger in the sink's own database."""
-    scheme = split(sink).scheme
+    scheme = parse_url(sink).scheme
     if scheme == "sqlite":
-        path, _ = sqlite.parse_url(sink, ("table",))
-        return SqlLedger(_SqliteBooks(path), queue)
+        path, _ = sqlite.parse_sqlite_url(sink, ("table",))
+        return SqlLedger(_SqliteConnection(path), queue)
     if scheme in ("postgresql", "postgres"):
-        return SqlLedger(_PostgresBooks(sink), queue)
+        return SqlLedger(_PostgresConnection(sink), queue)
     from stayfast.batch.queue.pubsub_object_ledger import ObjectLedger
     from stayfast.storage.stores.open_store import SCHEMES, open_store
 
     if scheme not in SCHEMES:
         raise UrlError(
-            f"the sink URL {shown(sink)!r} has no known scheme", help="use sqlite:///…, postgresql://… or a store"
+            f"the sink URL {redacted_url(sink)!r} has no known scheme",
+            help="use sqlite:///…, postgresql://… or a store",
         )
     return ObjectLedger(open_store(sink), queue)
 
 
-def rejected(ledger: Ledger) -> Iterator[Rejected]:
+def dead_items(ledger: KeyLedger) -> Iterator[DeadItem]:
     """The dead ones."""
-    for row in rows(ledger):
+    for row in all_rows(ledger):
         if row.dead:
-            yield Rejected(row.key, row.payload, row.failures, row.reason)
+            yield DeadItem(row.key, row.payload, row.failures, row.reason)
 
 
-def rows(ledger: Ledger, after: str = "") -> Iterator[Row]:
+def all_rows(ledger: KeyLedger, after: str = "") -> Iterator[Row]:
     """All of it, streaming."""
     while True:
         found = ledger.page(after)
@@ -96,14 +97,14 @@ def rows(ledger: Ledger, after: str = "") -> Iterator[Row]:
 Missing = Callable[[Sequence[str]], list[str]]
 
 
-def ledger_depth(ledger: Ledger, missing: Missing, *, most: int | None = None) -> Depth | None:
+def ledger_depth(ledger: KeyLedger, missing: Missing, *, most: int | None = None) -> Depth | None:
     """How many keys are in which state; ``missing`` asks the sink. Nothing when there are more than ``most``."""
     total = dead = open_count = 0
     page: list[str] = []
     few = None if most is None else ledger.page("", most + 1)
     if few is not None and most is not None and len(few) > most:
         return None
-    for row in rows(ledger) if few is None else few:
+    for row in all_rows(ledger) if few is None else few:
         total += 1
         dead += row.dead
         page += [] if row.dead else [row.key]
@@ -114,7 +115,7 @@ def ledger_depth(ledger: Ledger, missing: Missing, *, most: int | None = None) -
     return Depth(ready=open_count, delayed=0, leased=0, done=total - dead - open_count, dead=dead)
 
 
-class _Books(Protocol):
+class _SqlConnection(Protocol):
     """A database that runs statements written with ``?`` marks."""
 
     def transaction(self) -> contextlib.AbstractContextManager[Any]: ...
@@ -132,7 +133,7 @@ CREATE TABLE IF NOT EXISTS stayfast_ledger (
 class SqlLedger:
     """One row per key."""
 
-    def __init__(self, books: _Books, queue: str) -> None:
+    def __init__(self, books: _SqlConnection, queue: str) -> None:
         self._books, self._queue = books, queue
 
     def add(self, rows: Sequence[tuple[str, str]], *, replace: bool) -> list[tuple[str, str]]:
@@ -147,7 +148,7 @@ class SqlLedger:
             for key, payload in rows:
                 run(insert, (self._queue, key, payload))
                 stored, published = run(find, (self._queue, key)).fetchone()
-                check_same(key, self._queue, stored, payload)
+                check_same_payload(key, self._queue, stored, payload)
                 if not published:
                     wanted[key] = payload
         return list(wanted.items())
@@ -163,7 +164,7 @@ class SqlLedger:
             "THEN 1 ELSE 0 END WHERE queue=? AND key=? RETURNING failures, dead"
         )
         with self._books.transaction() as run:
-            row = run(update, (plain_text(reason), 1 if final else most, self._queue, key)).fetchone()
+            row = run(update, (storable_text(reason), 1 if final else most, self._queue, key)).fetchone()
         return (most, True) if row is None else (row[0], bool(row[1]))
 
     def page(self, after: str, limit: int = _PAGE) -> list[Row]:
@@ -184,7 +185,7 @@ class SqlLedger:
             row = run(query, (self._queue, key)).fetchone()
         return None if row is None else row[0]
 
-    def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
+    def retry(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         update = (
             "UPDATE stayfast_ledger SET dead=0, failures=0, reason=NULL, published=0 WHERE queue=? AND dead=1{} "
             "RETURNING key, payload"
@@ -199,7 +200,7 @@ class SqlLedger:
         self._books.close()
 
 
-class _SqliteBooks:
+class _SqliteConnection:
     def __init__(self, path: str) -> None:
         self._place = f"sqlite://{path}"
         self._lock = threading.RLock()
@@ -226,14 +227,14 @@ class _SqliteBooks:
             self._connection.close()
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
-        return sqlite.translated(self._place, QueueUnavailableError, QueueError)
+        return sqlite.translate_errors(self._place, QueueUnavailableError, QueueError)
 
 
-class _PostgresBooks:
+class _PostgresConnection:
     def __init__(self, url: str) -> None:
-        from stayfast.storage.database.postgres import Database
+        from stayfast.storage.database.postgres import PostgresDatabase
 
-        self._database = Database(url, QueueUnavailableError, QueueGoneError, QueueError)
+        self._database = PostgresDatabase(url, QueueUnavailableError, QueueGoneError, QueueError)
         with self._database.transaction() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(4606106)")
             cursor.execute(_TABLE.format(collate='COLLATE "C"'))

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from stayfast.batch.queue.protocol import plain_text
+from stayfast.batch.queue.protocol import storable_text
 from stayfast.batch.queue.pubsub_ledger import Row
-from stayfast.batch.queue.validation import check_same
+from stayfast.batch.queue.validation import check_same_payload
 from stayfast.errors import (
     ConflictError,
     KeyMissingError,
@@ -43,7 +43,7 @@ class ObjectLedger:
         for key, payload in rows:
             fresh = {"key": key, "payload": payload, "published": 0, "failures": 0, "dead": 0, "reason": ""}
             row = self._change(key, lambda old, new=fresh: new if old is None or replace else old)
-            check_same(key, self._queue, row["payload"], payload)
+            check_same_payload(key, self._queue, row["payload"], payload)
             if not row["published"]:
                 wanted[key] = payload
         return list(wanted.items())
@@ -57,7 +57,7 @@ class ObjectLedger:
             old = old or {"key": key, "payload": "null", "published": 1, "failures": 0}
             failures = old["failures"] + 1
             dead = int(final or failures >= most or bool(old.get("dead")))
-            return {**old, "failures": failures, "reason": plain_text(reason), "dead": dead}
+            return {**old, "failures": failures, "reason": storable_text(reason), "dead": dead}
 
         row = self._change(key, count)
         return row["failures"], bool(row["dead"])
@@ -77,7 +77,7 @@ class ObjectLedger:
         row = self._read(self._name(key))[0]
         return None if row is None else row["payload"]
 
-    def revive(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
+    def retry(self, keys: Sequence[str] | None) -> list[tuple[str, str]]:
         if keys is None:
             keys = [row.key for row in self.page("", 1 << 30) if row.dead]
         revived = []

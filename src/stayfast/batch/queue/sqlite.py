@@ -15,19 +15,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stayfast.batch.queue import sqlite_schema as sql
-from stayfast.batch.queue.owner_lock import ProofOfLife, boot_id
+from stayfast.batch.queue.owner_lock import OwnerLock, boot_id
 from stayfast.batch.queue.protocol import (
     LONGEST_BACKOFF_SECONDS,
+    DeadItem,
     Depth,
     Enqueued,
     Failure,
     Lease,
-    Policy,
-    Rejected,
-    Tail,
-    plain_text,
+    RemainingWork,
+    RetryPolicy,
+    storable_text,
 )
-from stayfast.batch.queue.validation import add_items, check_name, check_same
+from stayfast.batch.queue.validation import add_items, check_name, check_same_payload
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import LeaseLostError, QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.storage.database import sqlite
@@ -48,7 +48,7 @@ class SqliteQueue:
         name: str = "default",
         *,
         clock: Clock | None = None,
-        policy: Policy | None = None,
+        policy: RetryPolicy | None = None,
         lease_seconds: float = LEASE_SECONDS,
         create: bool = True,
     ) -> None:
@@ -57,7 +57,7 @@ class SqliteQueue:
         self.lease_seconds = lease_seconds
         self.missing: Callable[[Sequence[str]], list[str]] | None = None
         self._clock = clock or SystemClock()
-        self._policy = policy or Policy()
+        self._policy = policy or RetryPolicy()
         self._lock = threading.RLock()
         self._depth = 0  # of nested batches
         self._began = 0.0  # when the outermost was asked for
@@ -70,9 +70,9 @@ class SqliteQueue:
                 raise UrlError(f"there is no queue in {path}", help="check the path; `stayfast enqueue` makes one")
             sqlite.migrate(self.connection, "queue", sql.VERSION, sql.STEPS)
             self._queue = self._find_queue(create)
-        self.database: str | None = sqlite.identity(path)
+        self.database: str | None = sqlite.file_identity(path)
         self._file = sqlite.OpenFile(path, QueueGoneError)
-        self._proof = ProofOfLife(path + "-owners")
+        self._proof = OwnerLock(path + "-owners")
 
     def _find_queue(self, create: bool) -> int:
         find = "SELECT id FROM stayfast_queue WHERE name=?"
@@ -105,7 +105,7 @@ class SqliteQueue:
         find = "SELECT payload FROM stayfast_item WHERE queue=? AND key=?"
         for key, payload in rows:
             stored = self.connection.execute(find, (self._queue, key)).fetchone()[0]
-            check_same(key, self.name, stored, payload)
+            check_same_payload(key, self.name, stored, payload)
 
     # -- working
 
@@ -121,22 +121,22 @@ class SqliteQueue:
             registered = self._owner
             try:
                 yield self.connection
-                self._catch_up()
+                self._extend_leases_by_stall()
                 self.connection.execute("COMMIT")
                 self._file.check()
             except BaseException:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
                     with contextlib.suppress(sqlite3.Error):
-                        self._catch_up()  # the time that we took was rolled back with the rest
+                        self._extend_leases_by_stall()  # the time that we took was rolled back with the rest
                 if registered is None and self._owner is not None:  # the registration was rolled back with the rest
-                    self._proof.drop(self._owner)
+                    self._proof.release(self._owner)
                     self._owner = None
                 raise
             finally:
                 self._depth = 0
 
-    def _catch_up(self) -> None:
+    def _extend_leases_by_stall(self) -> None:
         """A transaction that stood still, the interpreter being elsewhere, kept every heartbeat from the file.
 
         So everybody gets back the time that we took, before we judge them and before others can; who died meanwhile is
@@ -148,7 +148,7 @@ class SqliteQueue:
 
     def claim(self, limit: int) -> list[Lease]:
         with self.batch():
-            owner = self._renew_own()
+            owner = self._ensure_owner()
             self._sweep(forced=False)
             leases = self._take(owner, limit)
             if len(leases) < limit and self._sweep(forced=True):
@@ -183,7 +183,7 @@ class SqliteQueue:
                 row = (
                     sql.DEAD if over else sql.DELAYED,
                     due,
-                    plain_text(reason),
+                    storable_text(reason),
                     lease.id,
                     lease.generation,
                     self._owner,
@@ -209,11 +209,11 @@ class SqliteQueue:
             count += self.connection.execute(statement, (json.dumps(ids), generation, self._owner)).rowcount
         return count
 
-    def hold(self, leases: Sequence[Lease]) -> None:
+    def release_all_except(self, leases: Sequence[Lease]) -> None:
         if self._owner is not None:
             ids = json.dumps([lease.id for lease in leases])
             with self._lock, self._errors():
-                self.connection.execute(sql.HOLD, (self._queue, self._owner, ids))
+                self.connection.execute(sql.RELEASE_OTHERS, (self._queue, self._owner, ids))
 
     # -- leases
 
@@ -239,20 +239,20 @@ class SqliteQueue:
             if self._now() - asked <= _SLOW_SECONDS:
                 return count
 
-    def blame(self, handles: Sequence[str], reason: str) -> int:
+    def record_crash(self, handles: Sequence[str], reason: str) -> int:
         due = self._clock.wall() + self._policy.delay_seconds(1)
         count = 0
         with self.batch():
             for handle in handles:
                 row = (self._queue, int(handle), self._policy.max_failures, reason, due)
-                count += self.connection.execute(sql.BLAME, row).rowcount
+                count += self.connection.execute(sql.RECORD_CRASH, row).rowcount
                 self.connection.execute("DELETE FROM stayfast_owner WHERE id=?", (int(handle),))
         return count
 
     def _now(self) -> float:
         return self._clock.monotonic()
 
-    def _renew_own(self) -> int:
+    def _ensure_owner(self) -> int:
         """Every claim renews, and proves under the write lock that nobody has declared us dead."""
         if self._owner is None:
             self._owner = self._register()
@@ -260,7 +260,7 @@ class SqliteQueue:
         if self._extend([self._owner]):
             return self._owner
         lost, self._owner = self._owner, None
-        self._proof.drop(lost)
+        self._proof.release(lost)
         raise LeaseLostError(
             f"the leases of worker {lost} on {self.url} ran out and went to others",
             help="it was frozen or cut off for longer than its lease; it starts afresh",
@@ -272,12 +272,12 @@ class SqliteQueue:
         One whose registration was just rolled back may hold its byte for an instant longer than SQLite keeps its number
         from us: then the next number is ours. Who holds many of them holds the file, and is none of us.
         """
-        self._proof.refresh(None)
+        self._proof.reopen_if_replaced(None)
         new = "INSERT INTO stayfast_owner (queue, boot, expires) VALUES (?, ?, ?) RETURNING id"
         for _ in range(_NUMBERS_TRIED):
             row = (self._queue, self._boot, self._now() + self.lease_seconds)
             owner = int(self.connection.execute(new, row).fetchone()[0])
-            if self._proof.hold(owner):
+            if self._proof.acquire(owner):
                 return owner
             self.connection.execute("DELETE FROM stayfast_owner WHERE id=?", (owner,))
         raise QueueUnavailableError(
@@ -286,12 +286,12 @@ class SqliteQueue:
 
     def _sweep(self, *, forced: bool) -> int:
         """Free the items of dead owners and those whose back-off is over; returns how many became ready or died."""
-        self._catch_up()
+        self._extend_leases_by_stall()
         now = self._now()
         if not forced and now < self._next_sweep:
             return 0
         self._next_sweep = now + _SWEEP_SECONDS
-        self._proof.refresh(self._owner)
+        self._proof.reopen_if_replaced(self._owner)
         count = 0
         owners = self.connection.execute(
             "SELECT id, boot, expires FROM stayfast_owner WHERE queue=? AND id IS NOT ?", (self._queue, self._owner)
@@ -301,16 +301,16 @@ class SqliteQueue:
                 count += self._expire(owner)
         wall = self._clock.wall()
         late = wall + 2 * LONGEST_BACKOFF_SECONDS  # nobody waits that long: the wall clock was set back
-        return count + self.connection.execute(sql.WAKE, (self._queue, wall, late)).rowcount
+        return count + self.connection.execute(sql.MAKE_DELAYED_READY, (self._queue, wall, late)).rowcount
 
     def _expire(self, owner: int) -> int:
         limit = self._policy.max_deliveries
         reason = f"handed out {limit} times and never finished: it kills its workers, or outlasts them"
-        count = self.connection.execute(sql.EXPIRE, (self._queue, owner, limit, reason)).rowcount
+        count = self.connection.execute(sql.RELEASE_EXPIRED, (self._queue, owner, limit, reason)).rowcount
         self.connection.execute("DELETE FROM stayfast_owner WHERE id=?", (owner,))
         return count
 
-    def tail(self) -> Tail:
+    def remaining(self) -> RemainingWork:
         with self.batch():
             self._sweep(forced=True)
             ready = self.connection.execute(
@@ -324,7 +324,7 @@ class SqliteQueue:
                 (self._queue, self._owner),
             ).fetchone()
         delayed = None if due is None else max(0.0, due - self._clock.wall())
-        return Tail(claimable=ready is not None, delayed_seconds=delayed, leased=leased is not None)
+        return RemainingWork(claimable=ready is not None, delayed_seconds=delayed, leased=leased is not None)
 
     # -- looking
 
@@ -351,7 +351,7 @@ class SqliteQueue:
                 return
             after = rows[-1][0]
 
-    def dead(self) -> Iterator[Rejected]:
+    def dead(self) -> Iterator[DeadItem]:
         page = (
             "SELECT id, key, payload, failures, reason FROM stayfast_item "
             "WHERE queue=? AND holder=-2 AND due IS NULL AND id > ? ORDER BY id LIMIT ?"
@@ -361,7 +361,7 @@ class SqliteQueue:
             with self._lock, self._errors():
                 rows = self.connection.execute(page, (self._queue, after, _PAGE)).fetchall()
             for _, key, payload, failures, reason in rows:
-                yield Rejected(key, payload, failures, reason or "")
+                yield DeadItem(key, payload, failures, reason or "")
             if len(rows) < _PAGE:
                 return
             after = rows[-1][0]
@@ -387,4 +387,4 @@ class SqliteQueue:
             self.connection.close()
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
-        return sqlite.translated(self.url, QueueUnavailableError, QueueError)
+        return sqlite.translate_errors(self.url, QueueUnavailableError, QueueError)

@@ -75,19 +75,19 @@ REPLACE = """
 INSERT INTO stayfast_item (queue, key, holder, payload) VALUES (?, ?, 0, ?) ON CONFLICT (queue, key) DO UPDATE
 SET payload=excluded.payload, holder=0, failures=0, deliveries=0, due=NULL, reason=NULL
 """
-EXPIRE = """
+RELEASE_EXPIRED = """
 UPDATE stayfast_item SET holder=CASE WHEN deliveries >= ?3 THEN -2 ELSE 0 END,
   reason=CASE WHEN deliveries >= ?3 THEN ?4 ELSE reason END
 WHERE queue=?1 AND holder=?2
 """
-WAKE = """
+MAKE_DELAYED_READY = """
 UPDATE stayfast_item SET holder=0, due=NULL WHERE queue=?1 AND holder=-1 AND (due <= ?2 OR due > ?3)
 """
-HOLD = """
+RELEASE_OTHERS = """
 UPDATE stayfast_item SET holder=0, deliveries=deliveries-1
 WHERE queue=?1 AND holder=?2 AND id NOT IN (SELECT value FROM json_each(?3))
 """
-BLAME = """
+RECORD_CRASH = """
 UPDATE stayfast_item SET failures=failures+1, reason=?4,
   holder=CASE WHEN failures+1 >= ?3 THEN -2 ELSE -1 END, due=CASE WHEN failures+1 >= ?3 THEN NULL ELSE ?5 END
 WHERE queue=?1 AND holder=?2

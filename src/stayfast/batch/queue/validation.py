@@ -53,12 +53,12 @@ def encode_payload(value: Any, where: str = "an item") -> str:
         raise ItemError(f"{where} cannot be written as JSON: {error}", help="use plain JSON values") from None
 
 
-def refuse_constant(text: str) -> NoReturn:
+def reject_nan(text: str) -> NoReturn:
     """Hook for ``json.loads``: NaN and Infinity are not JSON, and other readers would choke on them."""
     raise ValueError(f"{text} is not JSON")
 
 
-def check_same(key: str, place: str, stored: str, payload: str) -> None:
+def check_same_payload(key: str, place: str, stored: str, payload: str) -> None:
     """One key, one payload."""
     if not same_json(stored, payload):
         raise UrlError(

@@ -10,8 +10,8 @@ from typing import Any
 
 from stayfast.batch.sink.protocol import Payload, Receipt, Result
 from stayfast.batch.sink.sqlite import check_table
-from stayfast.errors import SinkAbsentError, SinkError, SinkGoneError, SinkUnavailableError, UrlError
-from stayfast.storage.database.postgres import Database, numbers
+from stayfast.errors import SinkError, SinkGoneError, SinkMissingError, SinkUnavailableError, UrlError
+from stayfast.storage.database.postgres import PostgresDatabase, int_array_literal
 
 _PAGE = 5000
 _COLUMNS = ["key", "payload", "payload_bytes", "generation", "recorded_at"]
@@ -21,7 +21,7 @@ class PostgresSink:
     """One row per key."""
 
     def __init__(self, url: str, *, create: bool = True) -> None:
-        self._database = Database(url, SinkUnavailableError, SinkGoneError, SinkError)
+        self._database = PostgresDatabase(url, SinkUnavailableError, SinkGoneError, SinkError)
         if "queue" in self._database.options:
             raise UrlError(f"the sink URL {self._database.url!r} names a queue", help="?queue= belongs to the queue")
         table = check_table(self._database.options.get("table", "results"))
@@ -59,7 +59,7 @@ class PostgresSink:
         )
         columns = [row[0] for row in cursor.fetchall()]
         if not columns:
-            raise SinkAbsentError(
+            raise SinkMissingError(
                 f"there is no table {table!r} in {self.url}", help="check ?table=; `stayfast work` creates it"
             )
         if columns != _COLUMNS:
@@ -90,18 +90,18 @@ class PostgresSink:
         raw = None  # hardly anybody has any; a column that is left out is NULL
         if None in texts:
             raw = [payload if isinstance(payload, bytes) else None for _, payload, _ in results]
-        values = ([row[0] for row in results], texts, raw, numbers(row[2] for row in results))
+        values = ([row[0] for row in results], texts, raw, int_array_literal(row[2] for row in results))
         count: int = cursor.execute(self._insert + self._conflict[replace], values).rowcount
         return count
 
     def missing(self, keys: Sequence[str]) -> list[str]:
         query = f"SELECT key FROM {self.table} WHERE key=ANY(%s::text[])"
-        found = {row[0] for row in self._database.statement(query, (list(keys),)).fetchall()}
+        found = {row[0] for row in self._database.execute(query, (list(keys),)).fetchall()}
         return [key for key in keys if key not in found]
 
     def get(self, key: str) -> Payload | None:
         query = f"SELECT payload, payload_bytes FROM {self.table} WHERE key=%s"
-        row = self._database.statement(query, (key,)).fetchone()
+        row = self._database.execute(query, (key,)).fetchone()
         if row is None:
             return None
         text: Payload = row[0] if row[0] is not None else bytes(row[1])

@@ -26,13 +26,13 @@ def _encoder() -> Callable[[Any], str]:
     """
     try:
         make: Any = getattr(json.encoder, "c_make_encoder", None)
-        encode = make(None, _unknown, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False)
+        encode = make(None, _array_to_list, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False)
     except TypeError:  # another interpreter, or another signature
         return _to_json
     return lambda value: "".join(encode(value, 0))
 
 
-def _unknown(value: Any) -> Any:
+def _array_to_list(value: Any) -> Any:
     """Numbers and arrays of NumPy and torch say what they hold; nothing else is guessed."""
     plain = getattr(value, "tolist", None)
     if plain is None or isinstance(value, _BINARY):
@@ -40,10 +40,12 @@ def _unknown(value: Any) -> Any:
     return plain()
 
 
-_to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_unknown).encode
+_to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_array_to_list).encode
 _to_json_quickly = _encoder()
-_SEAM = os.urandom(16).hex()  # between results that are said in one breath: nobody knows it, so no result contains it
-_BETWEEN = f',"{_SEAM}",'
+_SEPARATOR = os.urandom(
+    16
+).hex()  # between results that are said in one breath: nobody knows it, so no result contains it
+_BETWEEN = f',"{_SEPARATOR}",'
 
 
 class Result(NamedTuple):
@@ -90,7 +92,7 @@ class Sink(Protocol):
 
 def encode_results(values: Sequence[Any]) -> list[str] | None:
     """All of a chunk in one go, at a third of the price; None when each has to be looked at: bytes, failures, slips."""
-    woven: list[Any] = [_SEAM] * (2 * len(values) - 1)
+    woven: list[Any] = [_SEPARATOR] * (2 * len(values) - 1)
     woven[::2] = values
     try:
         texts = _to_json_quickly(woven)[1:-1].split(_BETWEEN)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from stayfast.batch.sink.protocol import Payload, Receipt, Result
 from stayfast.clock import Clock, SystemClock, to_rfc3339
-from stayfast.errors import SinkAbsentError, SinkError, SinkGoneError, SinkUnavailableError, UrlError
+from stayfast.errors import SinkError, SinkGoneError, SinkMissingError, SinkUnavailableError, UrlError
 from stayfast.storage.database import sqlite
 
 _PAGE = 5000
@@ -40,11 +40,11 @@ class SqliteSink:
         self._clock = clock or SystemClock()
         self._lock = threading.RLock()
         if not create and os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
-            raise SinkAbsentError(f"there is no file {path}", help="check the path; `stayfast work` creates it")
+            raise SinkMissingError(f"there is no file {path}", help="check the path; `stayfast work` creates it")
         with self._errors():
             self._connection = sqlite.connect(path, readonly=not create)
             self._ensure_table(create)
-        self.database: str | None = sqlite.identity(path)
+        self.database: str | None = sqlite.file_identity(path)
         self._file = sqlite.OpenFile(path, SinkGoneError)
         self._into = f'INSERT INTO "{table}" (key, payload, generation, recorded_at) VALUES '
         self._conflict = (
@@ -61,7 +61,7 @@ class SqliteSink:
                 "generation INTEGER NOT NULL, recorded_at TEXT NOT NULL) WITHOUT ROWID"
             )
         elif not columns:
-            raise SinkAbsentError(
+            raise SinkMissingError(
                 f"there is no table {self.table!r} in {self.url.split('?')[0]}",
                 help="check ?table=; `stayfast work` creates it",
             )
@@ -140,4 +140,4 @@ class SqliteSink:
         self._connection.close()
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
-        return sqlite.translated(self.url, SinkUnavailableError, SinkError)
+        return sqlite.translate_errors(self.url, SinkUnavailableError, SinkError)

@@ -42,7 +42,7 @@ class Audit:
         }
 
 
-def compare(entries: Iterator[tuple[str, str]], recorded: Iterator[str], *, limit: int = 10_000) -> Audit:
+def audit_queue(entries: Iterator[tuple[str, str]], recorded: Iterator[str], *, limit: int = 10_000) -> Audit:
     """Merge (key, state) of the queue with the keys of the sink, both in key order."""
     audit = Audit()
     result = next(recorded, None)

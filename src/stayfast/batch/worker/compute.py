@@ -13,25 +13,25 @@ from typing import Any, NamedTuple
 
 from stayfast.batch.queue.protocol import Failure, Lease
 from stayfast.batch.sink.protocol import Result, encode_result, encode_results
-from stayfast.batch.worker.task import Failed, Task, WrongResultsError, refuse_unfinished, results_of
+from stayfast.batch.worker.task import Failed, Task, TaskResultError, check_result_is_value, check_results
 from stayfast.errors import Interrupted, SinkError, StayfastError, UsageError
 from stayfast.model.exit_codes import FAILED
 
 _LONGEST_REASON = 8000
 _FAILED = (Failed, BaseException)
 # Between two payloads that are read as one text: nobody can write it, so nobody's brackets reach across.
-_SEAM = os.urandom(16).hex()
-_BETWEEN = f',"{_SEAM}",'
+_SEPARATOR = os.urandom(16).hex()
+_BETWEEN = f',"{_SEPARATOR}",'
 
 
-class Work(NamedTuple):
+class LeasedItem(NamedTuple):
     """A lease and the item it stands for."""
 
     lease: Lease
     item: Any
 
 
-class Settled(NamedTuple):
+class ChunkResult(NamedTuple):
     """What became of some items: to record and acknowledge, or to count as failed."""
 
     results: list[Result]
@@ -39,16 +39,16 @@ class Settled(NamedTuple):
     failures: list[Failure]
 
 
-def decode(task: Task, leases: Sequence[Lease]) -> tuple[list[Work], list[Failure]]:
+def decode_items(task: Task, leases: Sequence[Lease]) -> tuple[list[LeasedItem], list[Failure]]:
     """Items from payloads, each by itself; one that cannot be read, or is not what its key says, dies alone."""
     items = _decode_all([lease.payload for lease in leases]) if task.key is None else None
     if items is not None:
-        return list(map(Work, leases, items)), []
+        return list(map(LeasedItem, leases, items)), []
     work, failures = [], []
     for lease in leases:
         problem, item = _decode_one(task, lease)
         if problem is None:
-            work.append(Work(lease, item))
+            work.append(LeasedItem(lease, item))
         else:
             failures.append(Failure(lease, problem, final=True))
     return work, failures
@@ -60,7 +60,7 @@ def _decode_all(payloads: list[str]) -> list[Any] | None:
         found = json.loads(f"[{_BETWEEN.join(payloads)}]")
     except (ValueError, RecursionError):
         return None
-    whole = len(found) == 2 * len(payloads) - 1 and all(seam == _SEAM for seam in found[1::2])
+    whole = len(found) == 2 * len(payloads) - 1 and all(seam == _SEPARATOR for seam in found[1::2])
     return found[::2] if whole else None
 
 
@@ -79,42 +79,44 @@ def _decode_one(task: Task, lease: Lease) -> tuple[str | None, Any]:
     return None, item
 
 
-def compute(task: Task, chunk: Sequence[Work], stop: Callable[[], bool]) -> tuple[Settled, Sequence[Work]]:
+def run_task(
+    task: Task, chunk: Sequence[LeasedItem], stop: Callable[[], bool]
+) -> tuple[ChunkResult, Sequence[LeasedItem]]:
     """Run the task; returns what was settled and the items not begun because of ``stop``."""
-    settled = Settled([], [], [])
+    settled = ChunkResult([], [], [])
     if not task.each:
-        _call(task, chunk, settled, stop)
+        _run_chunk(task, chunk, settled, stop)
         return settled, ()
     for index, work in enumerate(chunk):
         if stop():
             return settled, chunk[index:]
         try:
-            _settle(settled, (work,), (_run(task, work.item),), task.name)
-        except WrongResultsError:
+            _collect_results(settled, (work,), (_run(task, work.item),), task.name)
+        except TaskResultError:
             raise
         except BaseException as error:  # noqa: BLE001 - user code; told in the dead-letter
             if isinstance(error, Interrupted) and stop():
                 return settled, chunk[index:]
-            settled.failures.append(Failure(work.lease, reason_of(error)))
+            settled.failures.append(Failure(work.lease, failure_reason(error)))
     return settled, ()
 
 
-def _call(task: Task, chunk: Sequence[Work], settled: Settled, stop: Callable[[], bool]) -> None:
+def _run_chunk(task: Task, chunk: Sequence[LeasedItem], settled: ChunkResult, stop: Callable[[], bool]) -> None:
     """The whole chunk at once; when that fails, one by one, so that only the guilty fail."""
     try:
-        given = results_of(_run(task, [work.item for work in chunk]), len(chunk), task.name)
-    except WrongResultsError:
+        given = check_results(_run(task, [work.item for work in chunk]), len(chunk), task.name)
+    except TaskResultError:
         raise
     except BaseException as error:
         if isinstance(error, Interrupted) and stop():  # without a notice it is an error like any other
             raise
         if len(chunk) == 1:
-            settled.failures.append(Failure(chunk[0].lease, reason_of(error)))
+            settled.failures.append(Failure(chunk[0].lease, failure_reason(error)))
             return
         for work in chunk:
-            _call(task, [work], settled, stop)
+            _run_chunk(task, [work], settled, stop)
         return
-    _settle(settled, chunk, given, task.name)
+    _collect_results(settled, chunk, given, task.name)
 
 
 def _run(task: Task, argument: Any) -> Any:
@@ -127,7 +129,7 @@ def _run(task: Task, argument: Any) -> Any:
             os._exit(FAILED)
 
 
-def _settle(settled: Settled, chunk: Sequence[Work], given: Sequence[Any], name: str) -> None:
+def _collect_results(settled: ChunkResult, chunk: Sequence[LeasedItem], given: Sequence[Any], name: str) -> None:
     results, leases, failures = settled
     texts = encode_results(given)
     if texts is not None:
@@ -142,7 +144,7 @@ def _settle(settled: Settled, chunk: Sequence[Work], given: Sequence[Any], name:
         try:
             payload = encode_result(value)
         except SinkError as error:
-            refuse_unfinished(value, name)
+            check_result_is_value(value, name)
             failures.append(Failure(lease, str(error)))
             continue
         results.append(Result(lease.key, payload, lease.generation))
@@ -152,10 +154,10 @@ def _settle(settled: Settled, chunk: Sequence[Work], given: Sequence[Any], name:
 def _failure(lease: Lease, value: Failed | BaseException) -> Failure:
     if isinstance(value, Failed):
         return Failure(lease, value.reason[:_LONGEST_REASON], final=not value.retry)
-    return Failure(lease, reason_of(value))
+    return Failure(lease, failure_reason(value))
 
 
-def reason_of(error: BaseException) -> str:
+def failure_reason(error: BaseException) -> str:
     """The traceback, its end kept when it is long."""
     if isinstance(error, StayfastError) and isinstance(error, UsageError):
         return str(error)

@@ -11,7 +11,7 @@ _LAYOUT = struct.Struct("=5q")
 
 
 @dataclass(slots=True)
-class Tally:
+class ItemCounts:
     """What a worker has done so far."""
 
     done: int = 0
@@ -24,7 +24,7 @@ class Tally:
         """For progress and reports."""
         return asdict(self)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: ItemCounts) -> None:
         """Count what another worker did."""
         for name, value in asdict(other).items():
             setattr(self, name, getattr(self, name) + value)
@@ -43,10 +43,10 @@ class SharedTally:
         os.ftruncate(fd, _LAYOUT.size)
         return fd
 
-    def write(self, tally: Tally) -> None:
+    def write(self, tally: ItemCounts) -> None:
         """Publish these counts."""
         _LAYOUT.pack_into(self._memory, 0, tally.done, tally.skipped, tally.failed, tally.dead, tally.lost)
 
-    def read(self) -> Tally:
+    def read(self) -> ItemCounts:
         """The counts that were published last."""
-        return Tally(*_LAYOUT.unpack_from(self._memory))
+        return ItemCounts(*_LAYOUT.unpack_from(self._memory))

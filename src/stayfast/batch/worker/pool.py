@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Depth, Policy, Queue
-from stayfast.batch.worker.item_counts import SharedTally, Tally
+from stayfast.batch.queue.protocol import Depth, Queue, RetryPolicy
+from stayfast.batch.worker.item_counts import ItemCounts, SharedTally
 from stayfast.batch.worker.queue_at_end import LastLook
-from stayfast.batch.worker.worker import WorkerOptions, renew
+from stayfast.batch.worker.worker import WorkerOptions, renew_leases
 from stayfast.errors import StayfastError
 from stayfast.model.exit_codes import FINISHED, Outcome
 from stayfast.runtime.interruption.guard import Guard
@@ -46,17 +46,17 @@ class PoolOptions:
     queue: str
     sink: str
     workers: int = 1
-    quiet: bool = False
+    json_on_stdout: bool = False
     """Whether stdout is for our own JSON alone: what the task prints goes to stderr then."""
     worker: WorkerOptions = field(default_factory=WorkerOptions)
-    policy: Policy = field(default_factory=Policy)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
 
 
 @dataclass(slots=True)
-class _Child:
+class _WorkerHandle:
     process: subprocess.Popen[bytes]
-    tell: int
-    life: int
+    status_fd: int
+    alive_fd: int
     tally: SharedTally
     handles: list[str] = field(default_factory=list)
     started: bool = False
@@ -65,22 +65,22 @@ class _Child:
     fatal: str | None = None
     gone: bool = False  # the queue or the sink was removed or replaced
     buffer: bytes = b""
-    silent_since: float | None = None  # its pipe is closed
+    status_closed_at: float | None = None  # its pipe is closed
 
 
-class Pool:
+class WorkerPool:
     """The processes and what is known about them."""
 
     def __init__(self, options: PoolOptions, guard: Guard) -> None:
         self._options, self._guard = options, guard
-        self._children: list[_Child] = []
+        self._children: list[_WorkerHandle] = []
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
         self._opening = threading.Lock()  # its own: a server that is slow to answer must not delay a notice
         self._told = False
         self._over = threading.Event()
         self._queue: Queue | None = None
-        self._ended = Tally()  # of processes that are gone
+        self._ended = ItemCounts()  # of processes that are gone
         self._crashes = 0  # in a row, while no worker settled an item
         self._settled = 0  # items, at the last crash
         self._restarts: list[float] = []  # when to start a replacement
@@ -91,9 +91,9 @@ class Pool:
         self._last = LastLook(self._open_queue, options.sink, guard)
         self._published: list[Callable[[], None]] = []
 
-    def tally(self) -> Tally:
+    def tally(self) -> ItemCounts:
         """The sum over all workers, living and gone."""
-        total = Tally(**self._ended.as_json())
+        total = ItemCounts(**self._ended.as_json())
         for child in self._children:
             total.add(child.tally.read())
         return total
@@ -109,23 +109,26 @@ class Pool:
         return self._last.url
 
     @property
-    def living(self) -> int:
+    def num_workers(self) -> int:
         """Worker processes now."""
         return len(self._children)
 
-    def publish(self) -> None:
+    def start_metrics(self) -> None:
         """Metrics of all workers, where they are asked for."""
         settings = self._guard.settings
         if settings.metrics_port:
-            from stayfast.batch.worker.pool_metrics import QueueReader, read_pool
-            from stayfast.telemetry.metrics_server import publish
+            from stayfast.batch.worker.pool_metrics import QueueDepthReader, sample_pool
+            from stayfast.telemetry.metrics_server import start_metrics_server
 
-            reader = QueueReader(self._options.queue, self._options.sink, self._guard.clock)
-            self._published = [publish(settings, lambda: read_pool(self, self._guard, reader)), reader.close]
+            reader = QueueDepthReader(self._options.queue, self._options.sink, self._guard.clock)
+            self._published = [
+                start_metrics_server(settings, lambda: sample_pool(self, self._guard, reader)),
+                reader.close,
+            ]
 
     def run(self) -> Outcome:
         """Work until the queue says that nothing is left, a notice comes, or the workers cannot go on."""
-        heartbeat = threading.Thread(target=self._beat, name="stayfast-heartbeat", daemon=True)
+        heartbeat = threading.Thread(target=self._renew_leases, name="stayfast-heartbeat", daemon=True)
         heartbeat.start()
         try:
             self._restarts = [self._guard.clock.monotonic()] * self._options.workers
@@ -150,11 +153,11 @@ class Pool:
         """Until no worker is there, and none is to be started."""
         while self._children or self._restarts:
             self._replace()
-            self._listen()
+            self._poll_status()
             self._reap()
             self.on_tick()
             if self._guard.notice is not None:
-                self._wind_up()
+                self._stop_workers()
             elif self.fatal is not None:
                 self._signal_all(signal.SIGTERM)
                 self._restarts.clear()
@@ -179,8 +182,8 @@ class Pool:
         told, tell = os.pipe()
         life, keep = os.pipe()
         tally = SharedTally.create()
-        share = self._options.worker.share and self._options.policy.max_failures > 1
-        worker = {**asdict(self._options.worker), "careful": careful, "share": share}
+        share = self._options.worker.prefetch_more and self._options.policy.max_failures > 1
+        worker = {**asdict(self._options.worker), "isolate_items": careful, "prefetch_more": share}
         options = {
             "task": self._options.task,
             "queue": self._options.queue,
@@ -195,12 +198,12 @@ class Pool:
         command = [sys.executable, "-m", "stayfast.batch.worker.worker_process", json.dumps(options)]
         environment = {**os.environ, "STAYFAST_OUTCOME_FILE": os.devnull, "STAYFAST_TERMINATION_LOG": os.devnull}
         environment.pop("STAYFAST_OUTCOME_DIR", None)  # the pool tells how it ended, once
-        stdout = 2 if self._options.quiet and sys.stderr is not None else None
+        stdout = 2 if self._options.json_on_stdout and sys.stderr is not None else None
         try:
             process = subprocess.Popen(
                 command, pass_fds=(tell, life, tally), env=environment, stdin=subprocess.DEVNULL, stdout=stdout
             )
-            child = _Child(process, told, keep, SharedTally(tally))
+            child = _WorkerHandle(process, told, keep, SharedTally(tally))
         finally:
             for descriptor in (tell, life, tally):
                 os.close(descriptor)
@@ -215,7 +218,7 @@ class Pool:
         self._restarts = [instant for instant in self._restarts if instant > now]
         for _ in due:
             try:
-                self._start(careful=self._crashes > 0 or self._options.worker.careful)
+                self._start(careful=self._crashes > 0 or self._options.worker.isolate_items)
             except OSError as error:
                 self.fatal = f"cannot start a worker process: {error}"
 
@@ -223,9 +226,9 @@ class Pool:
         for child in list(self._children):
             code = child.process.poll()
             if code is not None:
-                self._hear(child)
-                self._ended_with(child, code)
-            elif child.silent_since and self._guard.clock.monotonic() - child.silent_since > _SILENT_SECONDS:
+                self._read_status(child)
+                self._handle_exit(child, code)
+            elif child.status_closed_at and self._guard.clock.monotonic() - child.status_closed_at > _SILENT_SECONDS:
                 log.warning(
                     "worker %d has closed its pipe, and perhaps more; it is ended",
                     child.process.pid,
@@ -234,13 +237,13 @@ class Pool:
                 child.process.kill()
                 child.process.wait()
 
-    def _ended_with(self, child: _Child, code: int) -> None:
+    def _handle_exit(self, child: _WorkerHandle, code: int) -> None:
         with self._lock:
             self._children.remove(child)
-        if child.silent_since is None:
-            self._selector.unregister(child.tell)
-        os.close(child.tell)
-        os.close(child.life)
+        if child.status_closed_at is None:
+            self._selector.unregister(child.status_fd)
+        os.close(child.status_fd)
+        os.close(child.alive_fd)
         self._ended.add(child.tally.read())
         interrupted = self._guard.settings.interrupted_code
         if self._guard.notice is not None:  # other mistakes show again in the next attempt; that one would not
@@ -254,15 +257,15 @@ class Pool:
         elif code >= 0 and not child.started:
             self.fatal = f"a worker left with {code} before it had started; look at what the task's module does"
         else:  # a code alone proves nothing: the task may have left with it
-            self._crashed(child, code)
+            self._handle_crash(child, code)
 
-    def _crashed(self, child: _Child, code: int) -> None:
+    def _handle_crash(self, child: _WorkerHandle, code: int) -> None:
         """It died by itself: the items it held share the blame; its successor goes one by one to find the guilty."""
         what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         log.warning("worker %d died with %s; starting another", child.process.pid, what, extra={"action": "crashed"})
         if child.handles:
             try:
-                self._open_queue().blame(child.handles, f"its worker died with {what} while it held this item")
+                self._open_queue().record_crash(child.handles, f"its worker died with {what} while it held this item")
             except StayfastError as error:
                 log.warning("the dead worker's items wait for its lease to end: %s", error)
         settled = sum(self.tally().as_json().values())
@@ -275,7 +278,7 @@ class Pool:
         pause = min(_LONGEST_BACKOFF_SECONDS, 0.1 * 2.0 ** -(-self._crashes // workers))
         self._restarts.append(self._guard.clock.monotonic() + pause)
 
-    def _wind_up(self) -> None:
+    def _stop_workers(self) -> None:
         """The notice goes to every worker; what is still there just before the deadline is ended.
 
         The heartbeat goes on: whoever finishes its item inside the grace must still hold it then.
@@ -294,26 +297,26 @@ class Pool:
 
     # -- listening
 
-    def _listen(self) -> None:
+    def _poll_status(self) -> None:
         for key, _ in self._selector.select(_TICK_SECONDS):
-            self._hear(key.data)
+            self._read_status(key.data)
 
-    def _hear(self, child: _Child) -> None:
+    def _read_status(self, child: _WorkerHandle) -> None:
         while True:
             try:
-                data = os.read(child.tell, 1 << 16)
+                data = os.read(child.status_fd, 1 << 16)
             except (BlockingIOError, OSError):
                 return
             if not data:
-                if child.silent_since is None:  # at its end, or the task has closed what was not its own
-                    child.silent_since = self._guard.clock.monotonic()
-                    self._selector.unregister(child.tell)
+                if child.status_closed_at is None:  # at its end, or the task has closed what was not its own
+                    child.status_closed_at = self._guard.clock.monotonic()
+                    self._selector.unregister(child.status_fd)
                 return
             *lines, child.buffer = (child.buffer + data).split(b"\n")
             for line in lines:
-                self._take(child, json.loads(line))
+                self._apply_status(child, json.loads(line))
 
-    def _take(self, child: _Child, told: dict[str, Any]) -> None:
+    def _apply_status(self, child: _WorkerHandle, told: dict[str, Any]) -> None:
         with self._lock:
             child.handles = told.get("handles", child.handles)
         child.started = child.started or bool(told.get("started"))
@@ -333,7 +336,7 @@ class Pool:
                 )
             return self._queue
 
-    def _beat(self) -> None:
+    def _renew_leases(self) -> None:
         interval = 1.0
         while not self._over.wait(interval):
             with self._lock:
@@ -344,11 +347,11 @@ class Pool:
                 except StayfastError as error:
                     log.warning("leases could not be renewed: %s", error, extra={"action": "renew_failed"})
                     continue
-                renew(queue, handles)
+                renew_leases(queue, handles)
                 interval = queue.lease_seconds / 3
 
 
-def _is_running(child: _Child) -> bool:
+def _is_running(child: _WorkerHandle) -> bool:
     """Neither dead nor stopped."""
     if child.process.returncode is not None:
         return False

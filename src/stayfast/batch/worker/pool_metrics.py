@@ -13,33 +13,33 @@ from stayfast.clock import Clock
 from stayfast.errors import StayfastError, UrlError
 from stayfast.model.queue_age import Backlog
 from stayfast.runtime.runs.run_metrics import add_notice
-from stayfast.telemetry.metric_table import Exposition
+from stayfast.telemetry.metric_table import PrometheusText
 
 if TYPE_CHECKING:
-    from stayfast.batch.worker.pool import Pool
+    from stayfast.batch.worker.pool import WorkerPool
     from stayfast.runtime.interruption.guard import Guard
 
 _COUNT_SHARE = 20.0  # counting a deep queue takes time: at most a twentieth of it
 _LOOK_SECONDS = 5.0
 
 
-def read_pool(pool: Pool, guard: Guard, reader: QueueReader) -> Exposition:
+def sample_pool(pool: WorkerPool, guard: Guard, reader: QueueDepthReader) -> PrometheusText:
     """One scrape of ``stayfast work``."""
-    out = Exposition()
+    out = PrometheusText()
     add_notice(out, guard)
-    out.add("stayfast_workers", pool.living)
+    out.add_sample("stayfast_workers", pool.num_workers)
     for outcome, count in pool.tally().as_json().items():
-        out.add("stayfast_items_total", count, outcome=outcome)
+        out.add_sample("stayfast_items_total", count, outcome=outcome)
     depth = reader.depth()
-    out.add("stayfast_queue_up", int(depth is not None), queue=reader.name)
+    out.add_sample("stayfast_queue_up", int(depth is not None), queue=reader.name)
     if depth is not None:
         for state, count in asdict(depth).items():
-            out.add("stayfast_queue_items", count, queue=reader.name, state=state)
-        out.add("stayfast_queue_oldest_seconds", reader.oldest_seconds(), queue=reader.name)
+            out.add_sample("stayfast_queue_items", count, queue=reader.name, state=state)
+        out.add_sample("stayfast_queue_oldest_seconds", reader.oldest_seconds(), queue=reader.name)
     return out
 
 
-class QueueReader:
+class QueueDepthReader:
     """Looks at a queue through a connection of its own, no more often than its counting is worth."""
 
     def __init__(self, url: str, sink: str, clock: Clock) -> None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from stayfast.batch.queue.protocol import Failure, Lease
 from stayfast.batch.sink.protocol import Result
-from stayfast.batch.worker.compute import Settled, Work
+from stayfast.batch.worker.compute import ChunkResult, LeasedItem
 
 
 @dataclass(frozen=True, slots=True)
-class PumpOptions:
+class PrefetchOptions:
     """How much is fetched ahead, and how results are treated."""
 
     chunk: int = 100
@@ -25,20 +25,20 @@ class PumpOptions:
     replace: bool = False
 
 
-class Shelf:
+class PrefetchBuffer:
     """Chunks that are leased and not begun."""
 
-    def __init__(self, options: PumpOptions) -> None:
+    def __init__(self, options: PrefetchOptions) -> None:
         self.options = options
         self.ahead = 0
         """How many chunks may lie here, when that is more than was asked for: they are short."""
-        self._chunks: deque[list[Work]] = deque()
+        self._chunks: deque[list[LeasedItem]] = deque()
 
     def __len__(self) -> int:
         return len(self._chunks)
 
     @property
-    def is_deep(self) -> bool:
+    def has_extra_chunks(self) -> bool:
         """Whether more lies here than was asked for, or may."""
         return self.ahead > self.options.prefetch > 0
 
@@ -50,7 +50,7 @@ class Shelf:
     def _depth(self) -> int:
         return max(self.options.prefetch, self.ahead) if self.options.prefetch else 0
 
-    def room(self, *, in_work: bool) -> int:
+    def claim_size(self, *, in_work: bool) -> int:
         """How many items to claim: a chunk, or half a deep shelf at once, as soon as there is room for that."""
         depth = self._depth()
         if depth == 0:
@@ -58,12 +58,12 @@ class Shelf:
         portion = max(1, depth // 2)
         return portion * self.options.chunk if len(self._chunks) + portion <= depth else 0
 
-    def add(self, work: list[Work]) -> None:
+    def add(self, work: list[LeasedItem]) -> None:
         """Items of one claim, in calls as they were asked for."""
         chunk = self.options.chunk
         self._chunks.extend(work[start : start + chunk] for start in range(0, len(work), chunk))
 
-    def take(self, limit: int) -> list[Work]:
+    def take(self, limit: int) -> list[LeasedItem]:
         """The next chunk, or as much of it as one call may get."""
         chunk = self._chunks.popleft()
         if len(chunk) > limit:
@@ -95,7 +95,7 @@ class Shelf:
 
 
 @dataclass(slots=True)
-class Outbox:
+class ResultBuffer:
     """What is to be told to sink and queue."""
 
     results: list[Result] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self.leases or self.failures or self.skipped or self.returned)
 
-    def add(self, settled: Settled, unstarted: Sequence[Work]) -> None:
+    def add(self, settled: ChunkResult, unstarted: Sequence[LeasedItem]) -> None:
         """What became of a call."""
         self.results += settled.results
         self.leases += settled.leases

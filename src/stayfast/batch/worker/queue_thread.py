@@ -22,9 +22,9 @@ from typing import Any
 
 from stayfast.batch.queue.protocol import Lease, Queue
 from stayfast.batch.sink.protocol import Sink
-from stayfast.batch.worker.compute import Settled, Work, decode
-from stayfast.batch.worker.item_counts import Tally
-from stayfast.batch.worker.prefetch import Outbox, PumpOptions, Shelf
+from stayfast.batch.worker.compute import ChunkResult, LeasedItem, decode_items
+from stayfast.batch.worker.item_counts import ItemCounts
+from stayfast.batch.worker.prefetch import PrefetchBuffer, PrefetchOptions, ResultBuffer
 from stayfast.batch.worker.task import Task
 from stayfast.clock import Clock
 from stayfast.errors import LeaseLostError, QueueUnavailableError, SinkUnavailableError
@@ -40,7 +40,7 @@ _LONGEST_IDLE_SECONDS = 1.0
 _OVERLAPPING_CALLS = 20  # so many after one that could not be made alone: a far or slow database costs little
 
 
-class Pump:
+class QueueThread:
     """Keeps the task supplied and its results safe; ``get`` and ``put`` are the task's side."""
 
     def __init__(
@@ -49,23 +49,23 @@ class Pump:
         sink: Sink,
         task: Task,
         clock: Clock,
-        options: PumpOptions,
+        options: PrefetchOptions,
         durations: Durations | None = None,
     ) -> None:
         self._queue, self._sink, self._task, self._clock = queue, sink, task, clock
         self._durations = durations or Durations()
         queue.missing = sink.missing
-        self.tally = Tally()
+        self.tally = ItemCounts()
         self.on_leases: Callable[[list[str]], None] = lambda _: None
         """Told the renewal handles whenever they change, for the heartbeat."""
-        self.on_settled: Callable[[Tally], None] = lambda _: None
+        self.on_settled: Callable[[ItemCounts], None] = lambda _: None
         """Called with the tally after each commit."""
         self._fused = queue.database is not None and queue.database == sink.database
-        self._shelf = Shelf(options)
-        self._current: Sequence[Work] = ()
+        self._shelf = PrefetchBuffer(options)
+        self._current: Sequence[LeasedItem] = ()
         self._called = 0.0  # when the task was given them
-        self._outbox = Outbox()
-        self._in_flight = Outbox()
+        self._outbox = ResultBuffer()
+        self._in_flight = ResultBuffer()
         lock = threading.RLock()
         self._changed = threading.Condition(lock)  # for the task's side
         self._wake = threading.Condition(lock)  # for our thread
@@ -83,12 +83,12 @@ class Pump:
         self._thread = threading.Thread(target=self._run, name="stayfast-pump", daemon=True)
 
     @property
-    def options(self) -> PumpOptions:
+    def options(self) -> PrefetchOptions:
         """How much is fetched ahead; may be changed while the pump runs."""
         return self._shelf.options
 
     @options.setter
-    def options(self, options: PumpOptions) -> None:
+    def options(self, options: PrefetchOptions) -> None:
         self._shelf.options = options
 
     # -- the task's side
@@ -97,7 +97,7 @@ class Pump:
         """Begin to claim."""
         self._thread.start()
 
-    def get(self, limit: int, *, ahead: int = 0, quiet_seconds: float = 0.0) -> Sequence[Work] | None:
+    def next_chunk(self, limit: int, *, ahead: int = 0, quiet_seconds: float = 0.0) -> Sequence[LeasedItem] | None:
         """The next items, at most ``limit``; None when there are none left or the worker is stopping.
 
         ``ahead`` is how many chunks may lie on the shelf when calls are short. ``quiet_seconds`` when computing them
@@ -111,44 +111,44 @@ class Pump:
                     return None
             self._current = chunk = self._shelf.take(limit)
             self._called = self._clock.monotonic()
-            self._nudge()
+            self._wake_thread()
             if quiet_seconds > 0 and self._quick:
-                self._become_alone(quiet_seconds)
+                self._isolate_call(quiet_seconds)
             return chunk if self._current else None  # None: a notice came meanwhile, and its deadline
 
-    def _become_alone(self, seconds: float) -> None:
+    def _isolate_call(self, seconds: float) -> None:
         if self._overlapping > 0:
             self._overlapping -= 1
             return
-        self._alone = self._wait(self._at_rest, seconds) and bool(self._current)
+        self._alone = self._wait(self._is_idle, seconds) and bool(self._current)
         if not self._alone:
             self._overlapping = _OVERLAPPING_CALLS
 
-    def _at_rest(self) -> bool:
+    def _is_idle(self) -> bool:
         """Everything handed over is safe, and what should be fetched ahead is here or does not exist."""
         if self._busy or self._outbox or self._in_flight or self._shelf.has_surplus:
             return False
-        return self._over or self._dozing or not self._room()
+        return self._over or self._dozing or not self._claim_size()
 
-    def put(self, settled: Settled, unstarted: Sequence[Work]) -> None:
+    def submit(self, settled: ChunkResult, unstarted: Sequence[LeasedItem]) -> None:
         """Hand over what became of the items; waits only when the queue is far behind."""
         with self._changed:
             self._outbox.add(settled, unstarted)
             self._current, self._alone = (), False
-            self._nudge()
+            self._wake_thread()
             if len(self._outbox.leases) > self._shelf.size:
                 self._wait(lambda: len(self._outbox.leases) <= self._shelf.size or self._error is not None)
 
     def _wait(self, condition: Callable[[], Any], seconds: float | None = None) -> bool:
         self._blocked = True
-        self._nudge()
+        self._wake_thread()
         reached = bool(self._changed.wait_for(condition, seconds))
         self._blocked = False
         return reached
 
-    def _nudge(self) -> None:
+    def _wake_thread(self) -> None:
         """Wake our thread if there is something to do for it: a switch of threads costs more than a short call."""
-        if self._outbox if self._dozing else self._due():
+        if self._outbox if self._dozing else self._has_work():
             self._wake.notify()
 
     def release_unstarted(self) -> int:
@@ -159,7 +159,7 @@ class Pump:
             self._notify_all()
         return self._queue.release(leases)
 
-    def abandon_current(self) -> int:
+    def release_current(self) -> int:
         """Give back the items in progress too: they will not end, or not before the deadline."""
         with self._changed:
             leases = [work.lease for work in self._current]
@@ -186,15 +186,15 @@ class Pump:
         try:
             idle = _IDLE_SECONDS
             while self._wait_for_work():
-                if self._give_back():
+                if self._release_surplus():
                     continue
-                claimed = self._again_until_available(self._cycle)
+                claimed = self._again_until_available(self._settle_and_claim)
                 if claimed is None or claimed:
                     idle = _IDLE_SECONDS
                     continue
                 pause = idle
                 if self._nothing_held():
-                    tail = self._again_until_available(self._queue.tail)
+                    tail = self._again_until_available(self._queue.remaining)
                     if tail.drained:
                         self.drained = True
                         return
@@ -216,25 +216,25 @@ class Pump:
             self._changed.notify_all()
             while True:
                 if not self._alone:
-                    if self._due() or (late and self._outbox):
+                    if self._has_work() or (late and self._outbox):
                         self._busy = True
                         return True
                     if self._stopping and not self._current:
                         return False
-                late = not self._wake.wait(_LINGER_SECONDS if self._shelf.is_deep else None)
+                late = not self._wake.wait(_LINGER_SECONDS if self._shelf.has_extra_chunks else None)
                 if late and self._current and self._clock.monotonic() - self._called > _OVERSTAYED_SECONDS:
                     self._shelf.ahead = 0
 
-    def _due(self) -> bool:
+    def _has_work(self) -> bool:
         """Whether to settle or fetch now; while calls are short, and nobody waits, only when half the shelf is gone."""
         if self._alone:
             return False
-        if self._outbox and (self._stopping or self._blocked or not self._shelf.is_deep):
+        if self._outbox and (self._stopping or self._blocked or not self._shelf.has_extra_chunks):
             return True
-        return self._room() > 0 or self._shelf.has_surplus
+        return self._claim_size() > 0 or self._shelf.has_surplus
 
-    def _room(self) -> int:
-        return 0 if self._stopping else self._shelf.room(in_work=bool(self._current))
+    def _claim_size(self) -> int:
+        return 0 if self._stopping else self._shelf.claim_size(in_work=bool(self._current))
 
     def _nothing_held(self) -> bool:
         with self._changed:
@@ -248,13 +248,13 @@ class Pump:
                 self._wake.wait(seconds)
                 self._dozing = False
 
-    def _give_back(self) -> bool:
+    def _release_surplus(self) -> bool:
         """Items behind calls that have become long, at once, in a statement of their own, to those who are free."""
         with self._changed:
             surplus = self._shelf.take_surplus() if self._shelf.has_surplus else []
         if surplus:
             self._again_until_available(lambda: self._queue.release(surplus))
-            self._tell_handles([])
+            self._report_handles([])
         return bool(surplus)
 
     def _again_until_available(self, action: Callable[[], Any]) -> Any:
@@ -264,7 +264,7 @@ class Pump:
         while True:
             try:
                 if failed:  # an answer may have been lost: give back what was claimed without our knowing
-                    self._queue.hold(self._held())
+                    self._queue.release_all_except(self._held())
                 return action()
             except (QueueUnavailableError, SinkUnavailableError) as error:
                 log.warning("%s", error, extra={"action": "queue_unavailable"})
@@ -281,14 +281,14 @@ class Pump:
             current = [work.lease for work in self._current]
             return [*self._shelf.leases(), *current, *self._outbox.held(), *self._in_flight.held()]
 
-    def _cycle(self) -> int | None:
+    def _settle_and_claim(self) -> int | None:
         """Settle and claim, once; None when no claim was wanted. What fails stays ``_in_flight`` and is tried again."""
         started = self._clock.monotonic()
         with self._changed:
             if not self._in_flight:
-                self._in_flight, self._outbox = self._outbox, Outbox()
+                self._in_flight, self._outbox = self._outbox, ResultBuffer()
             box = self._in_flight
-            wanted = self._room()
+            wanted = self._claim_size()
         results, replace = box.results, self.options.replace
         if results and not self._fused:
             self._sink.record_all(results, replace=replace)
@@ -304,16 +304,16 @@ class Pump:
             self._queue.release(box.returned)
             claimed = self._queue.claim(wanted) if wanted else []
         with self._changed:
-            self._in_flight = Outbox()
+            self._in_flight = ResultBuffer()
             self._changed.notify_all()
         self._count(box, kept, dead)
         if box or claimed:
             kind, seconds = "record" if box else "claim", self._clock.monotonic() - started
             self._durations.add(kind, seconds, recorded=len(kept), failed=len(box.failures), claimed=len(claimed))
-        self._supply(claimed)
+        self._add_claimed(claimed)
         return len(claimed) if wanted else None
 
-    def _count(self, box: Outbox, kept: list[Lease], dead: list[str]) -> None:
+    def _count(self, box: ResultBuffer, kept: list[Lease], dead: list[str]) -> None:
         self.tally.done += len(kept)
         self.tally.lost += len(box.leases) - len(kept)
         self.tally.skipped += len(box.skipped)
@@ -321,15 +321,15 @@ class Pump:
         self.tally.dead += len(dead)
         self.on_settled(self.tally)
 
-    def _tell_handles(self, claimed: list[Lease]) -> None:
+    def _report_handles(self, claimed: list[Lease]) -> None:
         handles = self._queue.handles(self._held() + claimed)
         if handles != self._handles:
             self._handles = handles
             self.on_leases(handles)
 
-    def _supply(self, claimed: list[Lease]) -> None:
+    def _add_claimed(self, claimed: list[Lease]) -> None:
         """Ask before computing, decode, and put on the shelf; a notice in between sends them straight back."""
-        self._tell_handles(claimed)
+        self._report_handles(claimed)
         if not claimed:
             return
         if self.options.replace:
@@ -339,7 +339,7 @@ class Pump:
             open_keys = set(self._again_until_available(lambda: self._sink.missing(keys)))
         skipped = [lease for lease in claimed if lease.key not in open_keys]
         fresh = [lease for lease in claimed if lease.key in open_keys] if skipped else claimed
-        work, failures = decode(self._task, fresh)
+        work, failures = decode_items(self._task, fresh)
         with self._changed:
             self._outbox.skipped += skipped
             self._outbox.failures += failures

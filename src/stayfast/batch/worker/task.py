@@ -37,7 +37,7 @@ class Failed:
         return f"Failed({self.reason!r})"
 
 
-class WrongResultsError(UsageError):
+class TaskResultError(UsageError):
     """A task that does not give one result per item: it is wrong as a whole, and no item's fault."""
 
 
@@ -95,7 +95,7 @@ def task(
     return lambda inner: Task(inner, key=key, each=each)
 
 
-def split_spec(spec: str) -> tuple[str, str]:
+def parse_task_name(spec: str) -> tuple[str, str]:
     """``package.module:task`` in its two halves."""
     module, colon, name = spec.partition(":")
     if not colon or not name or not all(part.isidentifier() for part in (module + "." + name).split(".")):
@@ -105,7 +105,7 @@ def split_spec(spec: str) -> tuple[str, str]:
 
 def load_task(spec: str) -> Task:
     """Import a task by name; the current directory is searched first, as ``python -m`` does."""
-    module_name, name = split_spec(spec)
+    module_name, name = parse_task_name(spec)
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -151,24 +151,22 @@ def _check_function(function: Callable[..., Any], spec: str) -> None:
         ) from None
 
 
-def refuse_unfinished(value: Any, name: str) -> None:
+def check_result_is_value(value: Any, name: str) -> None:
     """A result that was only promised is no item's fault."""
     if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
-        raise WrongResultsError(f"{name} gave a {type(value).__name__} as a result", help="give the value itself")
+        raise TaskResultError(f"{name} gave a {type(value).__name__} as a result", help="give the value itself")
 
 
-def results_of(given: Any, expected: int, name: str) -> Sequence[Any]:
+def check_results(given: Any, expected: int, name: str) -> Sequence[Any]:
     """What a task over a list returned, when it is one result per item."""
     if isinstance(given, str | bytes | dict) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
         kind = type(given).__name__
-        raise WrongResultsError(
+        raise TaskResultError(
             f"{name} returned a {kind} for {expected} items", help="return a list, one result per item"
         )
     if len(given) != expected:
-        raise WrongResultsError(
-            f"{name} returned {len(given)} results for {expected} items", help="return one per item"
-        )
+        raise TaskResultError(f"{name} returned {len(given)} results for {expected} items", help="return one per item")
     results = [given[index] for index in range(expected)] if not isinstance(given, list) else given
     if len(results) != expected:
-        raise WrongResultsError(f"{name} returned a list that changes", help="return one result per item")
+        raise TaskResultError(f"{name} returned a list that changes", help="return one result per item")
     return results

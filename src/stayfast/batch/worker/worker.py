@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from stayfast.batch.queue.protocol import Queue
 from stayfast.batch.sink.protocol import Sink
-from stayfast.batch.worker.compute import compute
-from stayfast.batch.worker.item_counts import Tally
-from stayfast.batch.worker.prefetch import PumpOptions
-from stayfast.batch.worker.queue_thread import Pump
+from stayfast.batch.worker.compute import run_task
+from stayfast.batch.worker.item_counts import ItemCounts
+from stayfast.batch.worker.prefetch import PrefetchOptions
+from stayfast.batch.worker.queue_thread import QueueThread
 from stayfast.batch.worker.task import Task
 from stayfast.errors import Interrupted
 from stayfast.model.notice import Cause
@@ -24,7 +24,7 @@ _LAST_SECONDS = 0.7  # before the deadline: enough to give back a chunk
 _FITS_SHARE = 0.8  # one call of the task may take this share of the grace window
 _EACH_SECONDS = 0.1
 _LONG_SECONDS = 0.25  # a call that may take longer is made with no transaction open beside it
-_WARY_CALLS = 100  # after one that did, so many more are taken for long
+_CALLS_AFTER_LONG_CALL = 100  # after one that did, so many more are taken for long
 _FIRST_QUIET_SECONDS = 2.0  # how long the first call waits for that; the others a twentieth of what they may take
 _QUIET_SECONDS = 0.25
 _QUIET_SHARE = 0.05
@@ -40,9 +40,9 @@ class WorkerOptions:
     chunk: int = 100
     prefetch: int = 1
     replace: bool = False
-    careful: bool = False
+    isolate_items: bool = False
     """After a crash: one item at a time at first, so that the blame for another crash is exact."""
-    share: bool = True
+    prefetch_more: bool = True
     """Whether short chunks are fetched and settled together; not where one crash costs all that is held its life."""
 
 
@@ -51,19 +51,19 @@ class Worker:
 
     def __init__(self, task: Task, queue: Queue, sink: Sink, guard: Guard, options: WorkerOptions) -> None:
         self._task, self._queue, self._guard, self._options = task, queue, guard, options
-        ahead = PumpOptions(
-            chunk=1 if options.careful else options.chunk,
-            prefetch=0 if options.careful else options.prefetch,
+        ahead = PrefetchOptions(
+            chunk=1 if options.isolate_items else options.chunk,
+            prefetch=0 if options.isolate_items else options.prefetch,
             replace=options.replace,
         )
-        self._pump = Pump(queue, sink, task, guard.clock, ahead, guard.durations)
+        self._pump = QueueThread(queue, sink, task, guard.clock, ahead, guard.durations)
         self._item_seconds: float | None = None
         self._wary = 0
         self._over = threading.Event()
         self.on_leases: Callable[[list[str]], None] | None = None
         """Who renews the leases: told the handles whenever they change. A thread of this process by default."""
 
-    def on_settled(self, action: Callable[[Tally], None]) -> None:
+    def on_settled(self, action: Callable[[ItemCounts], None]) -> None:
         """Call this with the tally after each commit."""
         self._pump.on_settled = action
 
@@ -73,7 +73,7 @@ class Worker:
         return self._pump.drained
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> ItemCounts:
         """What has been done so far."""
         return self._pump.tally
 
@@ -81,8 +81,8 @@ class Worker:
         """Work until the queue is drained; raises ``Interrupted`` on a notice, after everything finished is safe."""
         heartbeat = None
         if self.on_leases is None:
-            heartbeat = Heartbeat(self._queue, self._over)
-            self.on_leases = heartbeat.take
+            heartbeat = LeaseHeartbeat(self._queue, self._over)
+            self.on_leases = heartbeat.set_handles
         self._pump.on_leases = self.on_leases
         self._guard.board.on_notice(self._notified)
         self._pump.start()
@@ -104,22 +104,24 @@ class Worker:
     def _work(self) -> None:
         while True:
             limit = self._limit()
-            part = self._pump.get(limit, ahead=self._ahead(), quiet_seconds=self._quiet_seconds(limit))
+            part = self._pump.next_chunk(
+                limit, ahead=self._extra_chunks(), quiet_seconds=self._isolation_wait_seconds(limit)
+            )
             if part is None:
                 return
             started = self._guard.clock.monotonic()
             try:
-                settled, unstarted = compute(self._task, part, lambda: self._guard.notice is not None)
+                settled, unstarted = run_task(self._task, part, lambda: self._guard.notice is not None)
             except BaseException:
-                self._pump.abandon_current()
+                self._pump.release_current()
                 raise
             count = len(settled.results) + len(settled.failures)
             if count:
                 seconds = self._guard.clock.monotonic() - started
-                self._learn(seconds, count)
+                self._update_item_seconds(seconds, count)
                 self._guard.durations.add("compute", seconds, items=count, failed=len(settled.failures))
-            self._pump.put(settled, unstarted)
-            self._become_trusting()
+            self._pump.submit(settled, unstarted)
+            self._restore_chunk_size()
 
     def _limit(self) -> int:
         """How many items one call gets.
@@ -138,17 +140,17 @@ class Worker:
             return self._options.chunk
         return max(1, int(window / seconds))
 
-    def _ahead(self) -> int:
+    def _extra_chunks(self) -> int:
         """How many chunks to hold beside the one in work, if that is more than was asked for.
 
         No more than is done in no time: on SIGKILL that much is done again, and in the end others have nothing to do
         for so long. None while calls surprise us, and none after a crash, when all that is held shares the blame.
         """
-        if self._options.careful or not self._options.share or self._item_seconds is None or self._wary:
+        if self._options.isolate_items or not self._options.prefetch_more or self._item_seconds is None or self._wary:
             return 0
         return int(min(_AHEAD_ITEMS, _AHEAD_SECONDS / max(self._item_seconds, 1e-9)) / self._options.chunk)
 
-    def _quiet_seconds(self, items: int) -> float:
+    def _isolation_wait_seconds(self, items: int) -> float:
         """How long a call of so many items may wait for open transactions to end; not at all when it is short."""
         if self._item_seconds is None:
             return _FIRST_QUIET_SECONDS
@@ -157,15 +159,15 @@ class Worker:
             return 0.0
         return max(_QUIET_SECONDS, _QUIET_SHARE * seconds)
 
-    def _learn(self, seconds: float, count: int) -> None:
+    def _update_item_seconds(self, seconds: float, count: int) -> None:
         each, known = seconds / count, self._item_seconds
         self._item_seconds = each if known is None else 0.7 * known + 0.3 * each
-        self._wary = _WARY_CALLS if seconds > _LONG_SECONDS else max(0, self._wary - 1)
+        self._wary = _CALLS_AFTER_LONG_CALL if seconds > _LONG_SECONDS else max(0, self._wary - 1)
 
-    def _become_trusting(self) -> None:
+    def _restore_chunk_size(self) -> None:
         tally = self.tally
-        if self._options.careful and tally.done + tally.failed >= _CAREFUL_ITEMS:
-            self._pump.options = PumpOptions(self._options.chunk, self._options.prefetch, self._options.replace)
+        if self._options.isolate_items and tally.done + tally.failed >= _CAREFUL_ITEMS:
+            self._pump.options = PrefetchOptions(self._options.chunk, self._options.prefetch, self._options.replace)
 
     # -- the notice
 
@@ -180,14 +182,14 @@ class Worker:
             while not self._over.is_set():
                 left = self._guard.budget.remaining_seconds - _LAST_SECONDS
                 if left <= 0:
-                    self._pump.abandon_current()
+                    self._pump.release_current()
                     return
                 self._guard.clock.wait(self._over, min(left, 0.5))
         except Exception as error:  # noqa: BLE001 - the lease ends by itself; leaving must go on
             log.warning("items could not be released: %s", error, extra={"action": "release_failed"})
 
 
-class Heartbeat:
+class LeaseHeartbeat:
     """Renews leases from a thread; where the task may hold the interpreter, `stayfast work` does it from outside."""
 
     def __init__(self, queue: Queue, over: threading.Event) -> None:
@@ -196,7 +198,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="stayfast-heartbeat", daemon=True)
         self._thread.start()
 
-    def take(self, handles: list[str]) -> None:
+    def set_handles(self, handles: list[str]) -> None:
         """These, from now on."""
         self._handles = handles
 
@@ -206,10 +208,10 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._over.wait(self._queue.lease_seconds / 3):
-            renew(self._queue, self._handles)
+            renew_leases(self._queue, self._handles)
 
 
-def renew(queue: Queue, handles: list[str]) -> None:
+def renew_leases(queue: Queue, handles: list[str]) -> None:
     """One beat; whatever goes wrong is tried again at the next."""
     try:
         queue.renew(list(handles))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Policy
+from stayfast.batch.queue.protocol import RetryPolicy
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.batch.worker.item_counts import SharedTally
 from stayfast.batch.worker.task import load_task
@@ -40,14 +40,14 @@ _PATIENCE_SECONDS = 60.0
 Opened = TypeVar("Opened")
 
 
-class Line:
+class PoolPipe:
     """The pipe to the pool; a pool that is gone is not an error here, the other pipe tells."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def tell(self, **values: Any) -> None:
+    def send(self, **values: Any) -> None:
         """One JSON object."""
         data = (json.dumps(values, separators=(",", ":")) + "\n").encode()
         with self._lock:
@@ -63,11 +63,11 @@ def main() -> int:
     options = json.loads(sys.argv[1])
     sys.argv = ["stayfast-worker"]
     logging.basicConfig(format="stayfast: %(message)s", level=logging.WARNING)
-    line = Line(add_descriptor(options["tell_fd"]))
+    line = PoolPipe(add_descriptor(options["tell_fd"]))
     try:
         with Guard() as guard:
             _watch_pool(add_descriptor(options["life_fd"]), guard)
-            guard.board.on_notice(lambda: line.tell(warned=True))
+            guard.board.on_notice(lambda: line.send(warned=True))
             end = _spans(options["task"], guard)
             try:
                 return _work(options, line, guard)
@@ -76,28 +76,30 @@ def main() -> int:
     except Interrupted as interruption:
         return interruption.code if isinstance(interruption.code, int) else FAILED
     except StayfastError as error:
-        line.tell(fatal=str(error), gone=isinstance(error, (QueueGoneError, SinkGoneError)))
+        line.send(fatal=str(error), gone=isinstance(error, (QueueGoneError, SinkGoneError)))
         return FAILED
 
 
-def _work(options: dict[str, Any], line: Line, guard: Guard) -> int:
+def _work(options: dict[str, Any], line: PoolPipe, guard: Guard) -> int:
     task = load_task(options["task"])
-    create, policy = options["create"], Policy(*options["policy"])
-    queue = _patiently(lambda: open_queue(options["queue"], sink=options["sink"], policy=policy, create=create), guard)
+    create, policy = options["create"], RetryPolicy(*options["policy"])
+    queue = _open_with_retries(
+        lambda: open_queue(options["queue"], sink=options["sink"], policy=policy, create=create), guard
+    )
     try:
-        sink = _patiently(lambda: open_sink(options["sink"], create=create), guard)
+        sink = _open_with_retries(lambda: open_sink(options["sink"], create=create), guard)
         worker = Worker(task, queue, sink, guard, WorkerOptions(**options["worker"]))
-        worker.on_leases = lambda handles: line.tell(handles=handles)
+        worker.on_leases = lambda handles: line.send(handles=handles)
         worker.on_settled(SharedTally(options["tally_fd"]).write)
-        line.tell(started=True)
+        line.send(started=True)
         try:
             worker.run()
         finally:
             sink.close()
     finally:
         queue.close()
-        line.tell(handles=[])
-    line.tell(finished=worker.drained)
+        line.send(handles=[])
+    line.send(finished=worker.drained)
     return FINISHED
 
 
@@ -110,8 +112,10 @@ def _spans(task: str, guard: Guard) -> Callable[[], None]:
     provider = spans.find_provider()
     if provider is None:
         return lambda: None
-    recorder = spans.Recorder(provider, guard.clock, spans.WORKER, {"task": task, "machine": guard.settings.machine})
-    guard.durations.listener = recorder.measured
+    recorder = spans.SpanRecorder(
+        provider, guard.clock, spans.WORKER, {"task": task, "machine": guard.settings.machine}
+    )
+    guard.durations.listener = recorder.on_measurement
 
     def end() -> None:
         guard.durations.listener = None
@@ -121,7 +125,7 @@ def _spans(task: str, guard: Guard) -> Callable[[], None]:
     return end
 
 
-def _patiently(opening: Callable[[], Opened], guard: Guard) -> Opened:
+def _open_with_retries(opening: Callable[[], Opened], guard: Guard) -> Opened:
     """A database that is just restarting must not cost an attempt: a minute is given before that is a failure."""
     pause, until = 0.1, guard.clock.monotonic() + _PATIENCE_SECONDS
     while True:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from stayfast.capacity.machines.prices import Catalogue, Machine, Prices
+from stayfast.capacity.machines.prices import Machine, MachinePrices, PriceList
 from stayfast.errors import UsageError
 
 EXCLUDED = re.compile(r"Reserved|Commitment|Calendar Mode|Capacity Optimized|Sole Tenancy", re.IGNORECASE)
@@ -76,7 +76,7 @@ Parts = dict[tuple[str, str, str, str], float]
 """(accelerator, class, part, region) to dollars per unit and hour."""
 
 
-def collect(skus: Iterable[Mapping[str, Any]]) -> Parts:
+def collect_parts(skus: Iterable[Mapping[str, Any]]) -> Parts:
     """The parts that we price machines from; anything else is passed over."""
     parts: Parts = {}
     for sku in skus:
@@ -109,21 +109,23 @@ def unit_price(sku: Mapping[str, Any]) -> float | None:
         return None
 
 
-def build(skus: Iterable[Mapping[str, Any]], machines: Mapping[str, Machine], today: datetime.date) -> Catalogue:
+def price_list_from_skus(
+    skus: Iterable[Mapping[str, Any]], machines: Mapping[str, Machine], today: datetime.date
+) -> PriceList:
     """A catalogue of these machines; refused when the answer prices none of them."""
-    parts = collect(skus)
+    parts = collect_parts(skus)
     regions = sorted({region for _, _, _, region in parts})
-    prices: dict[str, dict[str, Prices]] = {}
+    prices: dict[str, dict[str, MachinePrices]] = {}
     for name, machine in machines.items():
         for region in regions:
             row = [_sum(parts, machine, kind, region) for kind in CLASSES]
             if row[0] is not None or row[1] is not None:
-                prices.setdefault(name, {})[region] = Prices(*row)
+                prices.setdefault(name, {})[region] = MachinePrices(*row)
     if not prices:
         raise UsageError("the answer of the billing catalogue prices no machine that we know", help="try again later")
     known = {name: machine for name, machine in machines.items() if name in prices}
     source = f"Cloud Billing Catalog API, services/6F81-5844-456A, read {today}; local SSD not included"
-    return Catalogue(today, source, known, prices)
+    return PriceList(today, source, known, prices)
 
 
 def _sum(parts: Parts, machine: Machine, kind: str, region: str) -> float | None:

@@ -12,8 +12,8 @@ from typing import Any
 from stayfast.errors import UsageError
 
 STALE_DAYS = 30
-_DEAREST = 1e9  # an hour; more is a slip, and an integer of 400 digits is no float
-GKE_NAMES = {
+_HIGHEST_USD_PER_HOUR = 1e9  # an hour; more is a slip, and an integer of 400 digits is no float
+gke_accelerator_names = {
     "t4": "nvidia-tesla-t4",
     "l4": "nvidia-l4",
     "rtx-pro-6000": "nvidia-rtx-pro-6000",
@@ -52,7 +52,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class MachinePrices:
     """US dollars per machine and hour; None where there is no price, and so no such offer."""
 
     on_demand: float | None
@@ -61,13 +61,13 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class PriceList:
     """Machines and their prices by region, as of a day."""
 
     date: datetime.date
     source: str
     machines: dict[str, Machine]
-    prices: dict[str, dict[str, Prices]]
+    prices: dict[str, dict[str, MachinePrices]]
 
     @property
     def accelerators(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class Catalogue:
             )
         return there[0]
 
-    def price(self, machine: str, region: str) -> Prices:
+    def price(self, machine: str, region: str) -> MachinePrices:
         """What this machine costs there."""
         return self.prices[machine][region]
 
@@ -121,20 +121,20 @@ class Catalogue:
         return f"the prices are {age} days old ({self.date}); run: stayfast prices refresh"
 
 
-def read_catalogue(text: str, where: str) -> Catalogue:
+def read_catalogue(text: str, where: str) -> PriceList:
     """A catalogue file, whole or refused."""
     try:
         body = json.loads(text)
         machines = {name: Machine(name, *row) for name, row in body["machines"].items()}
         prices = {
-            name: {region: Prices(*(_price(value) for value in row)) for region, row in offers.items()}
+            name: {region: MachinePrices(*(_price(value) for value in row)) for region, row in offers.items()}
             for name, offers in body["usd_per_hour"].items()
         }
         date = datetime.date.fromisoformat(body["date"])
         shapes = all(_is_machine(item) for item in machines.values())
         if not shapes or not prices or set(prices) - set(machines):
             raise ValueError("machines and prices do not belong together")
-        return Catalogue(date, str(body["source"]), machines, prices)
+        return PriceList(date, str(body["source"]), machines, prices)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{where} is not a price catalogue ({type(error).__name__}: {error!s:.200})",
@@ -151,18 +151,18 @@ def _is_machine(item: Machine) -> bool:
 def _price(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _DEAREST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _HIGHEST_USD_PER_HOUR:
         raise ValueError(f"{value!r:.40} is not a price")
     return float(value)
 
 
-def bundled_catalogue() -> Catalogue:
+def bundled_catalogue() -> PriceList:
     """What ships with the package."""
     text = importlib.resources.files("stayfast.capacity.machines").joinpath("prices.json").read_text(encoding="utf-8")
     return read_catalogue(text, "prices.json")
 
 
-def to_json(catalogue: Catalogue) -> str:
+def to_json(catalogue: PriceList) -> str:
     """The file form: one line per price, so that a change of one price is a change of one line."""
     names = sorted(catalogue.machines, key=lambda name: (catalogue.machines[name].accelerator, name))
     machines = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stayfast.capacity.plan.measurements import Measured
+from stayfast.capacity.plan.measurements import RehearsalMeasurements
 
 GRACE_SECONDS = 15.0
 """GKE's default: 30 s for the node, the second half for system pods."""
@@ -55,7 +55,7 @@ class Assumptions:
     confidence: float = 0.95
     """Share of replays that must keep the deadline."""
 
-    measured: Measured | None = None
+    measured: RehearsalMeasurements | None = None
     """What a rehearsal of the program has shown."""
 
     @property

@@ -6,12 +6,12 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from stayfast.capacity.plan.options import POLICY, Option, Spread, scenario_of, watched_seconds
+from stayfast.capacity.plan.options import POLICY, Option, Spread, horizon_seconds, scenario_of
 from stayfast.capacity.plan.planner import Plan
 from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.values import Saving
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Outcome, Window
+from stayfast.capacity.replay.scenario import Outcome, TraceWindow
 
 EXAMPLE_WINDOW = 0
 
@@ -91,11 +91,13 @@ def example(plan: Plan) -> Outcome | None:
     spec, ground = plan.spec, plan.ground
     if plan.choice is None or ground is None:
         return None
-    deadline = watched_seconds(spec)
+    deadline = horizon_seconds(spec)
     openings = ground.openings
     row = openings.zones[EXAMPLE_WINDOW if openings.own else 0][int(openings.starts[EXAMPLE_WINDOW]) :]
     saving = Saving(
         plan.interval.interval_seconds, plan.grace.snapshot_seconds, plan.grace.persist_seconds, plan.grace.fits
     )
     scenario = scenario_of(spec, plan.prices, plan.assumptions, deadline, saving)
-    return replay(scenario, Window(ground.tick_seconds, (row.tobytes(),)), POLICIES[POLICY[plan.choice]](), plan.choice)
+    return replay(
+        scenario, TraceWindow(ground.tick_seconds, (row.tobytes(),)), POLICIES[POLICY[plan.choice]](), plan.choice
+    )

@@ -13,7 +13,7 @@ MARGIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Grace:
+class GraceCheck:
     """The window, the need, and advice."""
 
     window_seconds: float
@@ -27,7 +27,7 @@ class Grace:
         return self.needed_seconds <= self.window_seconds
 
 
-def judge_grace(spec: WorkloadSpec, assumptions: Assumptions) -> Grace:
+def check_grace(spec: WorkloadSpec, assumptions: Assumptions) -> GraceCheck:
     """Each node saves its share of the state: first to memory, then to the bucket."""
     share = (spec.state_bytes or 0) / spec.nodes
     snapshot = share / assumptions.snapshot_bytes_per_second
@@ -47,7 +47,7 @@ def judge_grace(spec: WorkloadSpec, assumptions: Assumptions) -> Grace:
         advice.append(f"shard the state: saved by {nodes * spec.nodes} nodes at once, each part would fit")
         advice.append("stage snapshots: copy in the background all the time, so that a notice only has to commit")
         advice.append("or take flex-start, whose end is known days ahead")
-    return Grace(GRACE_SECONDS, needed, snapshot, persist, tuple(advice))
+    return GraceCheck(GRACE_SECONDS, needed, snapshot, persist, tuple(advice))
 
 
 def allows_long_grace(version: str | None) -> bool:

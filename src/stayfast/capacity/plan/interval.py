@@ -93,7 +93,7 @@ def lost_share(
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class IntervalAdvice:
     """An interval, the work at risk under it, and why."""
 
     interval_seconds: float
@@ -101,7 +101,7 @@ class Advice:
     because: str
 
 
-def advise(
+def recommend_interval(
     *,
     blocking_seconds: float,
     persist_seconds: float,
@@ -110,7 +110,7 @@ def advise(
     flush_seconds: float | None = None,
     grace_seconds: float = 0.0,
     unannounced_mtbi_seconds: float | None = None,
-) -> Advice:
+) -> IntervalAdvice:
     """The interval for saving in the background, with or without a notice that is long enough.
 
     Only the blocking part costs; a save must be over before the next begins; what is at risk is half an interval and
@@ -127,7 +127,7 @@ def advise(
         interval, because = persist_seconds, f"one save takes {persist_seconds:g} s to persist, so none can be closer"
     interval = max(interval, step_seconds)
     at_risk = step_seconds if guarded else interval / 2 + persist_seconds
-    return Advice(interval, at_risk, because)
+    return IntervalAdvice(interval, at_risk, because)
 
 
 def by_hazard(save_seconds: float, hazard_per_second: float) -> float:

@@ -12,7 +12,7 @@ _LONGEST_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RehearsalMeasurements:
     """Of the program itself. Its lost work is not here: a rehearsal is short, and the replays lose their own."""
 
     restart_seconds: float | None = None
@@ -23,7 +23,7 @@ class Measured:
     """The codes of a rehearsal that it did not survive."""
 
 
-def read_measured(text: str, name: str) -> Measured:
+def read_measured(text: str, name: str) -> RehearsalMeasurements:
     """The measures in the output of ``stayfast rehearse --output json``; anything else is one sentence."""
     try:
         found = json.loads(text)
@@ -41,7 +41,7 @@ def read_measured(text: str, name: str) -> Measured:
     codes = tuple(str(row["code"]) for row in rows if isinstance(row, dict) and "code" in row)
     if found["verdict"] == "fails" and not codes:
         raise SettingError(f"{name} says that it fails, and gives no reason", help="make it again")
-    return Measured(
+    return RehearsalMeasurements(
         _seconds(measures, "restart_seconds", name),
         _seconds(measures, "safe_seconds_max", name),
         codes if found["verdict"] == "fails" else (),

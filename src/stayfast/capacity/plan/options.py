@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stayfast.capacity.machines.prices import Prices
+from stayfast.capacity.machines.prices import MachinePrices
 from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.policies.batch_view import FLEX_START, ON_DEMAND, SPOT
 from stayfast.capacity.policies.policy import BATCH_POLICIES
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
 from stayfast.capacity.policies.values import Saving, Scenario
-from stayfast.capacity.replay.engine import BatchReplay, Openings
-from stayfast.capacity.replay.synthetic import draw_bursty, lognormal_waits
+from stayfast.capacity.replay.engine import AvailabilityTable, Replay
+from stayfast.capacity.replay.synthetic import draw_from_regimes, lognormal_waits
 from stayfast.capacity.replay.traces import Trace
-from stayfast.capacity.spec.workload import CapacityClass, Kind, WorkloadSpec
+from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
 from stayfast.extras import load_numpy
 
 BLEND_HANDICAP = 1.01
 """A blend of classes must be at least this much cheaper than a single one: it has more parts that can fail."""
 
 
-def merit(kind: CapacityClass, cost_usd: float) -> float:
+def ranking_key(kind: CapacityClass, cost_usd: float) -> float:
     """What classes are compared by."""
     return round(cost_usd * (BLEND_HANDICAP if kind == CapacityClass.HYBRID else 1.0), 2)
 
@@ -82,16 +82,16 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ReplayInputs:
     """What all options of a plan stand on: the same histories and the same queue times."""
 
     tick_seconds: float
-    openings: Openings
+    openings: AvailabilityTable
     flex_waits: Any
-    described: str
+    description: str
 
 
-def watched_seconds(spec: WorkloadSpec) -> float:
+def horizon_seconds(spec: WorkloadSpec) -> float:
     """How long a replay is watched: to the deadline, but not for ever when that is far beyond the work."""
     work = spec.work_seconds or 0.0
     if spec.deadline_seconds is None:
@@ -99,9 +99,9 @@ def watched_seconds(spec: WorkloadSpec) -> float:
     return min(spec.deadline_seconds, 10 * work + 86_400)
 
 
-def lay_ground(
+def build_replay_inputs(
     spec: WorkloadSpec, assumptions: Assumptions, horizon_seconds: float, traces: list[Trace] | None
-) -> Ground:
+) -> ReplayInputs:
     """Histories from traces if there are any, else from the fitted regimes."""
     np = load_numpy()
     waits = lognormal_waits(
@@ -115,12 +115,14 @@ def lay_ground(
         table = np.frombuffer(trace.available(spec.nodes), dtype=np.uint8)[None, :]
         last = max(1, trace.ticks - int(horizon_seconds / trace.tick_seconds))
         starts = np.random.default_rng(assumptions.seed).integers(0, last, assumptions.windows)
-        return Ground(trace.tick_seconds, Openings(trace.tick_seconds, table, starts), waits, f"the trace {trace.id}")
+        return ReplayInputs(
+            trace.tick_seconds, AvailabilityTable(trace.tick_seconds, table, starts), waits, f"the trace {trace.id}"
+        )
     # Ticks are billed whole, so that a tick must be short beside the work.
     coarse = math.ceil(horizon_seconds / assumptions.most_ticks / 60) * 60.0
     tick = max(60.0, min(coarse, math.floor((spec.work_seconds or 0.0) / 20 / 60) * 60.0))
     regimes = suitable_regimes(spec.nodes)
-    table = draw_bursty(
+    table = draw_from_regimes(
         regimes,
         windows=assumptions.windows,
         ticks=math.ceil(horizon_seconds / tick) + 1,
@@ -128,9 +130,9 @@ def lay_ground(
         seed=assumptions.seed,
     )
     starts = np.zeros(assumptions.windows, dtype=np.int64)
-    return Ground(
+    return ReplayInputs(
         tick,
-        Openings(tick, table, starts, own=True),
+        AvailabilityTable(tick, table, starts, own=True),
         waits,
         f"{len(regimes)} capacity regimes fitted to public traces; give --traces for your own place",
     )
@@ -149,11 +151,11 @@ def saving_interval(scenario: Scenario) -> float:
     return scenario.saving.interval_seconds if scenario.saving else math.inf
 
 
-def evaluate(
+def replay_option(
     option: Option,
     spec: WorkloadSpec,
     scenario: Scenario,
-    ground: Ground,
+    ground: ReplayInputs,
     assumptions: Assumptions,
     *,
     transfer_usd: float = 0.0,
@@ -163,7 +165,7 @@ def evaluate(
     name = POLICY[option.kind]
     flex = scenario if option.kind in (CapacityClass.FLEX_START, CapacityClass.HYBRID) else None
     used = scenario if flex else replace(scenario, flex_start_usd_per_hour=None)
-    done = BatchReplay(used, ground.openings, BATCH_POLICIES[name], flex_wait_seconds=ground.flex_waits).run()
+    done = Replay(used, ground.openings, BATCH_POLICIES[name], flex_wait_seconds=ground.flex_waits).run()
     hours = ground.tick_seconds / 3600
     moved = (done.done / saving_interval(scenario) + done.interruptions) * transfer_usd
     option.costs = done.cost * hours + moved
@@ -181,7 +183,7 @@ def evaluate(
     option.hours = {label: float(np.median(array)) for label, array in option.class_hours.items()}
     useful = scenario.work_seconds / 3600
     option.cost_per_useful_hour_usd = option.cost_usd.p50 / useful
-    _judge(option, spec, ground, assumptions)
+    _add_obstacles(option, spec, ground, assumptions)
     return option
 
 
@@ -190,10 +192,10 @@ def _spread(np: Any, values: Any) -> Spread:
     return Spread(float(middle), float(bad))
 
 
-def _judge(option: Option, spec: WorkloadSpec, ground: Ground, assumptions: Assumptions) -> None:
+def _add_obstacles(option: Option, spec: WorkloadSpec, ground: ReplayInputs, assumptions: Assumptions) -> None:
     np = load_numpy()
     if option.met_share is not None and spec.deadline_seconds and option.met_share < assumptions.confidence:
-        watched = watched_seconds(spec)
+        watched = horizon_seconds(spec)
         what = "keeps the deadline" if watched >= spec.deadline_seconds else f"is done within {_clock(watched)}"
         option.obstacles.append(f"{what} in only {option.met_share:.0%} of the replays")
     if spec.longest_wait_seconds is not None and option.kind == CapacityClass.FLEX_START:
@@ -211,7 +213,9 @@ def _clock(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def rule_out(spec: WorkloadSpec, prices: Prices, gang: float, failures: Sequence[str] = ()) -> list[Option]:
+def initial_options(
+    spec: WorkloadSpec, prices: MachinePrices, gang: float, failures: Sequence[str] = ()
+) -> list[Option]:
     """All four classes, with what excludes them before any replay."""
     rows = {
         CapacityClass.SPOT: prices.spot,
@@ -224,7 +228,7 @@ def rule_out(spec: WorkloadSpec, prices: Prices, gang: float, failures: Sequence
         option = Option(kind, None if price is None else price * gang)
         if price is None or (kind == CapacityClass.HYBRID and prices.on_demand is None):
             option.obstacles.append("no price of it is known here: it is not offered, or the catalogue does not know")
-        if spec.kind == Kind.SERVE or spec.latency_critical:
+        if spec.kind == WorkloadKind.SERVE or spec.latency_critical:
             if kind != CapacityClass.ON_DEMAND:
                 option.obstacles.append(
                     "users wait for answers: machines that go away, or come late, break the promise"
@@ -240,7 +244,7 @@ def rule_out(spec: WorkloadSpec, prices: Prices, gang: float, failures: Sequence
 
 
 def scenario_of(
-    spec: WorkloadSpec, prices: Prices, assumptions: Assumptions, deadline_seconds: float, saving: Saving | None
+    spec: WorkloadSpec, prices: MachinePrices, assumptions: Assumptions, deadline_seconds: float, saving: Saving | None
 ) -> Scenario:
     """The workload as the engine wants it, with prices of the whole gang."""
     gang = spec.nodes

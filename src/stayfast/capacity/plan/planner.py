@@ -6,25 +6,25 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stayfast.capacity.machines.prices import Catalogue, Machine, Prices
+from stayfast.capacity.machines.prices import Machine, MachinePrices, PriceList
 from stayfast.capacity.plan.assumptions import Assumptions
-from stayfast.capacity.plan.grace_fit import Grace, judge_grace
-from stayfast.capacity.plan.interval import Advice, advise
+from stayfast.capacity.plan.grace_fit import GraceCheck, check_grace
+from stayfast.capacity.plan.interval import IntervalAdvice, recommend_interval
 from stayfast.capacity.plan.options import (
-    Ground,
     Option,
-    evaluate,
-    lay_ground,
-    merit,
-    rule_out,
+    ReplayInputs,
+    build_replay_inputs,
+    horizon_seconds,
+    initial_options,
+    ranking_key,
+    replay_option,
     scenario_of,
-    watched_seconds,
 )
-from stayfast.capacity.plan.reasons import advise_workload, explain
-from stayfast.capacity.plan.sensitivity import Flip, Question, find_flips
+from stayfast.capacity.plan.reasons import reasons_for, workload_advice
+from stayfast.capacity.plan.sensitivity import PriceThreshold, ThresholdInputs, find_price_thresholds
 from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.traces import Trace
-from stayfast.capacity.spec.workload import CapacityClass, Kind, WorkloadSpec
+from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
 from stayfast.errors import UsageError
 from stayfast.extras import load_numpy
 
@@ -44,18 +44,18 @@ class Plan:
     spec: WorkloadSpec
     machine: Machine
     region: str
-    prices: Prices
+    prices: MachinePrices
     choice: CapacityClass | None
     """None: nothing can keep the promises."""
     because: tuple[str, ...]
     options: tuple[Option, ...]
-    interval: Advice
-    grace: Grace
-    flips: tuple[Flip, ...]
+    interval: IntervalAdvice
+    grace: GraceCheck
+    flips: tuple[PriceThreshold, ...]
     advice: tuple[str, ...]
     basis: str
     assumptions: Assumptions
-    ground: Ground | None = None
+    ground: ReplayInputs | None = None
     """What it was replayed on; None for an endpoint."""
 
     def option(self, kind: CapacityClass) -> Option:
@@ -70,7 +70,7 @@ class Plan:
 
 def make_plan(
     spec: WorkloadSpec,
-    catalogue: Catalogue,
+    catalogue: PriceList,
     *,
     assumptions: Assumptions | None = None,
     traces: list[Trace] | None = None,
@@ -80,12 +80,12 @@ def make_plan(
     machine = catalogue.machine_for(spec.accelerator, spec.accelerator_count, spec.region)
     region = spec.region or catalogue.cheapest_region(machine.name)
     prices = catalogue.price(machine.name, region)
-    grace = judge_grace(spec, assumed)
-    options = rule_out(spec, prices, spec.nodes, assumed.measured.failures if assumed.measured else ())
+    grace = check_grace(spec, assumed)
+    options = initial_options(spec, prices, spec.nodes, assumed.measured.failures if assumed.measured else ())
     if spec.work_seconds is None:
         return _endpoint(spec, machine, region, prices, options, grace, assumed)
-    deadline = watched_seconds(spec)
-    ground = lay_ground(spec, assumed, max(deadline, 2 * spec.work_seconds), traces)
+    deadline = horizon_seconds(spec)
+    ground = build_replay_inputs(spec, assumed, max(deadline, 2 * spec.work_seconds), traces)
     interval = choose_interval(spec, grace, ground)
     saving = Saving(
         interval.interval_seconds, max(grace.snapshot_seconds, 0.0), grace.persist_seconds, notice_saves=grace.fits
@@ -95,7 +95,7 @@ def make_plan(
     transfer = transfer_usd(spec, region, assumed)
     for option in options:
         if option.usd_per_hour is not None:
-            evaluate(option, spec, scenario, ground, assumed, transfer_usd=transfer)
+            replay_option(option, spec, scenario, ground, assumed, transfer_usd=transfer)
     feasible = [option for option in options if option.feasible]
     choice = min(feasible, key=_merit, default=None)
     return Plan(
@@ -104,13 +104,13 @@ def make_plan(
         region,
         prices,
         choice.kind if choice else None,
-        tuple(explain(prices, options, choice, grace)),
+        tuple(reasons_for(prices, options, choice, grace)),
         tuple(options),
         interval,
         grace,
-        tuple(find_flips(options, choice, Question(spec, scenario, ground, assumed, transfer))),
-        tuple(advise_workload(spec, machine, choice, grace)),
-        ground.described,
+        tuple(find_price_thresholds(options, choice, ThresholdInputs(spec, scenario, ground, assumed, transfer))),
+        tuple(workload_advice(spec, machine, choice, grace)),
+        ground.description,
         assumed,
         ground,
     )
@@ -131,16 +131,16 @@ def _merit(option: Option) -> tuple[float, float]:
     """By median cost, with a handicap for the blend; among equals, by the bad end of the finish."""
     assert option.cost_usd is not None
     assert option.finish_hours is not None
-    return merit(option.kind, option.cost_usd.p50), option.finish_hours.p95
+    return ranking_key(option.kind, option.cost_usd.p50), option.finish_hours.p95
 
 
-def choose_interval(spec: WorkloadSpec, grace: Grace, ground: Ground) -> Advice:
+def choose_interval(spec: WorkloadSpec, grace: GraceCheck, ground: ReplayInputs) -> IntervalAdvice:
     """From the cost of a save and how often this ground takes machines away."""
-    found = advise(
+    found = recommend_interval(
         blocking_seconds=max(0.05, grace.snapshot_seconds),
         persist_seconds=grace.persist_seconds,
         mtbi_seconds=mean_life_seconds(ground),
-        step_seconds=spec.unit_seconds if spec.kind == Kind.TRAIN and spec.unit_seconds else 1.0,
+        step_seconds=spec.unit_seconds if spec.kind == WorkloadKind.TRAIN and spec.unit_seconds else 1.0,
         flush_seconds=grace.needed_seconds,
         grace_seconds=grace.window_seconds,
     )
@@ -151,7 +151,7 @@ def choose_interval(spec: WorkloadSpec, grace: Grace, ground: Ground) -> Advice:
     return replace(found, interval_seconds=max(bounded, grace.persist_seconds), because=because)
 
 
-def mean_life_seconds(ground: Ground) -> float:
+def mean_life_seconds(ground: ReplayInputs) -> float:
     """Time with capacity per loss of it, over the whole ground."""
     np = load_numpy()
     table: Any = ground.openings.zones
@@ -178,16 +178,16 @@ def _endpoint(
     spec: WorkloadSpec,
     machine: Machine,
     region: str,
-    prices: Prices,
+    prices: MachinePrices,
     options: list[Option],
-    grace: Grace,
+    grace: GraceCheck,
     assumed: Assumptions,
 ) -> Plan:
     """An endpoint has no end: only the price of an hour can be said."""
     choice = next((option for option in options if option.feasible), None)
-    because = explain(prices, options, choice, grace)
-    interval = Advice(math.inf, 0.0, "an endpoint keeps no checkpoints")
+    because = reasons_for(prices, options, choice, grace)
+    interval = IntervalAdvice(math.inf, 0.0, "an endpoint keeps no checkpoints")
     return Plan(
         spec, machine, region, prices, choice.kind if choice else None, tuple(because), tuple(options), interval, grace,
-        (), tuple(advise_workload(spec, machine, choice, grace)), "prices alone", assumed,
+        (), tuple(workload_advice(spec, machine, choice, grace)), "prices alone", assumed,
     )  # fmt: skip

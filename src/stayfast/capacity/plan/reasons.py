@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stayfast.capacity.machines.prices import Machine, Prices
-from stayfast.capacity.plan.grace_fit import Grace
+from stayfast.capacity.machines.prices import Machine, MachinePrices
+from stayfast.capacity.plan.grace_fit import GraceCheck
 from stayfast.capacity.plan.options import Option
-from stayfast.capacity.spec.workload import CapacityClass, Kind, WorkloadSpec
+from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
 
 
-def explain(prices: Prices, options: Sequence[Option], choice: Option | None, grace: Grace) -> list[str]:
+def reasons_for(
+    prices: MachinePrices, options: Sequence[Option], choice: Option | None, grace: GraceCheck
+) -> list[str]:
     """Sentences, the weightiest first."""
     if choice is None:
         return [f"{option.kind}: {'; '.join(option.obstacles)}" for option in options]
@@ -42,7 +44,7 @@ def explain(prices: Prices, options: Sequence[Option], choice: Option | None, gr
     return reasons
 
 
-def _about(prices: Prices, choice: Option) -> list[str]:
+def _about(prices: MachinePrices, choice: Option) -> list[str]:
     flex, spot = prices.flex_start, prices.spot
     if choice.kind == CapacityClass.FLEX_START and flex is not None and spot is not None and flex <= spot:
         return [
@@ -58,7 +60,7 @@ def _about(prices: Prices, choice: Option) -> list[str]:
     return []
 
 
-def advise_workload(spec: WorkloadSpec, machine: Machine, choice: Option | None, grace: Grace) -> list[str]:
+def workload_advice(spec: WorkloadSpec, machine: Machine, choice: Option | None, grace: GraceCheck) -> list[str]:
     """What to change about the workload itself."""
     advice: list[str] = []
     kind = choice.kind if choice else None
@@ -67,12 +69,12 @@ def advise_workload(spec: WorkloadSpec, machine: Machine, choice: Option | None,
             f"{spec.nodes} nodes must start together: use queued provisioning (Kueue and a ProvisioningRequest), "
             "all or nothing"
         )
-    if spec.nodes > 1 and spec.kind in (Kind.BATCH, Kind.SWEEP):
+    if spec.nodes > 1 and spec.kind in (WorkloadKind.BATCH, WorkloadKind.SWEEP):
         advice.append(
             f"the items do not need {spec.nodes} nodes at once: ask for single nodes with a lower parallelism; "
             "one machine is found sooner than a gang"
         )
-    if spec.nodes >= 8 and spec.kind == Kind.TRAIN:
+    if spec.nodes >= 8 and spec.kind == WorkloadKind.TRAIN:
         advice.append(f"{spec.nodes} × {machine.name} in one request may wait long: start smaller if the model allows")
     if choice is not None and choice.egress_usd >= 0.01:
         advice.append(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from stayfast.capacity.plan.assumptions import Assumptions
-from stayfast.capacity.plan.options import Ground, Option, evaluate, merit
+from stayfast.capacity.plan.options import Option, ReplayInputs, ranking_key, replay_option
 from stayfast.capacity.policies.values import Scenario
 from stayfast.capacity.spec.workload import CapacityClass, WorkloadSpec
 from stayfast.extras import load_numpy
@@ -24,7 +24,7 @@ PRICES = (CapacityClass.SPOT, CapacityClass.FLEX_START, CapacityClass.ON_DEMAND)
 
 
 @dataclass(frozen=True, slots=True)
-class Flip:
+class PriceThreshold:
     """A price of the whole gang beyond which another class is chosen."""
 
     winner: CapacityClass | None
@@ -42,24 +42,26 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ThresholdInputs:
     """What is weighed again under other prices."""
 
     spec: WorkloadSpec
     scenario: Scenario
-    ground: Ground
+    ground: ReplayInputs
     assumptions: Assumptions
     transfer_usd: float
 
 
-def find_flips(options: Sequence[Option], choice: Option | None, question: Question) -> list[Flip]:
+def find_price_thresholds(
+    options: Sequence[Option], choice: Option | None, question: ThresholdInputs
+) -> list[PriceThreshold]:
     """Both ways along each price, the nearest change of the choice."""
     if choice is not None and choice.costs is None:
         return []  # an endpoint: only the price of an hour is known
     # What only the budget forbids may be allowed at another price.
     rivals = [option for option in options if option.costs is not None and option.only_budget_forbids]
     now = _prices(question.scenario)
-    chooser, chosen = _Chooser(rivals, question), choice.kind if choice else None
+    chooser, chosen = _Reranker(rivals, question), choice.kind if choice else None
     assert chooser.best(now) == chosen, "the question is asked as the plan was made"
     flips = []
     for kind in PRICES:
@@ -78,7 +80,7 @@ def _search(
     kind: CapacityClass,
     direction: float,
     chosen: CapacityClass | None,
-) -> Flip | None:
+) -> PriceThreshold | None:
     def at(power: float) -> CapacityClass | None:
         return best({**now, kind: now[kind] * direction**power})
 
@@ -89,7 +91,7 @@ def _search(
         middle = (low + high) / 2
         low, high = (middle, high) if at(middle) == chosen else (low, middle)
     winner = at(high)
-    return Flip(winner, kind, now[kind] * direction ** ((low + high) / 2), now[kind])
+    return PriceThreshold(winner, kind, now[kind] * direction ** ((low + high) / 2), now[kind])
 
 
 class _Costs(NamedTuple):
@@ -101,8 +103,8 @@ class _Costs(NamedTuple):
     in_time: bool
 
 
-class _Chooser:
-    def __init__(self, rivals: Sequence[Option], question: Question) -> None:
+class _Reranker:
+    def __init__(self, rivals: Sequence[Option], question: ThresholdInputs) -> None:
         self._question = question
         self._now = _prices(question.scenario)
         self._known = {(option.kind, self._order(option.kind, self._now)): self._split(option) for option in rivals}
@@ -124,7 +126,7 @@ class _Chooser:
         budget = self._question.spec.budget_usd
         if not known.in_time or (budget is not None and bad > budget):
             return None
-        return merit(kind, middle), known.finish_p95_hours
+        return ranking_key(kind, middle), known.finish_p95_hours
 
     def _order(self, kind: CapacityClass, prices: dict[CapacityClass, float]) -> bool:
         """All that the blend asks of prices is whether flex-start costs less than Spot; the others ask nothing."""
@@ -151,7 +153,7 @@ class _Chooser:
         spot = flex * 2 if flex_first else flex / 2
         option = Option(CapacityClass.HYBRID, spot)
         scenario = replace(question.scenario, spot_usd_per_hour=spot)
-        return evaluate(
+        return replay_option(
             option, question.spec, scenario, question.ground, question.assumptions, transfer_usd=question.transfer_usd
         )
 

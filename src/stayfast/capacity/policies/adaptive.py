@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.capacity.policies.baselines import forced
+from stayfast.capacity.policies.baselines import forced_by_deadline
 from stayfast.capacity.policies.batch_view import IDLE, ON_DEMAND, SPOT, BatchView
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
 from stayfast.capacity.policies.survival import BANDS_HOURS
-from stayfast.capacity.policies.value_tables import Question, Values, look_ahead
+from stayfast.capacity.policies.value_tables import Values, ValueTableInputs, solve_value_tables
 from stayfast.capacity.policies.values import Mode, Placement, View
 from stayfast.extras import load_numpy
 
@@ -30,7 +30,7 @@ FLOOR = 1e-3
 """No regime is ever ruled out."""
 
 
-class Adaptive:
+class AdaptivePolicy:
     """The policy for many windows; all that it remembers is in the view's memory."""
 
     def __init__(self, regimes: tuple[Regime, ...] | None = None) -> None:
@@ -40,11 +40,11 @@ class Adaptive:
         if not view.memory:
             self._begin(view)
         else:
-            _observe(view)
+            _update_evidence(view)
         np = view.np
         holds, paid = view.mode == SPOT, view.mode == ON_DEMAND
         there = view.available.any(axis=0)
-        must, what = forced(view, there | holds)
+        must, what = forced_by_deadline(view, there | holds)
         # Without a choice: a Spot machine is kept, and on-demand is left only for Spot.
         mode = np.where(must, what, view.mode).astype(np.int8)
         zone = np.where(holds, view.zone, 0).astype(np.int16)
@@ -69,8 +69,8 @@ class Adaptive:
         distinct = sorted({round(ratio, 6) for ratio in ratios})
         stretch = scenario.saving.stretch if scenario.saving else 1.0
         memory["values"] = [
-            look_ahead(
-                Question(
+            solve_value_tables(
+                ValueTableInputs(
                     regimes,
                     scenario.work_seconds * stretch / 3600,
                     scenario.deadline_seconds / 3600,
@@ -84,14 +84,14 @@ class Adaptive:
         memory["margin"] = MARGIN_STEPS * memory["values"][0].step_hours * max(0.0, 1 - min(distinct))
         share = np.array([regime.share for regime in regimes])
         there = view.available
-        memory["news"] = _news(view, regimes)
+        memory["news"] = _log_likelihoods(view, regimes)
         memory["evidence"] = np.log(np.where(there[..., None], share, 1 - share))
         memory["age"] = np.full(there.shape, FIRST_AGE_HOURS)
         memory["bands"] = _bands(view)
         memory["there"] = there.copy()
 
 
-def _news(view: BatchView, regimes: tuple[Regime, ...]) -> Any:
+def _log_likelihoods(view: BatchView, regimes: tuple[Regime, ...]) -> Any:
     """What one tick says about each regime, by (absent or present, band, lasted or turned): few cases, so a table."""
     np, hours = view.np, view.tick_seconds / 3600
     rates = np.moveaxis(np.array([regime.hazards for regime in regimes]), 0, -1)
@@ -99,7 +99,7 @@ def _news(view: BatchView, regimes: tuple[Regime, ...]) -> Any:
     return np.log(np.stack([1 - ends, ends], axis=2) + 1e-12).reshape(-1, len(regimes))
 
 
-def _observe(view: BatchView) -> None:
+def _update_evidence(view: BatchView) -> None:
     """What the last tick says about each regime."""
     np, memory, hours = view.np, view.memory, view.tick_seconds / 3600
     turned = view.available != memory["there"]
@@ -174,7 +174,7 @@ class Stayfast:
     """The same policy for one window, as the plain engine wants it."""
 
     def __init__(self, regimes: tuple[Regime, ...] | None = None) -> None:
-        self._policy = Adaptive(regimes)
+        self._policy = AdaptivePolicy(regimes)
         self._view: BatchView | None = None
 
     def decide(self, view: View) -> Placement:

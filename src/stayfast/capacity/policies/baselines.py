@@ -27,10 +27,10 @@ def greedy(view: BatchView) -> tuple[Any, Any]:
 
 def uniform_progress(view: BatchView) -> tuple[Any, Any]:
     there, zone = best_spot(view)
-    return safety_net(view, follow_line(view, there), there), zone
+    return safety_net(view, follow_schedule(view, there), there), zone
 
 
-def follow_line(view: BatchView, there: Any) -> Any:
+def follow_schedule(view: BatchView, there: Any) -> Any:
     """Keep up with the straight line; hysteresis of two starts on the way back from on-demand."""
     np = view.np
     lead = lead_seconds(view, 2 * view.start_seconds)
@@ -80,11 +80,11 @@ def must_run(view: BatchView) -> Any:
 
 def safety_net(view: BatchView, mode: Any, there: Any) -> Any:
     """What the deadline forces, over what the policy would rather do."""
-    where, what = forced(view, there)
+    where, what = forced_by_deadline(view, there)
     return view.np.where(where, what, mode)
 
 
-def forced(view: BatchView, there: Any) -> tuple[Any, Any]:
+def forced_by_deadline(view: BatchView, there: Any) -> tuple[Any, Any]:
     """Where the deadline leaves no choice, and what has to be done there."""
     np = view.np
     late = view.need_ticks(1) >= view.remaining_ticks

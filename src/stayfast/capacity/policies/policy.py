@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from stayfast.capacity.policies.adaptive import Adaptive, Stayfast
+from stayfast.capacity.policies.adaptive import AdaptivePolicy, Stayfast
 from stayfast.capacity.policies.baselines import (
     BatchPolicy,
     flex_start,
@@ -39,7 +39,7 @@ BATCH_POLICIES: dict[str, BatchPolicy] = {
     "uniform-progress": uniform_progress,
     "flex-start": flex_start,
     "hybrid": hybrid,
-    "stayfast": Adaptive(),
+    "stayfast": AdaptivePolicy(),
 }
 
 NAMES = (OPTIMUM, *POLICIES)

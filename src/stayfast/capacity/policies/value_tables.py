@@ -25,7 +25,7 @@ _LATE = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ValueTableInputs:
     """All that the values depend on."""
 
     regimes: tuple[Regime, ...]
@@ -54,13 +54,13 @@ class Values:
 
 
 @lru_cache(maxsize=6)
-def look_ahead(question: Question) -> Values:
+def solve_value_tables(question: ValueTableInputs) -> Values:
     """Solve it; cached, because every window of a scenario asks the same."""
     return _Induction(question).solve()
 
 
 class _Induction:
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: ValueTableInputs) -> None:
         np = self.np = load_numpy()
         self.question = question
         self.step = question.step_hours

@@ -25,7 +25,7 @@ _PER_WINDOW = (
 
 
 @dataclass(slots=True)
-class Openings:
+class AvailabilityTable:
     """Where each window may find Spot capacity, tick after tick.
 
     ``zones`` is zones x ticks of 0 and 1, and a window begins at its start; or, with ``own``, windows x ticks, each
@@ -50,9 +50,11 @@ class Openings:
         """Per window, the first tick past the end of its trace."""
         return self.zones.shape[1] - self.starts
 
-    def only(self, rows: Any) -> Openings:
+    def only(self, rows: Any) -> AvailabilityTable:
         """The same for some of the windows."""
-        return Openings(self.tick_seconds, self.zones[rows] if self.own else self.zones, self.starts[rows], self.own)
+        return AvailabilityTable(
+            self.tick_seconds, self.zones[rows] if self.own else self.zones, self.starts[rows], self.own
+        )
 
     def at(self, tick: int) -> Any:
         """Zones x windows: could the gang be had at this tick; past the end of a trace it could not."""
@@ -65,13 +67,13 @@ class Openings:
         return (self.zones[:, place] == 1) & inside
 
 
-class BatchReplay:
+class Replay:
     """All windows under one policy: a function from the view to modes and zones."""
 
     def __init__(
         self,
         scenario: Scenario,
-        openings: Openings,
+        openings: AvailabilityTable,
         policy: Any,
         *,
         spot_prices: Any = None,
@@ -109,16 +111,16 @@ class BatchReplay:
     waiting: Any
     tail: Any
 
-    def run(self) -> BatchReplay:
+    def run(self) -> Replay:
         """Replay until every window is finished or hopeless."""
         np, tick = self.np, 0
         while True:
             left = int(np.count_nonzero(self.active))
             if not left:
-                self._gather()
+                self._merge_results()
                 return self
             if left < len(self.active) // 2:
-                self._thin_out()
+                self._drop_finished()
             self._observe(tick)
             mode, zone = self.policy(self.view)
             mode = np.where(self.active, mode, IDLE).astype(np.int8)
@@ -128,10 +130,10 @@ class BatchReplay:
             self._work(tick)
             tick += 1
 
-    def _thin_out(self) -> None:
+    def _drop_finished(self) -> None:
         """Go on with the windows that are not finished: a few stragglers need not carry all the others along."""
         rows = self.np.flatnonzero(self.active)
-        self._gather()
+        self._merge_results()
         for name in _PER_WINDOW:
             setattr(self, name, self._all[name][..., self._rows[rows]])
         self._rows = self._rows[rows]
@@ -140,7 +142,7 @@ class BatchReplay:
         if keep is not None:
             keep(self.view, rows)
 
-    def _gather(self) -> None:
+    def _merge_results(self) -> None:
         """Put what is known of the present windows beside what is known of the others; show all of them."""
         for name in _PER_WINDOW:
             present = getattr(self, name)

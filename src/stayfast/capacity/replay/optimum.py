@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stayfast.capacity.policies.values import EPSILON_SECONDS, Scenario, ceil_ticks, floor_ticks
-from stayfast.capacity.replay.scenario import Outcome, Window
+from stayfast.capacity.replay.scenario import Outcome, TraceWindow
 from stayfast.errors import UsageError
 from stayfast.extras import load_numpy
 
@@ -39,15 +39,15 @@ class Schedule(NamedTuple):
     finish_tick: int
 
 
-def optimum(scenario: Scenario, window: Window) -> Outcome:
+def optimum(scenario: Scenario, window: TraceWindow) -> Outcome:
     """The cheapest way to finish by the deadline, knowing everything; never dearer than on-demand alone.
 
     Where not even on-demand from the first tick is in time, nothing is, and on-demand is what is left.
     """
-    return optima(scenario, [window])[0]
+    return find_optima(scenario, [window])[0]
 
 
-def optima(scenario: Scenario, windows: Sequence[Window]) -> list[Outcome]:
+def find_optima(scenario: Scenario, windows: Sequence[TraceWindow]) -> list[Outcome]:
     """The same for many windows of equal ticks and prices, in their order."""
     if scenario.is_done:
         return [Outcome("optimum", finish_hours=0.0, met_deadline=True) for _ in windows]
@@ -86,12 +86,12 @@ def _outcome(scenario: Scenario, best: Schedule, hours: float, *, met: bool) -> 
     )
 
 
-def zone_prices(scenario: Scenario, window: Window) -> tuple[float, ...]:
+def zone_prices(scenario: Scenario, window: TraceWindow) -> tuple[float, ...]:
     """The Spot price of each zone."""
     return window.spot_usd_per_hour or (scenario.spot_usd_per_hour,) * len(window.zones)
 
 
-def _least_price(scenario: Scenario, window: Window) -> float:
+def _least_price(scenario: Scenario, window: TraceWindow) -> float:
     if window.spot_price_by_tick is not None:
         return min(min(prices) for prices in window.spot_price_by_tick)
     return min(zone_prices(scenario, window))
@@ -104,7 +104,7 @@ def _unit(tick_seconds: float, cold_start_seconds: float) -> float | None:
     return math.gcd(tick, start) / 1000
 
 
-def _openings(window: Window, ticks: int, np: Any) -> Any:
+def _openings(window: TraceWindow, ticks: int, np: Any) -> Any:
     """Availability as zones x ticks; past the end of a trace there is none."""
     there = np.zeros((len(window.zones), ticks), dtype=bool)
     for row, zone in enumerate(window.zones):
@@ -113,7 +113,7 @@ def _openings(window: Window, ticks: int, np: Any) -> Any:
     return there
 
 
-def by_grid(scenario: Scenario, windows: Sequence[Window], ticks: int, unit: float) -> list[Schedule]:
+def by_grid(scenario: Scenario, windows: Sequence[TraceWindow], ticks: int, unit: float) -> list[Schedule]:
     """One cheapest schedule per window. Rows are on-demand and then each zone; columns are progress in units.
 
     Progress is counted from a start below zero, so that a fresh machine has a column too. At each tick only a band of
@@ -154,7 +154,7 @@ def by_grid(scenario: Scenario, windows: Sequence[Window], ticks: int, unit: flo
     ]
 
 
-def _steps(scenario: Scenario, window: Window, ticks: int, np: Any) -> tuple[Any, float]:
+def _steps(scenario: Scenario, window: TraceWindow, ticks: int, np: Any) -> tuple[Any, float]:
     """What a tick costs, rows x ticks. One integer carries money, then on-demand ticks, then all ticks: a minimum of
     it breaks ties the same way always."""
     rows = [[scenario.on_demand_usd_per_hour] * ticks]
@@ -174,7 +174,7 @@ def _steps(scenario: Scenario, window: Window, ticks: int, np: Any) -> tuple[Any
     return steps, scale
 
 
-def _read_key(key: int, finish: int, bits: int, scale: float, scenario: Scenario, window: Window) -> Schedule:
+def _read_key(key: int, finish: int, bits: int, scale: float, scenario: Scenario, window: TraceWindow) -> Schedule:
     mask = (1 << bits) - 1
     used, on_demand = key & mask, (key >> bits) & mask
     hours = window.tick_seconds / 3600
@@ -186,7 +186,7 @@ def _read_key(key: int, finish: int, bits: int, scale: float, scenario: Scenario
     return Schedule(cost, used - on_demand, on_demand, finish)
 
 
-def by_counts(scenario: Scenario, window: Window, ticks: int) -> Schedule:
+def by_counts(scenario: Scenario, window: TraceWindow, ticks: int) -> Schedule:
     """One zone, any cold start: the fewest on-demand ticks by starts (rows) and machine ticks (columns)."""
     np = load_numpy()
     tick, start = window.tick_seconds, scenario.cold_start_seconds

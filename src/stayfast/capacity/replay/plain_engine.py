@@ -20,7 +20,7 @@ from stayfast.capacity.policies.values import (
     View,
     floor_ticks,
 )
-from stayfast.capacity.replay.scenario import BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS, Outcome, Window
+from stayfast.capacity.replay.scenario import BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS, Outcome, TraceWindow
 
 
 class Progress:
@@ -84,7 +84,7 @@ class Progress:
 class Replay:
     """One window under one policy."""
 
-    def __init__(self, scenario: Scenario, window: Window, policy: Policy, name: str) -> None:
+    def __init__(self, scenario: Scenario, window: TraceWindow, policy: Policy, name: str) -> None:
         self.scenario, self.window, self.policy = scenario, window, policy
         self.outcome = Outcome(name)
         self.progress = Progress(scenario)
@@ -218,6 +218,6 @@ class Replay:
         return outcome
 
 
-def replay(scenario: Scenario, window: Window, policy: Policy, name: str = "") -> Outcome:
+def replay(scenario: Scenario, window: TraceWindow, policy: Policy, name: str = "") -> Outcome:
     """Replay one window through a policy that has seen nothing yet."""
     return Replay(scenario, window, policy, name or type(policy).__name__).run()

@@ -14,7 +14,7 @@ BACKOFF_FIRST_SECONDS, BACKOFF_CAP_SECONDS = 10.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TraceWindow:
     """A stretch of one or several zones' traces on a common tick, from which a run may take Spot capacity."""
 
     tick_seconds: float
@@ -30,7 +30,7 @@ class Window:
         return min(len(zone) for zone in self.zones)
 
 
-def cut(traces: Sequence[Trace], *, nodes: int, start_seconds: float) -> Window:
+def window_of(traces: Sequence[Trace], *, nodes: int, start_seconds: float) -> TraceWindow:
     """The window of these traces from a start that is moved up to the next tick."""
     ticks = {trace.tick_seconds for trace in traces}
     if len(ticks) != 1:
@@ -43,7 +43,7 @@ def cut(traces: Sequence[Trace], *, nodes: int, start_seconds: float) -> Window:
                 f"the start at {start_seconds / 3600:g} h is past the end of trace {trace.id!r} ({trace.hours:.1f} h)",
                 help="start earlier",
             )
-    return Window(tick, tuple(trace.available(nodes)[first:] for trace in traces))
+    return TraceWindow(tick, tuple(trace.available(nodes)[first:] for trace in traces))
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 from stayfast.capacity.policies.policy import BATCH_POLICIES, OPTIMUM, POLICIES
 from stayfast.capacity.policies.values import Scenario, floor_ticks
-from stayfast.capacity.replay.engine import BatchReplay, Openings
-from stayfast.capacity.replay.optimum import optima, optimum
+from stayfast.capacity.replay.engine import AvailabilityTable, Replay
+from stayfast.capacity.replay.optimum import find_optima, optimum
 from stayfast.capacity.replay.plain_engine import replay
-from stayfast.capacity.replay.scenario import Outcome, Window, cut
+from stayfast.capacity.replay.scenario import Outcome, TraceWindow, window_of
 from stayfast.capacity.replay.traces import Trace
 from stayfast.errors import UsageError
 from stayfast.extras import load_numpy
@@ -22,7 +22,7 @@ AT_ONCE = 20_000
 """Windows in one pass: memory does not grow with their number beyond this."""
 
 
-def run_one(scenario: Scenario, window: Window, policy: str) -> Outcome:
+def run_one(scenario: Scenario, window: TraceWindow, policy: str) -> Outcome:
     """One policy on one window."""
     if policy == OPTIMUM:
         return optimum(scenario, window)
@@ -47,25 +47,28 @@ def run_many(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: S
     """One policy on many windows, in the order of the starts; vectorised where NumPy is there."""
     tick = traces[0].tick_seconds
     if policy == OPTIMUM:
-        return optima(scenario, [cut(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts])
+        return find_optima(
+            scenario, [window_of(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts]
+        )
     if importlib.util.find_spec("numpy") is not None:
         outcomes: list[Outcome] = []
         for first in range(0, len(starts), AT_ONCE):
             outcomes += run_batch(traces, scenario, policy, starts[first : first + AT_ONCE]).outcomes(policy)
         return outcomes
     return [
-        run_one(scenario, cut(traces, nodes=scenario.nodes, start_seconds=start * tick), policy) for start in starts
+        run_one(scenario, window_of(traces, nodes=scenario.nodes, start_seconds=start * tick), policy)
+        for start in starts
     ]
 
 
-def run_batch(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: Sequence[int]) -> BatchReplay:
+def run_batch(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: Sequence[int]) -> Replay:
     """The same, as arrays."""
     np = load_numpy()
     zones = [trace.available(scenario.nodes) for trace in traces]
     shortest = min(len(zone) for zone in zones)
     table = np.array([np.frombuffer(zone[:shortest], dtype=np.uint8) for zone in zones])
-    openings = Openings(traces[0].tick_seconds, table, np.asarray(starts))
-    return BatchReplay(scenario, openings, BATCH_POLICIES[policy]).run()
+    openings = AvailabilityTable(traces[0].tick_seconds, table, np.asarray(starts))
+    return Replay(scenario, openings, BATCH_POLICIES[policy]).run()
 
 
 def outcome_row(outcome: Outcome) -> dict[str, Any]:

@@ -47,7 +47,7 @@ BURSTY = "bursty"
 MODEL_NAMES = (*MODELS, BURSTY)
 
 
-def source_of(name: str) -> str:
+def model_source(name: str) -> str:
     """Where the parameters of a model come from."""
     return MODELS[name].source if name in MODELS else regimes_source()
 
@@ -55,7 +55,7 @@ def source_of(name: str) -> str:
 def draw_model(name: str, *, windows: int, ticks: int, tick_seconds: float, seed: int) -> Any:
     """Windows x ticks of 0 and 1 under a named model."""
     if name == BURSTY:
-        return draw_bursty(bundled_regimes(), windows=windows, ticks=ticks, tick_seconds=tick_seconds, seed=seed)
+        return draw_from_regimes(bundled_regimes(), windows=windows, ticks=ticks, tick_seconds=tick_seconds, seed=seed)
     if name not in MODELS:
         raise UsageError(f"there is no capacity model {name!r}", help=f"choose from {', '.join(MODEL_NAMES)}")
     np = load_numpy()
@@ -95,7 +95,7 @@ def _alternate(
     return table
 
 
-def draw_bursty(regimes: Sequence[Regime], *, windows: int, ticks: int, tick_seconds: float, seed: int) -> Any:
+def draw_from_regimes(regimes: Sequence[Regime], *, windows: int, ticks: int, tick_seconds: float, seed: int) -> Any:
     """Windows x ticks of 0 and 1; each window follows one regime, whose hazards fall with the age of a spell."""
     np = load_numpy()
     rng = np.random.default_rng(seed)

@@ -6,16 +6,16 @@ import enum
 from dataclasses import dataclass
 
 
-class Form(enum.StrEnum):
+class FieldType(enum.StrEnum):
     """What a value looks like."""
 
-    TEXT = "text"
+    STRING = "text"
     NUMBER = "number"
-    WHOLE = "whole number"
-    FLAG = "true or false"
+    INTEGER = "whole number"
+    BOOLEAN = "true or false"
     DURATION = "duration"
     SIZE = "size"
-    TEXTS = "list of texts"
+    STRING_LIST = "list of texts"
     SECTION = "section"
 
 
@@ -24,7 +24,7 @@ class Field:
     """One key: what it means and what it may hold."""
 
     name: str
-    form: Form
+    form: FieldType
     about: str
     required: bool = False
     choices: tuple[str, ...] = ()
@@ -45,92 +45,111 @@ LARGEST = 1e15
 """Numbers stay below this: more is a slip of the keyboard, and sums of it would lose their last digits."""
 
 _WORK = (
-    Field("hours", Form.NUMBER, "machine time of the whole gang without interruptions", low=0, example="48"),
-    Field("steps", Form.WHOLE, "optimizer steps; needs seconds_per_step", low=1, example="100000"),
-    Field("seconds_per_step", Form.NUMBER, "measured on the accelerator below", low=0, example="1.7"),
-    Field("items", Form.WHOLE, "items or trials; needs seconds_per_item", low=1, example="1000000"),
-    Field("seconds_per_item", Form.NUMBER, "of one worker", low=0, example="0.4"),
+    Field("hours", FieldType.NUMBER, "machine time of the whole gang without interruptions", low=0, example="48"),
+    Field("steps", FieldType.INTEGER, "optimizer steps; needs seconds_per_step", low=1, example="100000"),
+    Field("seconds_per_step", FieldType.NUMBER, "measured on the accelerator below", low=0, example="1.7"),
+    Field("items", FieldType.INTEGER, "items or trials; needs seconds_per_item", low=1, example="1000000"),
+    Field("seconds_per_item", FieldType.NUMBER, "of one worker", low=0, example="0.4"),
 )
 _TOLERANCE = (
-    Field("interruptible", Form.FLAG, "may be interrupted and resumed (default: true)"),
-    Field("longest_wait", Form.DURATION, "how long it may wait for capacity", pattern=DURATION, example="10m"),
-    Field("latency_critical", Form.FLAG, "answers users who wait (default: false)"),
+    Field("interruptible", FieldType.BOOLEAN, "may be interrupted and resumed (default: true)"),
+    Field("longest_wait", FieldType.DURATION, "how long it may wait for capacity", pattern=DURATION, example="10m"),
+    Field("latency_critical", FieldType.BOOLEAN, "answers users who wait (default: false)"),
 )
 
 FIELDS: tuple[Field, ...] = (
-    Field("name", Form.TEXT, "of the workload and its objects", True, pattern=NAME, example="llm-7"),
-    Field("kind", Form.TEXT, "what sort of work it is", True, ("train", "batch", "sweep", "serve")),
-    Field("image", Form.TEXT, "container image", True, pattern=r"\S+", example="us-docker.pkg.dev/p/repo/trainer:v1"),
-    Field("command", Form.TEXTS, "the program and its arguments; no shell", True, example='["python", "train.py"]'),
+    Field("name", FieldType.STRING, "of the workload and its objects", True, pattern=NAME, example="llm-7"),
+    Field("kind", FieldType.STRING, "what sort of work it is", True, ("train", "batch", "sweep", "serve")),
+    Field(
+        "image",
+        FieldType.STRING,
+        "container image",
+        True,
+        pattern=r"\S+",
+        example="us-docker.pkg.dev/p/repo/trainer:v1",
+    ),
+    Field(
+        "command",
+        FieldType.STRING_LIST,
+        "the program and its arguments; no shell",
+        True,
+        example='["python", "train.py"]',
+    ),
     Field(
         "accelerator",
-        Form.SECTION,
+        FieldType.SECTION,
         "what it runs on",
         True,
         fields=(
-            Field("type", Form.TEXT, "by its name in the catalogue", True, example="h100"),
-            Field("count", Form.WHOLE, "per node", True, low=1, example="8"),
+            Field("type", FieldType.STRING, "by its name in the catalogue", True, example="h100"),
+            Field("count", FieldType.INTEGER, "per node", True, low=1, example="8"),
         ),
     ),
-    Field("nodes", Form.WHOLE, "gang size: nodes that must run together (default: 1)", low=1, example="2"),
-    Field("work", Form.SECTION, "how much there is to do: hours, or steps or items with seconds each", fields=_WORK),
-    Field("deadline", Form.DURATION, "from submission to done", pattern=DURATION, example="72h", low=0),
-    Field("tolerance", Form.SECTION, "what it can bear", fields=_TOLERANCE),
+    Field("nodes", FieldType.INTEGER, "gang size: nodes that must run together (default: 1)", low=1, example="2"),
+    Field(
+        "work", FieldType.SECTION, "how much there is to do: hours, or steps or items with seconds each", fields=_WORK
+    ),
+    Field("deadline", FieldType.DURATION, "from submission to done", pattern=DURATION, example="72h", low=0),
+    Field("tolerance", FieldType.SECTION, "what it can bear", fields=_TOLERANCE),
     Field(
         "state",
-        Form.SECTION,
+        FieldType.SECTION,
         "what must survive",
         fields=(
-            Field("size", Form.SIZE, "of one checkpoint, all ranks together", pattern=SIZE, example="14GB"),
-            Field("checkpoints", Form.TEXT, "URL of the run", pattern=STORE_URL, example="gs://bucket/runs/llm-7"),
-            Field("region", Form.TEXT, "where that bucket is; transfer out of the region is priced", pattern=REGION),
+            Field("size", FieldType.SIZE, "of one checkpoint, all ranks together", pattern=SIZE, example="14GB"),
+            Field(
+                "checkpoints", FieldType.STRING, "URL of the run", pattern=STORE_URL, example="gs://bucket/runs/llm-7"
+            ),
+            Field(
+                "region", FieldType.STRING, "where that bucket is; transfer out of the region is priced", pattern=REGION
+            ),
         ),
     ),
     Field(
         "volume",
-        Form.SECTION,
+        FieldType.SECTION,
         "a mounted place for checkpoints, for programs that know only directories",
         fields=(
-            Field("kind", Form.TEXT, "what it is", True, ("filestore", "gcsfuse", "regional-disk")),
-            Field("path", Form.TEXT, "where it is mounted (default: /checkpoints)", pattern=r"/[\w./-]+"),
-            Field("size", Form.SIZE, "of a Filestore or disk", pattern=SIZE, example="1TiB"),
-            Field("bucket", Form.TEXT, "for gcsfuse", pattern=BUCKET, example="my-bucket"),
+            Field("kind", FieldType.STRING, "what it is", True, ("filestore", "gcsfuse", "regional-disk")),
+            Field("path", FieldType.STRING, "where it is mounted (default: /checkpoints)", pattern=r"/[\w./-]+"),
+            Field("size", FieldType.SIZE, "of a Filestore or disk", pattern=SIZE, example="1TiB"),
+            Field("bucket", FieldType.STRING, "for gcsfuse", pattern=BUCKET, example="my-bucket"),
         ),
     ),
     Field(
         "service_account",
-        Form.TEXT,
+        FieldType.STRING,
         "Google service account to act as (default: the Kubernetes one itself)",
         pattern=r"[a-z0-9-]+@[a-z0-9.-]+\.gserviceaccount\.com",
     ),
-    Field("queue", Form.TEXT, "URL of the work queue", pattern=r"(sqlite|postgresql|pubsub)://\S+"),
-    Field("sink", Form.TEXT, "URL of the results", pattern=rf"(sqlite|postgresql)://\S+|{STORE_URL}"),
+    Field("queue", FieldType.STRING, "URL of the work queue", pattern=r"(sqlite|postgresql|pubsub)://\S+"),
+    Field("sink", FieldType.STRING, "URL of the results", pattern=rf"(sqlite|postgresql)://\S+|{STORE_URL}"),
     Field(
         "location",
-        Form.SECTION,
+        FieldType.SECTION,
         "where it may run",
         fields=(
-            Field("region", Form.TEXT, "of the cluster", pattern=REGION, example="us-central1"),
-            Field("zones", Form.TEXTS, "zones to choose from", pattern=r"[a-z]+-[a-z]+[0-9]+-[a-z]"),
+            Field("region", FieldType.STRING, "of the cluster", pattern=REGION, example="us-central1"),
+            Field("zones", FieldType.STRING_LIST, "zones to choose from", pattern=r"[a-z]+-[a-z]+[0-9]+-[a-z]"),
         ),
     ),
     Field(
         "cluster",
-        Form.SECTION,
+        FieldType.SECTION,
         "the cluster that is there",
         fields=(
-            Field("mode", Form.TEXT, "default: standard", choices=("autopilot", "standard")),
-            Field("version", Form.TEXT, "of the control plane", pattern=r"1\.[0-9]+(\.[0-9]+(-gke\.[0-9]+)?)?"),
-            Field("pools", Form.TEXTS, "node pools that exist"),
+            Field("mode", FieldType.STRING, "default: standard", choices=("autopilot", "standard")),
+            Field("version", FieldType.STRING, "of the control plane", pattern=r"1\.[0-9]+(\.[0-9]+(-gke\.[0-9]+)?)?"),
+            Field("pools", FieldType.STRING_LIST, "node pools that exist"),
         ),
     ),
-    Field("namespace", Form.TEXT, "Kubernetes namespace (default: default)", pattern=NAME),
-    Field("budget", Form.NUMBER, "US dollars that it may cost", low=0, example="500"),
+    Field("namespace", FieldType.STRING, "Kubernetes namespace (default: default)", pattern=NAME),
+    Field("budget", FieldType.NUMBER, "US dollars that it may cost", low=0, example="500"),
     Field(
         "monitoring",
-        Form.TEXT,
+        FieldType.STRING,
         "metrics port, and a PodMonitoring for Google's managed Prometheus (default: managed)",
         choices=("managed", "none"),
     ),
-    Field("capacity", Form.TEXT, "default: auto", choices=("auto", "spot", "flex-start", "on-demand", "hybrid")),
+    Field("capacity", FieldType.STRING, "default: auto", choices=("auto", "spot", "flex-start", "on-demand", "hybrid")),
 )

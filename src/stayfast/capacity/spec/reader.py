@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stayfast.capacity.spec.fields import FIELDS, LARGEST, Field, Form
-from stayfast.capacity.spec.workload import CapacityClass, Kind, Monitoring, WorkloadSpec
+from stayfast.capacity.spec.fields import FIELDS, LARGEST, Field, FieldType
+from stayfast.capacity.spec.workload import CapacityClass, Monitoring, WorkloadKind, WorkloadSpec
 from stayfast.documents import Document, load_documents
 from stayfast.errors import DocumentError, one_line
 
@@ -30,12 +30,12 @@ def read_spec(text: str, where: str, *, accelerators: Sequence[str] = ()) -> Wor
     reader = _Reader(documents[0], where)
     body = documents[0].value
     if not isinstance(body, dict):
-        reader.complain((), "a workload is a mapping of fields", "start with: name: my-run")
-        raise reader.error()
+        reader.report((), "a workload is a mapping of fields", "start with: name: my-run")
+        raise reader.as_error()
     values = reader.section(body, FIELDS, ())
     reader.check_together(values, body, accelerators)
     if reader.complaints:
-        raise reader.error()
+        raise reader.as_error()
     return _build(values, where)
 
 
@@ -61,14 +61,14 @@ class _Reader:
         self.where = where
         self.complaints: list[tuple[int, int, str]] = []
 
-    def complain(self, path: Path, what: str, cure: str, *, value: bool = True) -> None:
+    def report(self, path: Path, what: str, cure: str, *, value: bool = True) -> None:
         spot = self.document.locate(path, value=value)
         name = ".".join(str(part) for part in path)
         subject = f"{name}: " if name else ""
         line = f"{self.where}:{spot.line}:{spot.column}: {subject}{what}; {cure}"
         self.complaints.append((spot.line, spot.column, line))
 
-    def error(self) -> DocumentError:
+    def as_error(self) -> DocumentError:
         ordered = sorted(self.complaints)
         line, column, _ = ordered[0]
         lines = "\n".join(one_line(text) for _, _, text in ordered)
@@ -81,7 +81,7 @@ class _Reader:
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1)
                 cure = f"write {close[0]}" if close else f"choose from {', '.join(known)}"
-                self.complain((*path, key), "there is no such field", cure, value=False)
+                self.report((*path, key), "there is no such field", cure, value=False)
                 if close:  # its value is judged under the name that was meant, so that one mistake is one complaint
                     known.pop(close[0])
                 continue
@@ -91,42 +91,44 @@ class _Reader:
         for field in known.values():
             if field.required and field.name not in body:
                 example = field.choices[0] if field.choices else field.example
-                self.complain(path, f"{field.name} is missing ({field.about})", f"add {field.name}: {example or '…'}")
+                self.report(path, f"{field.name} is missing ({field.about})", f"add {field.name}: {example or '…'}")
         return values
 
     def value(self, found: Any, field: Field, path: Path) -> Any:
-        if field.form == Form.SECTION:
+        if field.form == FieldType.SECTION:
             if not isinstance(found, dict):
                 inner = ", ".join(item.name for item in field.fields)
-                self.complain(path, f"{_show(found)} is not a section", f"write the fields under it: {inner}")
+                self.report(path, f"{quote_value(found)} is not a section", f"write the fields under it: {inner}")
                 return None
             return self.section(found, field.fields, path)
-        if field.form == Form.TEXTS:
+        if field.form == FieldType.STRING_LIST:
             return self._texts(found, field, path)
-        if field.form in (Form.NUMBER, Form.WHOLE):
+        if field.form in (FieldType.NUMBER, FieldType.INTEGER):
             return self._number(found, field, path)
-        if field.form == Form.FLAG:
+        if field.form == FieldType.BOOLEAN:
             if not isinstance(found, bool):
-                self.complain(path, f"{_show(found)} is neither true nor false", "write true or false")
+                self.report(path, f"{quote_value(found)} is neither true nor false", "write true or false")
                 return None
             return found
         return self._text(found, field, path)
 
     def _texts(self, found: Any, field: Field, path: Path) -> tuple[str, ...] | None:
         if not isinstance(found, list) or not found:
-            self.complain(path, f"{_show(found)} is not a list of texts", f"write {field.example or '[…]'}")
+            self.report(path, f"{quote_value(found)} is not a list of texts", f"write {field.example or '[…]'}")
             return None
         values = [self._text(item, field, (*path, index)) for index, item in enumerate(found)]
         return tuple(value for value in values if value is not None)
 
     def _number(self, found: Any, field: Field, path: Path) -> float | int | None:
-        whole = field.form == Form.WHOLE
+        whole = field.form == FieldType.INTEGER
         kind = int if whole else int | float
         low = field.low or 0
         fits = isinstance(found, kind) and not isinstance(found, bool) and abs(found) < LARGEST
         if not fits or found < low or (not whole and found == 0):
             bound = f"a whole number from {low:g}" if whole else "a number above 0"
-            self.complain(path, f"{_show(found)} is not {bound}", f"write for example {field.example or max(1, low)}")
+            self.report(
+                path, f"{quote_value(found)} is not {bound}", f"write for example {field.example or max(1, low)}"
+            )
             return None
         return int(found) if whole else float(found)
 
@@ -138,20 +140,20 @@ class _Reader:
             close = difflib.get_close_matches(found, field.choices, n=1)
             allowed = ", ".join(field.choices)
             cure = f"write {close[0]}" if close else f"choose from {allowed}"
-            self.complain(path, f"{_show(found)} is not one of {allowed}", cure)
+            self.report(path, f"{quote_value(found)} is not one of {allowed}", cure)
             return None
         if not isinstance(found, str) or not found.strip() or "\0" in found:
             what = f"one of {', '.join(field.choices)}" if field.choices else _KINDS.get(field.form, "a text")
-            self.complain(path, f"{_show(found)} is not {what}", example)
+            self.report(path, f"{quote_value(found)} is not {what}", example)
             return None
         if field.pattern and not re.fullmatch(field.pattern, found):
-            self.complain(path, f"{_show(found)} is not {_KINDS.get(field.form, 'a valid ' + field.name)}", example)
+            self.report(path, f"{quote_value(found)} is not {_KINDS.get(field.form, 'a valid ' + field.name)}", example)
             return None
         if field.form not in _PARSERS:
             return found
         value = _PARSERS[field.form](found)
         if field.low is not None and value <= field.low:
-            self.complain(path, f"{_show(found)} is no time at all", example)
+            self.report(path, f"{quote_value(found)} is no time at all", example)
             return None
         return value
 
@@ -159,34 +161,37 @@ class _Reader:
         """Rules that span fields."""
         kind, work = values.get("kind"), body.get("work")
         if kind and kind != "serve" and work is None:
-            self.complain((), f"work is missing for kind {kind}", "add work: with hours, or steps and seconds_per_step")
+            self.report((), f"work is missing for kind {kind}", "add work: with hours, or steps and seconds_per_step")
         elif isinstance(work, dict):
             self._check_work(work)
         name = values.get("accelerator", {}).get("type")
         if name and accelerators and name not in accelerators:
             close = difflib.get_close_matches(name.lower().removeprefix("nvidia-"), accelerators, n=1, cutoff=0.5)
             cure = f"write {close[0]}" if close else f"choose from {', '.join(accelerators)}"
-            self.complain(("accelerator", "type"), f"{_show(name)} is not in the catalogue", cure)
+            self.report(("accelerator", "type"), f"{quote_value(name)} is not in the catalogue", cure)
         location = values.get("location", {})
         for index, zone in enumerate(location.get("zones", ())):
             region = location.get("region")
             if region and not zone.startswith(region + "-"):
                 at = ("location", "zones", index)
-                self.complain(at, f"{_show(zone)} is not in {region}", f"write {region}-a, or change the region")
+                self.report(at, f"{quote_value(zone)} is not in {region}", f"write {region}-a, or change the region")
 
     def _check_work(self, work: dict[str, Any]) -> None:
         ways = [set(work) == way for way in ({"hours"}, {"steps", "seconds_per_step"}, {"items", "seconds_per_item"})]
         if not any(ways):
             given = ", ".join(work) or "nothing"
             cure = "give hours, or steps and seconds_per_step, or items and seconds_per_item"
-            self.complain(("work",), f"{given} does not say how much work there is", cure, value=False)
+            self.report(("work",), f"{given} does not say how much work there is", cure, value=False)
 
 
-_KINDS = {Form.DURATION: "a duration such as 90m, 48h or 3d", Form.SIZE: "a size such as 500MB or 14GiB"}
-_PARSERS: dict[Form, Callable[[str], float | int]] = {Form.DURATION: parse_duration, Form.SIZE: parse_size}
+_KINDS = {FieldType.DURATION: "a duration such as 90m, 48h or 3d", FieldType.SIZE: "a size such as 500MB or 14GiB"}
+_PARSERS: dict[FieldType, Callable[[str], float | int]] = {
+    FieldType.DURATION: parse_duration,
+    FieldType.SIZE: parse_size,
+}
 
 
-def _show(value: Any) -> str:
+def quote_value(value: Any) -> str:
     text = repr(value) if isinstance(value, str | int | float | bool | type(None)) else type(value).__name__.lower()
     return text if len(text) <= 60 else text[:57] + "…'"
 
@@ -205,7 +210,7 @@ def _build(values: dict[str, Any], where: str) -> WorkloadSpec:
     capacity = values.get("capacity", "auto")
     return WorkloadSpec(
         name=values["name"],
-        kind=Kind(values["kind"]),
+        kind=WorkloadKind(values["kind"]),
         image=values["image"],
         command=values["command"],
         accelerator=values["accelerator"]["type"],

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stayfast.capacity.spec.fields import FIELDS, LARGEST, Field, Form
+from stayfast.capacity.spec.fields import FIELDS, LARGEST, Field, FieldType
 
 _TYPES = {
-    Form.TEXT: "string",
-    Form.DURATION: "string",
-    Form.SIZE: "string",
-    Form.NUMBER: "number",
-    Form.WHOLE: "integer",
-    Form.FLAG: "boolean",
+    FieldType.STRING: "string",
+    FieldType.DURATION: "string",
+    FieldType.SIZE: "string",
+    FieldType.NUMBER: "number",
+    FieldType.INTEGER: "integer",
+    FieldType.BOOLEAN: "boolean",
 }
 _WORK_WAYS = (["hours"], ["steps", "seconds_per_step"], ["items", "seconds_per_item"])
 
@@ -43,9 +43,9 @@ def _section(fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def _field(field: Field) -> dict[str, Any]:
-    if field.form == Form.SECTION:
+    if field.form == FieldType.SECTION:
         return {"description": field.about, **_section(field.fields)}
-    if field.form == Form.TEXTS:
+    if field.form == FieldType.STRING_LIST:
         items = {"type": "string", "pattern": _pattern(field)}
         return {"description": field.about, "type": "array", "minItems": 1, "items": items}
     row: dict[str, Any] = {"description": field.about, "type": _TYPES[field.form]}
@@ -53,9 +53,9 @@ def _field(field: Field) -> dict[str, Any]:
         row["enum"] = list(field.choices)
     elif row["type"] == "string":
         row["pattern"] = _pattern(field)
-    if field.form == Form.WHOLE:
+    if field.form == FieldType.INTEGER:
         row |= {"minimum": int(field.low or 0), "exclusiveMaximum": LARGEST}
-    if field.form == Form.NUMBER:
+    if field.form == FieldType.NUMBER:
         row |= {"exclusiveMinimum": 0, "exclusiveMaximum": LARGEST}
     return row
 

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Kind(enum.StrEnum):
+class WorkloadKind(enum.StrEnum):
     """What sort of work it is."""
 
     TRAIN = "train"
@@ -36,7 +36,7 @@ class WorkloadSpec:
     """One workload; times in seconds, sizes in bytes, money in US dollars."""
 
     name: str
-    kind: Kind
+    kind: WorkloadKind
     image: str
     command: tuple[str, ...]
     accelerator: str

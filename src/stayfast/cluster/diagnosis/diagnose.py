@@ -15,7 +15,7 @@ from stayfast.cluster.diagnosis.causes.endings import explain_ending
 from stayfast.cluster.diagnosis.causes.provisioning import explain_request
 from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
 from stayfast.cluster.diagnosis.causes.scheduling import explain_gate, explain_scheduling
-from stayfast.cluster.diagnosis.diagnosis import REPLACEMENT_WAIT, Explanation, Verdict
+from stayfast.cluster.diagnosis.diagnosis import REPLACEMENT_WAIT, Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import (
     DEPLOYMENTS,
@@ -28,10 +28,10 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
-from stayfast.cluster.observed.pod_endings import end_of
+from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import (
     RUN_LABEL,
-    Observed,
+    Snapshot,
     age_seconds,
     condition,
     meta,
@@ -48,7 +48,7 @@ ROOTS = (JOB_SETS, JOBS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS)
 _SHORT = {"Deployment": ("deploy",), "Pod": ("po",), "Workload": ("wl",), "ProvisioningRequest": ("provreq", "pr")}
 
 
-def find_root(observed: Observed, name: str, namespace: str | None) -> Object | None:
+def find_root(observed: Snapshot, name: str, namespace: str | None) -> Object | None:
     """The object that a person means by ``NAME`` or ``KIND/NAME``; a run's name counts too."""
     kind, _, name = name.rpartition("/")
     kinds = [resource for resource in ROOTS if not kind or kind.lower() in _words(resource)]
@@ -74,28 +74,28 @@ def _words(resource: Resource) -> tuple[str, ...]:
     return (title_of, resource.plural, f"{title_of}.{resource.group}", resource.title, *_SHORT.get(resource.kind, ()))
 
 
-def explain(observed: Observed, root: Object) -> Explanation:
+def diagnose(observed: Snapshot, root: Object) -> Diagnosis:
     """The cause, from everything that was observed."""
-    found = next(_answers(observed, root), None) or Explanation(
+    found = next(_diagnoses(observed, root), None) or Diagnosis(
         "unknown", Verdict.ACT, "nothing that was observed says why", (line(title(root), "exists"),),
         f"run: kubectl describe {str(root.get('kind', '')).lower()} {meta(root).get('name')} "
         f"-n {meta(root).get('namespace')}",
     )  # fmt: skip
     pods = pods_of(observed, root)
-    notes = [*found.also, *budget_notes(observed, [pod for pod in pods if end_of(pod) is None])]
+    notes = [*found.also, *budget_notes(observed, [pod for pod in pods if ending_of(pod) is None])]
     if found.verdict is not Verdict.FINE:
-        notes += [f"{name} could not be read: {why}" for name, why in observed.unseen.items() if _matters(name)]
+        notes += [f"{name} could not be read: {why}" for name, why in observed.unseen.items() if _is_relevant(name)]
     return found._replace(also=tuple(notes))
 
 
-def jobs_of(observed: Observed, root: Object) -> list[Object]:
+def jobs_of(observed: Snapshot, root: Object) -> list[Object]:
     """The Jobs below it, newest last."""
     if root.get("kind") == "Job":
         return [root]
     return sorted(observed.owned_by(JOBS, root), key=lambda job: str(meta(job).get("creationTimestamp", "")))
 
 
-def pods_of(observed: Observed, root: Object) -> list[Object]:
+def pods_of(observed: Snapshot, root: Object) -> list[Object]:
     """The pods below it."""
     if root.get("kind") == "Pod":
         return [root]
@@ -104,7 +104,7 @@ def pods_of(observed: Observed, root: Object) -> list[Object]:
     return [pod for job in jobs_of(observed, root) for pod in observed.owned_by(PODS, job)]
 
 
-def _answers(observed: Observed, root: Object) -> Iterator[Explanation]:
+def _diagnoses(observed: Snapshot, root: Object) -> Iterator[Diagnosis]:
     kind = root.get("kind")
     if kind == "Pod":
         yield from _pod_answers(observed, [root])
@@ -113,7 +113,7 @@ def _answers(observed: Observed, root: Object) -> Iterator[Explanation]:
         yield from _queue_answers(observed, root)
         return
     if kind == "Deployment":
-        yield from _pod_answers(observed, [pod for pod in pods_of(observed, root) if end_of(pod) is None])
+        yield from _pod_answers(observed, [pod for pod in pods_of(observed, root) if ending_of(pod) is None])
         yield explain_deployment(observed, root)
         return
     for found in (explain_ending(observed, root), explain_suspension(observed, root)):
@@ -122,14 +122,14 @@ def _answers(observed: Observed, root: Object) -> Iterator[Explanation]:
     jobs = jobs_of(observed, root)
     if kind == "JobSet":
         if not jobs:
-            yield _childless(observed, root)
+            yield _jobset_without_jobs(observed, root)
             return
         for job in jobs:
             found = explain_suspension(observed, job) if spec_of(job).get("suspend") else None
             if found is not None and found.code != "suspended":
                 yield found
     pods = pods_of(observed, root)
-    alive = [pod for pod in pods if end_of(pod) is None]
+    alive = [pod for pod in pods if ending_of(pod) is None]
     yield from _pod_answers(observed, alive)
     for job in jobs:
         found = (explain_ending(observed, job) if kind == "JobSet" else None) or explain_creation(observed, job)
@@ -137,10 +137,10 @@ def _answers(observed: Observed, root: Object) -> Iterator[Explanation]:
             yield found
 
 
-def _queue_answers(observed: Observed, root: Object) -> Iterator[Explanation]:
+def _queue_answers(observed: Snapshot, root: Object) -> Iterator[Diagnosis]:
     """A request for machines speaks for itself; a Workload for the Job that it mirrors."""
     if root.get("kind") == "ProvisioningRequest":
-        yield explain_request(observed, root) or Explanation(
+        yield explain_request(observed, root) or Diagnosis(
             "provisioned", Verdict.FINE, "the machines are there", (line(title(root), "Provisioned=True"),),
             "ask about its run instead",
         )  # fmt: skip
@@ -148,15 +148,15 @@ def _queue_answers(observed: Observed, root: Object) -> Iterator[Explanation]:
     for resource in (JOB_SETS, JOBS):
         for item in observed.of(resource):
             if str(meta(item).get("uid") or "") in owner_uids(root):
-                yield explain(observed, item)
+                yield diagnose(observed, item)
 
 
-def _pod_answers(observed: Observed, pods: list[Object]) -> Iterator[Explanation]:
+def _pod_answers(observed: Snapshot, pods: list[Object]) -> Iterator[Diagnosis]:
     """The pod that is furthest from running answers for all."""
-    if len(pods) == 1 and end_of(pods[0]) is not None:
-        end = end_of(pods[0])
+    if len(pods) == 1 and ending_of(pods[0]) is not None:
+        end = ending_of(pods[0])
         assert end is not None
-        yield Explanation(
+        yield Diagnosis(
             "pod-ended", Verdict.FINE if end.code == 0 else Verdict.ACT, f"the pod has ended: {end.outcome.value}",
             (end.evidence,), "ask about its Job instead",
         )  # fmt: skip
@@ -168,10 +168,10 @@ def _pod_answers(observed: Observed, pods: list[Object]) -> Iterator[Explanation
     for pod in waiting:
         for answer in (explain_gate(pod), explain_scheduling(observed, pod), explain_containers(observed, pod)):
             if answer is not None:
-                yield _for_many(answer, waiting, pods)
+                yield _with_pod_counts(answer, waiting, pods)
     if waiting:
         pod = waiting[0]
-        yield Explanation(
+        yield Diagnosis(
             "not-seen-yet", Verdict.WAIT, "the scheduler has not looked at the pod yet",
             (line(title(pod), "Pending for", duration(age_seconds(pod, observed.now))),), "wait", "seconds",
         )  # fmt: skip
@@ -179,7 +179,7 @@ def _pod_answers(observed: Observed, pods: list[Object]) -> Iterator[Explanation
         yield _explain_running(observed, pods)
 
 
-def _for_many(answer: Explanation, waiting: list[Object], pods: list[Object]) -> Explanation:
+def _with_pod_counts(answer: Diagnosis, waiting: list[Object], pods: list[Object]) -> Diagnosis:
     if len(pods) < 2:
         return answer
     return answer._replace(evidence=(*answer.evidence, f"{len(waiting)} of {len(pods)} pods do not run"))
@@ -192,7 +192,7 @@ def _runs(pod: Object) -> bool:
     )
 
 
-def _explain_running(observed: Observed, pods: list[Object]) -> Explanation:
+def _explain_running(observed: Snapshot, pods: list[Object]) -> Diagnosis:
     starts = [seconds_at(status_of(pod).get("startTime")) for pod in pods]
     oldest = min((start for start in starts if start is not None), default=observed.now)
     lines = [line(title(pod), "Running on", spec_of(pod).get("nodeName")) for pod in pods[:3]]
@@ -201,24 +201,24 @@ def _explain_running(observed: Observed, pods: list[Object]) -> Explanation:
         found = condition(pod, "DisruptionTarget") or {}
         lines.append(line(title(pod), "DisruptionTarget", found.get("reason"), "·", found.get("message")))
     if targeted:
-        return Explanation(
+        return Diagnosis(
             "being-interrupted", Verdict.WAIT, "it is being interrupted at this moment", tuple(lines), "wait",
             REPLACEMENT_WAIT,
         )  # fmt: skip
     words = f"it runs: {len(pods)} pod{'s' * (len(pods) > 1)}, for {duration(observed.now - oldest)}"
-    return Explanation("running", Verdict.FINE, words, tuple(lines), "nothing to do")
+    return Diagnosis("running", Verdict.FINE, words, tuple(lines), "nothing to do")
 
 
-def _childless(observed: Observed, root: Object) -> Explanation:
+def _jobset_without_jobs(observed: Snapshot, root: Object) -> Diagnosis:
     events = observed.events_of(root)
     lines = tuple(line(title(root), event.get("reason"), "·", event.get("message")) for event in events[:3])
     late = age_seconds(root, observed.now) > 60
-    return Explanation(
+    return Diagnosis(
         "jobset-without-jobs", Verdict.ACT if late else Verdict.WAIT, "the JobSet has made no Job",
         lines or (line(title(root), "no Jobs, no events"),),
         "check that the JobSet controller runs: kubectl get pods -n jobset-system", "a few seconds",
     )  # fmt: skip
 
 
-def _matters(title_of_kind: str) -> bool:
+def _is_relevant(title_of_kind: str) -> bool:
     return title_of_kind in (EVENTS.title, PODS.title, JOBS.title, NODES.title)

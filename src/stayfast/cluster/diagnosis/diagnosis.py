@@ -14,7 +14,7 @@ class Verdict(enum.StrEnum):
     ACT = "act"
 
 
-class Explanation(NamedTuple):
+class Diagnosis(NamedTuple):
     """The answer."""
 
     code: str

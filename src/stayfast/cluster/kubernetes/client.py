@@ -12,12 +12,18 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.cluster.kubernetes.endpoint import Access
-from stayfast.cluster.kubernetes.errors import Asked, VersionGoneError, causes, failure, status_of
+from stayfast.cluster.kubernetes.endpoint import Endpoint
+from stayfast.cluster.kubernetes.errors import (
+    RequestContext,
+    VersionGoneError,
+    error_for_status,
+    status_causes,
+    status_of,
+)
 from stayfast.cluster.kubernetes.resources import PODS, Resource, identity
-from stayfast.cluster.kubernetes.transport import Answer, Stream, Transport
+from stayfast.cluster.kubernetes.transport import Response, ResponseStream, Transport
 from stayfast.errors import ClusterUnreachableError, ObjectMissingError, ObjectRefusedError
-from stayfast.storage.network.transport import AnswerLostError, NotSentError
+from stayfast.storage.network.transport import RequestNotSentError, ResponseLostError
 from stayfast.version import __version__
 
 FIELD_MANAGER = "stayfast"
@@ -50,7 +56,7 @@ class Payload(NamedTuple):
 class Client:
     """Talks to one API server."""
 
-    def __init__(self, access: Access, *, clock: Clock | None = None, silence_seconds: float = 30.0) -> None:
+    def __init__(self, access: Endpoint, *, clock: Clock | None = None, silence_seconds: float = 30.0) -> None:
         self.access = access
         self._clock = clock or SystemClock()
         self._transport = Transport(access, silence_seconds=silence_seconds)
@@ -86,7 +92,7 @@ class Client:
         except ObjectMissingError:
             return None
 
-    def page(self, path: str) -> Object:
+    def get_path(self, path: str) -> Object:
         """A page of the server itself: ``/version``, ``/apis`` and the like."""
         return self._object("GET", path, self._asked("get"))
 
@@ -121,7 +127,7 @@ class Client:
 
     def stream(
         self, resource: Resource, namespace: str | None, query: Mapping[str, str], *, silence_seconds: float
-    ) -> Stream:
+    ) -> ResponseStream:
         """An open watch; the caller reads and closes it."""
         asked = self._asked("watch", resource, namespace)
         return self._open(resource.path(namespace), asked, query, silence_seconds)
@@ -191,29 +197,29 @@ class Client:
         answer = self._send("POST", path, asked, {}, Payload(value), busy_is_final=True)
         status = status_of(answer)
         if answer.status == 429:
-            why = "; ".join(cause.message for cause in causes(status)) or status.get("message", "")
+            why = "; ".join(cause.message for cause in status_causes(status)) or status.get("message", "")
             raise ObjectRefusedError(f"the eviction of pod {pod} is refused by its disruption budget: {why}")
         if answer.status >= 400:
-            raise failure(answer.status, status, asked)
+            raise error_for_status(answer.status, status, asked)
 
     # -- inside
 
     def _asked(
         self, verb: str, resource: Resource | None = None, namespace: str | None = None, name: str | None = None
-    ) -> Asked:
-        return Asked(verb, resource, namespace, name, self.access.login_help)
+    ) -> RequestContext:
+        return RequestContext(verb, resource, namespace, name, self.access.login_help)
 
     def _write_query(self, dry_run: bool) -> dict[str, str]:
         query = {"fieldManager": self.field_manager, "fieldValidation": "Strict"}
         return {**query, "dryRun": "All"} if dry_run else query
 
     def _object(
-        self, method: str, path: str, asked: Asked, query: Mapping[str, str] | None = None,
+        self, method: str, path: str, asked: RequestContext, query: Mapping[str, str] | None = None,
         payload: Payload | None = None,
     ) -> Object:  # fmt: skip
         answer = self._send(method, path, asked, query or {}, payload)
         if answer.status >= 400:
-            raise failure(answer.status, status_of(answer), asked)
+            raise error_for_status(answer.status, status_of(answer), asked)
         self.warnings.update(dict.fromkeys(answer.warnings))
         try:
             found = answer.json()
@@ -227,9 +233,9 @@ class Client:
         return found
 
     def _send(
-        self, method: str, path: str, asked: Asked, query: Mapping[str, str], payload: Payload | None,
+        self, method: str, path: str, asked: RequestContext, query: Mapping[str, str], payload: Payload | None,
         *, busy_is_final: bool = False,
-    ) -> Answer:  # fmt: skip
+    ) -> Response:  # fmt: skip
         headers = {"Accept": _JSON, "Accept-Encoding": "gzip", "User-Agent": f"stayfast/{__version__}"}
         data = None
         if payload is not None:
@@ -237,28 +243,30 @@ class Client:
             headers["Content-Type"] = payload.content_type
         target = _target(path, query)
 
-        def once() -> Answer:
+        def once() -> Response:
             return self._transport.send(method, target, headers, data)
 
-        return self._retried(once, asked, may_repeat=method != "POST", busy_is_final=busy_is_final)
+        return self._with_retries(once, asked, may_repeat=method != "POST", busy_is_final=busy_is_final)
 
-    def _open(self, path: str, asked: Asked, query: Mapping[str, str], silence_seconds: float) -> Stream:
+    def _open(
+        self, path: str, asked: RequestContext, query: Mapping[str, str], silence_seconds: float
+    ) -> ResponseStream:
         headers = {"Accept": "application/json, */*", "User-Agent": f"stayfast/{__version__}"}
-        opened: list[Stream] = []
+        opened: list[ResponseStream] = []
 
-        def once() -> Answer:
+        def once() -> Response:
             stream = self._transport.stream(_target(path, query), headers, silence_seconds=silence_seconds)
             if stream.status >= 400:
-                return Answer(stream.status, stream.headers, stream.read())
+                return Response(stream.status, stream.headers, stream.read())
             opened.append(stream)
-            return Answer(stream.status, stream.headers, b"")
+            return Response(stream.status, stream.headers, b"")
 
-        answer = self._retried(once, asked, may_repeat=True)
+        answer = self._with_retries(once, asked, may_repeat=True)
         if answer.status >= 400:
-            raise failure(answer.status, status_of(answer), asked)
+            raise error_for_status(answer.status, status_of(answer), asked)
         return opened[-1]
 
-    def _mind_clock(self, date: str) -> None:
+    def _track_clock_skew(self, date: str) -> None:
         if date == self._dated:  # whole seconds: most answers carry one that was looked at already
             return
         self._dated = date
@@ -267,20 +275,20 @@ class Client:
             ahead = theirs - self._clock.wall()
             self.skew_seconds = ahead if abs(ahead) > SKEW_SECONDS else 0.0
 
-    def _retried(
-        self, once: Callable[[], Answer], asked: Asked, *, may_repeat: bool, busy_is_final: bool = False
-    ) -> Answer:
+    def _with_retries(
+        self, once: Callable[[], Response], asked: RequestContext, *, may_repeat: bool, busy_is_final: bool = False
+    ) -> Response:
         renewed = False
-        answer: Answer | None = None
+        answer: Response | None = None
         lost = ""
         for turn in range(TRIES):
             self.requests += 1
             try:
                 answer = once()
-                self._mind_clock(answer.headers.get("date", ""))
-            except (NotSentError, AnswerLostError) as error:
+                self._track_clock_skew(answer.headers.get("date", ""))
+            except (RequestNotSentError, ResponseLostError) as error:
                 answer, lost = None, str(error)
-                if isinstance(error, AnswerLostError) and not may_repeat:
+                if isinstance(error, ResponseLostError) and not may_repeat:
                     break
                 self._clock.sleep(0.2 * 2**turn if turn < TRIES - 1 else 0.0)
                 continue
@@ -314,7 +322,7 @@ def _target(path: str, query: Mapping[str, str]) -> str:
     return f"{path}?{urlencode(used)}" if used else path
 
 
-def _wait_seconds(answer: Answer, turn: int, *, may_repeat: bool) -> float | None:
+def _wait_seconds(answer: Response, turn: int, *, may_repeat: bool) -> float | None:
     """How long to wait before trying again; None when the answer is final."""
     told = answer.headers.get("retry-after", "")
     # 429 was refused before anything happened; a 5xx that says when to come back asks for a second try.

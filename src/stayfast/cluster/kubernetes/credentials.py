@@ -53,7 +53,7 @@ class FixedCredential:
     ) -> None:
         self._headers: dict[str, str] = {}
         if token:
-            self._headers["Authorization"] = f"Bearer {usable_token(token, 'the kubeconfig')}"
+            self._headers["Authorization"] = f"Bearer {validate_token(token, 'the kubeconfig')}"
         elif password is not None:
             pair = base64.b64encode(f"{password[0]}:{password[1]}".encode()).decode()
             self._headers["Authorization"] = f"Basic {pair}"
@@ -104,10 +104,10 @@ class TokenFile:
             raise ClusterConfigError(
                 f"the token file {self._path} cannot be read ({reason})", help="check the account of the pod"
             ) from None
-        return usable_token(token, self._path)
+        return validate_token(token, self._path)
 
 
-def usable_token(token: str, where: str) -> str:
+def validate_token(token: str, where: str) -> str:
     """The token, if it can stand in a header; a line break in it would smuggle in another header."""
     if not token or not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ClusterConfigError(f"{where} holds a token that is empty or has characters no token has")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stayfast.cluster.kubernetes import resources as known
 from stayfast.cluster.kubernetes.client import Client, Object
-from stayfast.cluster.kubernetes.resources import Resource, group_path, of_row
+from stayfast.cluster.kubernetes.resources import Resource, from_discovery, group_path
 from stayfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
 
 _BUILT_IN = frozenset(("", "apps", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io"))
@@ -17,7 +17,7 @@ _TABLE = {
 }
 
 
-def served(client: Client, kinds: Sequence[Resource]) -> tuple[list[Resource], dict[str, str]]:
+def resolve_served(client: Client, kinds: Sequence[Resource]) -> tuple[list[Resource], dict[str, str]]:
     """The kinds in the versions that this server serves, and those it lacks with the reason; one request for all.
 
     Custom kinds move on (Kueue from v1beta1 to v1beta2), and the fields that we look at have stayed.
@@ -25,7 +25,7 @@ def served(client: Client, kinds: Sequence[Resource]) -> tuple[list[Resource], d
     if all(kind.group in _BUILT_IN for kind in kinds):
         return list(kinds), {}
     try:
-        rows = client.page("/apis").get("groups") or []
+        rows = client.get_path("/apis").get("groups") or []
     except ClusterLoginError:
         raise
     except ClusterAccessError:
@@ -73,8 +73,8 @@ class Discovery:
         if not version:
             return {}
         try:
-            rows = self._client.page(group_path(group, version)).get("resources") or []
+            rows = self._client.get_path(group_path(group, version)).get("resources") or []
         except ObjectMissingError:
             return {}
-        found = [of_row(group, version, row) for row in rows if isinstance(row, dict)]
+        found = [from_discovery(group, version, row) for row in rows if isinstance(row, dict)]
         return {item.kind: item for item in found if "/" not in item.plural}

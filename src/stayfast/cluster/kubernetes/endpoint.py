@@ -28,7 +28,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Endpoint:
     """Everything the client needs; nothing secret shows in its ``repr``."""
 
     server: str
@@ -84,7 +84,7 @@ def split_server(url: str) -> tuple[bool, str, int, str]:
     return secure, host, port or (443 if secure else 80), parts.path.rstrip("/")
 
 
-def in_cluster(environment: Mapping[str, str], *, folder: str = ACCOUNT_FOLDER) -> Access | None:
+def in_cluster(environment: Mapping[str, str], *, folder: str = ACCOUNT_FOLDER) -> Endpoint | None:
     """The account of the pod we run in, if we do."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     token = os.path.join(folder, "token")
@@ -97,7 +97,7 @@ def in_cluster(environment: Mapping[str, str], *, folder: str = ACCOUNT_FOLDER) 
             namespace = file.read(300).strip() or namespace
     except (OSError, UnicodeError):
         pass  # an account without the file: the default is as good
-    return Access(
+    return Endpoint(
         f"https://{shown}:{port}",
         namespace=namespace,
         tls=Tls(ca_file=os.path.join(folder, "ca.crt")),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from stayfast.cluster.kubernetes.exec_plugin import redact
 from stayfast.cluster.kubernetes.resources import Resource
-from stayfast.cluster.kubernetes.transport import Answer
+from stayfast.cluster.kubernetes.transport import Response
 from stayfast.errors import (
     ClusterAccessError,
     ClusterError,
@@ -32,7 +32,7 @@ _CRDS = {
 }
 
 
-class Asked(NamedTuple):
+class RequestContext(NamedTuple):
     """What the request was about."""
 
     verb: str
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
         return f"{self.resource.title}{name}{place}"
 
 
-class RefusedBy(NamedTuple):
+class StatusCause(NamedTuple):
     """One entry of ``details.causes``."""
 
     field: str
@@ -67,7 +67,7 @@ class VersionGoneError(ClusterError):
         self.following = following
 
 
-def status_of(answer: Answer) -> dict[str, Any]:
+def status_of(answer: Response) -> dict[str, Any]:
     """The ``Status`` object of an error, or an empty one."""
     try:
         found = answer.json()
@@ -76,18 +76,18 @@ def status_of(answer: Answer) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def causes(status: dict[str, Any]) -> list[RefusedBy]:
+def status_causes(status: dict[str, Any]) -> list[StatusCause]:
     """All causes that the server names."""
     details = status.get("details")
     rows = details.get("causes") if isinstance(details, dict) else None
     return [
-        RefusedBy(str(row.get("field", "")), str(row.get("reason", "")), str(row.get("message", "")))
+        StatusCause(str(row.get("field", "")), str(row.get("reason", "")), str(row.get("message", "")))
         for row in rows or []
         if isinstance(row, dict)
     ]
 
 
-def failure(status_code: int, status: dict[str, Any], asked: Asked) -> StayfastError:
+def error_for_status(status_code: int, status: dict[str, Any], asked: RequestContext) -> StayfastError:
     """The error for an answer of 400 and above."""
     message = printable(redact(" ".join(str(status.get("message") or f"HTTP {status_code}").split())[:600]))
     if status_code == 401:
@@ -119,7 +119,7 @@ def failure(status_code: int, status: dict[str, Any], asked: Asked) -> StayfastE
     )
 
 
-def _forbidden(message: str, asked: Asked) -> StayfastError:
+def _forbidden(message: str, asked: RequestContext) -> StayfastError:
     if "exceeded quota" in message or "violates PodSecurity" in message or "denied the request" in message:
         return ObjectRefusedError(f"{asked.title} is refused: {message}")
     if asked.resource is None:
@@ -133,7 +133,7 @@ def _forbidden(message: str, asked: Asked) -> StayfastError:
     )
 
 
-def _missing(message: str, status: dict[str, Any], asked: Asked) -> StayfastError:
+def _missing(message: str, status: dict[str, Any], asked: RequestContext) -> StayfastError:
     resource = asked.resource
     is_kind = not isinstance(status.get("details"), dict) or not status["details"].get("name")
     if resource is not None and resource.group in _CRDS and is_kind:
@@ -147,8 +147,8 @@ def _missing(message: str, status: dict[str, Any], asked: Asked) -> StayfastErro
     return ObjectMissingError(f"there is no {asked.title} ({message})")
 
 
-def _conflict(message: str, status: dict[str, Any], asked: Asked) -> StayfastError:
-    found = causes(status)
+def _conflict(message: str, status: dict[str, Any], asked: RequestContext) -> StayfastError:
+    found = status_causes(status)
     owned = [cause for cause in found if cause.reason == "FieldManagerConflict"]
     if owned:
         manager = re.search(r'conflict with "([^"]+)"', owned[0].message)
@@ -160,7 +160,7 @@ def _conflict(message: str, status: dict[str, Any], asked: Asked) -> StayfastErr
     return ObjectConflictError(f"{asked.title}: {message}")
 
 
-def _refused(message: str, asked: Asked) -> StayfastError:
+def _refused(message: str, asked: RequestContext) -> StayfastError:
     unknown = _UNKNOWN_FIELD.findall(message)
     if unknown:
         names = ", ".join(f'"{name}"' for name in dict.fromkeys(unknown))

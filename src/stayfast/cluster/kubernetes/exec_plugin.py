@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stayfast.clock import Clock, SystemClock, seconds_at
-from stayfast.cluster.kubernetes.credentials import ClientCertificate, usable_token
+from stayfast.cluster.kubernetes.credentials import ClientCertificate, validate_token
 from stayfast.errors import ClusterConfigError, ClusterLoginError
 from stayfast.text.safe import printable
 
@@ -73,7 +73,7 @@ class ExecCredential:
         if self._is_known and not expired:
             return
         status = run_plugin(self._plugin)
-        self._token = usable_token(status["token"], self._plugin.command) if status.get("token") else ""
+        self._token = validate_token(status["token"], self._plugin.command) if status.get("token") else ""
         certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
         pair = ClientCertificate(str(certificate), str(key)) if certificate and key else None
         if pair != self._certificate:
@@ -115,7 +115,8 @@ def run_plugin(plugin: ExecPlugin) -> dict[str, Any]:
         raise ClusterConfigError(f"the credential plugin {plugin.command} cannot be started ({error})") from None
     if ended.returncode != 0:
         raise ClusterLoginError(
-            f"the credential plugin {plugin.command} failed with code {ended.returncode}{_last_words(ended.stderr)}",
+            f"the credential plugin {plugin.command} failed with code {ended.returncode}"
+            f"{_last_stderr_line(ended.stderr)}",
             help="log in again (GKE: gcloud auth login), then retry",
         )
     return _status(ended.stdout, plugin)
@@ -167,7 +168,7 @@ def _install_help(plugin: ExecPlugin) -> str:
     return f"the kubeconfig says: {hint[:300]}" if hint else "install it, or fix its path in the kubeconfig"
 
 
-def _last_words(stderr: bytes | None) -> str:
+def _last_stderr_line(stderr: bytes | None) -> str:
     lines = [line for line in (stderr or b"").decode("utf-8", "replace").splitlines() if line.strip()]
     return f": {printable(redact(lines[-1].strip()[:200]))}" if lines else ""
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from stayfast.cluster.kubernetes.credentials import ClientCertificate, Credential, FixedCredential, TokenFile
-from stayfast.cluster.kubernetes.endpoint import Access, Tls, in_cluster, proxy_for, split_server
+from stayfast.cluster.kubernetes.endpoint import Endpoint, Tls, in_cluster, proxy_for, split_server
 from stayfast.cluster.kubernetes.exec_plugin import API_VERSIONS, ExecCredential, ExecPlugin
 from stayfast.errors import ClusterConfigError, DocumentError
 
@@ -42,9 +42,9 @@ class Merged(NamedTuple):
     files: list[str]
 
 
-def find_access(
+def find_endpoint(
     *, kubeconfig: str | None = None, context: str | None = None, environment: Mapping[str, str] | None = None
-) -> Access:
+) -> Endpoint:
     """The cluster to talk to: ``--kubeconfig``, ``KUBECONFIG``, ``~/.kube/config``, or the pod's own account."""
     environment = os.environ if environment is None else environment
     merged = merge(_files(kubeconfig, environment))
@@ -119,7 +119,7 @@ def _section(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _access(merged: Merged, wanted: str | None, environment: Mapping[str, str]) -> Access:
+def _access(merged: Merged, wanted: str | None, environment: Mapping[str, str]) -> Endpoint:
     name = wanted or merged.current
     if not name:
         raise ClusterConfigError(
@@ -134,7 +134,7 @@ def _access(merged: Merged, wanted: str | None, environment: Mapping[str, str]) 
     server = str(cluster.body.get("server") or "")
     split_server(server)
     proxy = cluster.body.get("proxy-url")
-    return Access(
+    return Endpoint(
         server=server,
         context=name,
         namespace=str(context.get("namespace") or "default"),

@@ -73,7 +73,7 @@ PROVISIONING_REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequ
 COMPUTE_CLASSES = Resource("cloud.google.com", "v1", "computeclasses", "ComputeClass", False)
 
 
-def of_row(group: str, version: str, row: dict[str, Any]) -> Resource:
+def from_discovery(group: str, version: str, row: dict[str, Any]) -> Resource:
     """From one row of an ``APIResourceList``."""
     return Resource(
         row.get("group") or group,

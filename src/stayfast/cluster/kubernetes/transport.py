@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from stayfast.cluster.kubernetes.credentials import ClientCertificate
-from stayfast.cluster.kubernetes.endpoint import Access, split_server
+from stayfast.cluster.kubernetes.endpoint import Endpoint, split_server
 from stayfast.errors import ClusterConfigError, ClusterUnreachableError
-from stayfast.storage.network.connections import Connections
-from stayfast.storage.network.transport import AnswerLostError, NotSentError
+from stayfast.storage.network.connections import ConnectionPool
+from stayfast.storage.network.transport import RequestNotSentError, ResponseLostError
 
 CONNECT_SECONDS = 10.0
 MAX_BODY_BYTES = 256 << 20
@@ -31,7 +31,7 @@ _MANAGED, _NOT_MANAGED = re.compile(rb'"managedFields":\[\{.*?\}\]', re.DOTALL),
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """Status, headers (lower case) and body."""
 
     status: int
@@ -59,7 +59,7 @@ def parse(text: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-class Stream:
+class ResponseStream:
     """An answer that goes on: lines as they come, until the server ends it or somebody closes it."""
 
     def __init__(
@@ -90,15 +90,15 @@ class Stream:
                 for line in whole:
                     yield line + b"\n"
                 if len(rest) > MAX_LINE_BYTES:
-                    raise AnswerLostError("a line longer than any event can be")
+                    raise ResponseLostError("a line longer than any event can be")
                 if calm_seconds and time.monotonic() - asked_at > WAITED_SECONDS:
                     self._interrupted.wait(calm_seconds)
             if self._response.length:
-                raise AnswerLostError(f"{self._response.length} bytes of the answer are missing")
+                raise ResponseLostError(f"{self._response.length} bytes of the answer are missing")
             if rest:
                 yield rest
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise AnswerLostError(_words(error)) from error
+            raise ResponseLostError(_words(error)) from error
         finally:
             self.close()
 
@@ -128,12 +128,12 @@ class Stream:
 class Transport:
     """Requests to one server; safe to call from many threads."""
 
-    def __init__(self, access: Access, *, silence_seconds: float = 30.0) -> None:
+    def __init__(self, access: Endpoint, *, silence_seconds: float = 30.0) -> None:
         self._access = access
         self._secure, self._host, self._port, self._prefix = split_server(access.server)
         self._silence_seconds = silence_seconds
         self._lock = threading.Lock()
-        self._connections = Connections(self._connect)
+        self._connections = ConnectionPool(self._connect)
         self._context: Any = None
         self._certificate: ClientCertificate | None = None
 
@@ -142,15 +142,15 @@ class Transport:
         """Host and port, for messages."""
         return f"{self._host}:{self._port}"
 
-    def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """One request, one answer; the two errors say what may have become of it."""
         self._refresh()
-        connection = self._connections.take()
+        connection = self._connections.acquire()
         try:
             try:
                 response = self._exchange(connection, method, target, headers, body)
             except (OSError, http.client.HTTPException) as error:
-                raise AnswerLostError(_words(error)) from error
+                raise ResponseLostError(_words(error)) from error
             data = _read_body(response)
         except BaseException:
             connection.close()
@@ -158,10 +158,10 @@ class Transport:
         if response.will_close:
             connection.close()
         else:
-            self._connections.give_back(connection)
-        return Answer(response.status, _headers(response), data, _warnings(response))
+            self._connections.release(connection)
+        return Response(response.status, _headers(response), data, _warnings(response))
 
-    def stream(self, target: str, headers: Mapping[str, str], *, silence_seconds: float) -> Stream:
+    def stream(self, target: str, headers: Mapping[str, str], *, silence_seconds: float) -> ResponseStream:
         """A GET whose answer goes on; it has a connection of its own."""
         self._refresh()
         connection = self._connect()
@@ -171,11 +171,11 @@ class Transport:
             sock.settimeout(silence_seconds)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise AnswerLostError(_words(error)) from error
+            raise ResponseLostError(_words(error)) from error
         except BaseException:
             connection.close()
             raise
-        return Stream(connection, sock, response)
+        return ResponseStream(connection, sock, response)
 
     def close(self) -> None:
         """Hang up."""
@@ -229,7 +229,7 @@ class Transport:
                     f"(certificate verify failed: {why})",
                     help=self._access.login_help,
                 ) from error
-            raise NotSentError(_words(error)) from error
+            raise RequestNotSentError(_words(error)) from error
         sock = connection.sock
         sock.settimeout(self._silence_seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -303,14 +303,14 @@ def _read_body(response: http.client.HTTPResponse) -> bytes:
     try:
         data = response.read(MAX_BODY_BYTES + 1)
         if response.length and len(data) <= MAX_BODY_BYTES:  # read() with a limit says nothing about a torn body
-            raise AnswerLostError(f"{response.length} bytes of the answer are missing")
+            raise ResponseLostError(f"{response.length} bytes of the answer are missing")
         if response.getheader("Content-Encoding") == "gzip":
             inflater = zlib.decompressobj(wbits=31)
             data = inflater.decompress(data, MAX_BODY_BYTES + 1)
             if not inflater.eof and len(data) <= MAX_BODY_BYTES:
-                raise AnswerLostError("the compressed answer stopped in the middle")
+                raise ResponseLostError("the compressed answer stopped in the middle")
     except (OSError, http.client.HTTPException, zlib.error) as error:
-        raise AnswerLostError(_words(error)) from error
+        raise ResponseLostError(_words(error)) from error
     if len(data) > MAX_BODY_BYTES:
         raise ClusterUnreachableError(f"the API server sent more than {MAX_BODY_BYTES >> 20} MiB in one answer")
     return data

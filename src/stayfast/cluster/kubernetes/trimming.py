@@ -16,7 +16,7 @@ _TEXTS = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", 
 _CONTAINER_ROWS = ("containerStatuses", "initContainerStatuses")
 
 
-def slim(resource: Resource, item: Object) -> Object:
+def trim(resource: Resource, item: Object) -> Object:
     """A new object; the one given is not changed."""
     spec, status = mapping(item.get("spec")), mapping(item.get("status"))
     found = {**item, "kind": resource.kind, "metadata": _metadata(mapping(item.get("metadata")))}
@@ -29,12 +29,12 @@ def slim(resource: Resource, item: Object) -> Object:
     if resource.kind == "Pod":
         found["spec"], found["status"] = _pod_spec(spec), _pod_status(status)
     elif resource.kind == "Node":
-        found["spec"] = {"taints": rows(spec.get("taints")), "unschedulable": spec.get("unschedulable") is True}
+        found["spec"] = {"taints": as_mappings(spec.get("taints")), "unschedulable": spec.get("unschedulable") is True}
         found["status"] = {key: status[key] for key in ("conditions", "allocatable") if key in status}
     elif resource.kind == "Event":
         found["involvedObject"] = mapping(item.get("involvedObject"))
     elif resource.kind == "ConfigMap":
-        found["data"] = texts(item.get("data"))
+        found["data"] = as_strings(item.get("data"))
     return found
 
 
@@ -43,19 +43,19 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def rows(value: Any) -> list[dict[str, Any]]:
+def as_mappings(value: Any) -> list[dict[str, Any]]:
     """The mappings of a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def texts(value: Any) -> dict[str, str]:
+def as_strings(value: Any) -> dict[str, str]:
     """A mapping of texts, as labels and annotations are."""
     if not isinstance(value, dict):
         return {}
     return {key: item for key, item in value.items() if isinstance(item, str)}
 
 
-def whole(value: Any, default: int = 0) -> int:
+def as_int(value: Any, default: int = 0) -> int:
     """The value if it is a whole number, else the default."""
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
@@ -64,9 +64,9 @@ def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {key: metadata[key] for key in _TEXTS if isinstance(metadata.get(key), str)}
     for key in ("labels", "annotations"):
         if metadata.get(key):
-            found[key] = texts(metadata[key])
+            found[key] = as_strings(metadata[key])
     if metadata.get("ownerReferences"):
-        owners = rows(metadata["ownerReferences"])
+        owners = as_mappings(metadata["ownerReferences"])
         found["ownerReferences"] = [row for row in owners if isinstance(row.get("uid"), str)]
     if metadata.get("finalizers"):
         listed = metadata["finalizers"]
@@ -75,7 +75,7 @@ def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conditions(value: Any) -> list[dict[str, Any]]:
-    return [row for row in rows(value) if isinstance(row.get("type"), str)]
+    return [row for row in as_mappings(value) if isinstance(row.get("type"), str)]
 
 
 def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
     if isinstance(spec.get("nodeName"), str):
         found["nodeName"] = spec["nodeName"]
     if spec.get("nodeSelector"):
-        found["nodeSelector"] = texts(spec["nodeSelector"])
+        found["nodeSelector"] = as_strings(spec["nodeSelector"])
     if spec.get("schedulingGates"):
-        found["schedulingGates"] = rows(spec["schedulingGates"])
+        found["schedulingGates"] = as_mappings(spec["schedulingGates"])
     return found
 
 
@@ -105,6 +105,6 @@ def _pod_status(status: dict[str, Any]) -> dict[str, Any]:
                     "state": {kind: mapping(inner) for kind, inner in mapping(row.get("state")).items()},
                     "lastState": {kind: mapping(inner) for kind, inner in mapping(row.get("lastState")).items()},
                 }
-                for row in rows(status[key])
+                for row in as_mappings(status[key])
             ]
     return found

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.cluster.kubernetes.client import Client, Object
-from stayfast.cluster.kubernetes.errors import Asked, VersionGoneError, failure
+from stayfast.cluster.kubernetes.errors import RequestContext, VersionGoneError, error_for_status
 from stayfast.cluster.kubernetes.resources import Resource
-from stayfast.cluster.kubernetes.transport import Stream, parse
+from stayfast.cluster.kubernetes.transport import ResponseStream, parse
 from stayfast.errors import ClusterError, ClusterUnreachableError
-from stayfast.storage.network.transport import AnswerLostError
+from stayfast.storage.network.transport import ResponseLostError
 
 WATCH_SECONDS = 290
 SHORTEST_PAUSE_SECONDS = 1.0
@@ -33,7 +33,7 @@ class ChangeKind(enum.StrEnum):
     MODIFIED = "modified"
     DELETED = "deleted"
     SYNCED = "synced"  # the list has been told in full: whatever was not added is not there
-    TROUBLE = "trouble"  # the server cannot be heard for now; we keep trying
+    UNAVAILABLE = "trouble"  # the server cannot be heard for now; we keep trying
 
 
 class Change(NamedTuple):
@@ -44,7 +44,7 @@ class Change(NamedTuple):
     detail: str = ""
 
 
-class Watch:
+class ResourceWatch:
     """All changes of one kind of object, from the first list on."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Watch:
         self._clock = clock or SystemClock()
         self._watch_seconds = watch_seconds
         self._stop = threading.Event()
-        self._stream: Stream | None = None
+        self._stream: ResponseStream | None = None
         self._known: dict[str, tuple[str, str]] = {}  # uid -> namespace, name
         self._version = ""
         self.lists = 0
@@ -80,12 +80,12 @@ class Watch:
                     yield change
             except VersionGoneError:
                 self._version = ""
-            except (AnswerLostError, ClusterUnreachableError) as error:
+            except (ResponseLostError, ClusterUnreachableError) as error:
                 if not self._stop.is_set():
-                    yield Change(ChangeKind.TROUBLE, {}, str(error))
+                    yield Change(ChangeKind.UNAVAILABLE, {}, str(error))
             except ClusterError as error:
                 # Worth the longest pause, not the end: roles are granted, CRDs installed and logins renewed meanwhile.
-                yield Change(ChangeKind.TROUBLE, {}, str(error))
+                yield Change(ChangeKind.UNAVAILABLE, {}, str(error))
                 pause = LONGEST_PAUSE_SECONDS
             if heard or self._clock.monotonic() - started > self._watch_seconds / 2:
                 pause = SHORTEST_PAUSE_SECONDS
@@ -125,7 +125,7 @@ class Watch:
         self._stream = stream
         try:
             for line in stream.lines(calm_seconds=CALM_SECONDS):
-                change = self._understand(line)
+                change = self._parse_event(line)
                 if change is not None:
                     yield change
                 if self._stop.is_set():
@@ -134,19 +134,19 @@ class Watch:
             self._stream = None
             stream.close()
 
-    def _understand(self, line: bytes) -> Change | None:
+    def _parse_event(self, line: bytes) -> Change | None:
         try:
             event: Any = parse(line)
             kind, body = event["type"], event["object"]
             metadata = body.get("metadata") or {}
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise AnswerLostError("an event was cut short") from None
+            raise ResponseLostError("an event was cut short") from None
         if kind == "ERROR":
             code = body.get("code")
-            asked = Asked("watch", self._resource, self._namespace)
-            error = failure(code if isinstance(code, int) else 500, body, asked)
+            asked = RequestContext("watch", self._resource, self._namespace)
+            error = error_for_status(code if isinstance(code, int) else 500, body, asked)
             self._version = ""  # whatever it was, only a fresh list is certain
-            raise error if isinstance(error, VersionGoneError) else AnswerLostError(str(error))
+            raise error if isinstance(error, VersionGoneError) else ResponseLostError(str(error))
         version = metadata.get("resourceVersion")
         if isinstance(version, str) and version:
             self._version = version

@@ -9,7 +9,7 @@ from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.endpoint import gke_context
 from stayfast.cluster.kubernetes.resources import NODES
 from stayfast.cluster.observed.google_cloud import gcloud_json
-from stayfast.cluster.observed.problem import Problem, Weight
+from stayfast.cluster.observed.problem import Problem, ProblemSeverity
 from stayfast.cluster.observed.snapshot import meta
 from stayfast.errors import ClusterError, StayfastError
 
@@ -29,7 +29,7 @@ class Location(NamedTuple):
     regions: tuple[str, ...] = ()
     """Of a pair of regions."""
 
-    def holds(self, region: str) -> bool | None:
+    def contains_region(self, region: str) -> bool | None:
         """Whether it has its data in that region; nothing when the name does not tell."""
         if self.regions or self.name in _DUAL:
             return region in (self.regions or _DUAL[self.name])
@@ -48,7 +48,9 @@ def check_region(client: Client, urls: list[str | None], said: str | None) -> li
         found, why = locate(bucket)
         if found is None and said is None:
             fix = f"check it by hand: gcloud storage buckets describe gs://{bucket} --format='value(location)'"
-            problems.append(Problem(Weight.WARNING, "bucket", f"could not see where gs://{bucket} is: {why}", fix))
+            problems.append(
+                Problem(ProblemSeverity.WARNING, "bucket", f"could not see where gs://{bucket} is: {why}", fix)
+            )
             continue
         problems += _compare(client, f"gs://{bucket}", found or Location(str(said)), said if found else None)
     return problems
@@ -61,7 +63,7 @@ def locate(bucket: str) -> tuple[Location | None, str]:
     try:
         client = GcsClient(bucket)
         try:
-            return _location(client.describe("location,customPlacementConfig")), ""
+            return _location(client.bucket_metadata("location,customPlacementConfig")), ""
         finally:
             client.close()
     except StayfastError as error:
@@ -85,13 +87,13 @@ def _location(found: object) -> Location | None:
 
 def _compare(client: Client, shown: str, location: Location, said: str | None) -> list[Problem]:
     problems = []
-    if said is not None and location.holds(said) is False:
+    if said is not None and location.contains_region(said) is False:
         text = f"it is in {location.name}, and the file says {said}: the plan's cost of transfer is wrong"
-        problems.append(Problem(Weight.WARNING, shown, text, "correct state.region"))
+        problems.append(Problem(ProblemSeverity.WARNING, shown, text, "correct state.region"))
     here = cluster_regions(client)
-    if here and all(location.holds(region) is False for region in here):
+    if here and all(location.contains_region(region) is False for region in here):
         text = f"it is in {location.name}, the cluster's nodes are in {', '.join(sorted(here))}"
-        problems.append(Problem(Weight.WARNING, shown, text, "keep checkpoints in the region of the nodes"))
+        problems.append(Problem(ProblemSeverity.WARNING, shown, text, "keep checkpoints in the region of the nodes"))
     return problems
 
 

@@ -32,7 +32,7 @@ _GROUPS = {
 }
 
 
-class State(enum.StrEnum):
+class CheckState(enum.StrEnum):
     """The answer to one question."""
 
     YES = "yes"
@@ -40,18 +40,18 @@ class State(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Check(NamedTuple):
+class CapabilityCheck(NamedTuple):
     """One question about the cluster."""
 
     name: str
-    state: State
+    state: CheckState
     what: str
     evidence: str
     fix: str = ""
 
 
 @dataclass(slots=True)
-class ClusterFacts:
+class ClusterDescription:
     """What was read."""
 
     version: str = ""
@@ -73,7 +73,7 @@ def parse_version(text: str) -> tuple[int, int, int, int] | None:
     return major, minor, patch, build
 
 
-def judge(facts: ClusterFacts) -> list[Check]:
+def check_capabilities(facts: ClusterDescription) -> list[CapabilityCheck]:
     """All checks, most important first."""
     return [
         _version(facts),
@@ -88,80 +88,96 @@ def judge(facts: ClusterFacts) -> list[Check]:
     ]
 
 
-def _version(facts: ClusterFacts) -> Check:
+def _version(facts: ClusterDescription) -> CapabilityCheck:
     found = parse_version(facts.version)
     if found is None:
-        return Check("version", State.UNKNOWN, "Kubernetes version", facts.version or "not told")
+        return CapabilityCheck("version", CheckState.UNKNOWN, "Kubernetes version", facts.version or "not told")
     good = found >= FAILURE_POLICY_VERSION
     fix = "" if good else "upgrade to 1.31 or later: interruptions must not count as failures"
-    return Check(
-        "version", State.YES if good else State.NO, "Kubernetes with a stable podFailurePolicy", facts.version, fix
+    return CapabilityCheck(
+        "version",
+        CheckState.YES if good else CheckState.NO,
+        "Kubernetes with a stable podFailurePolicy",
+        facts.version,
+        fix,
     )
 
 
-def _is_gke(facts: ClusterFacts) -> bool:
+def _is_gke(facts: ClusterDescription) -> bool:
     return "-gke." in facts.version or facts.describe is not None
 
 
-def _gke(facts: ClusterFacts) -> Check:
+def _gke(facts: ClusterDescription) -> CapabilityCheck:
     good = _is_gke(facts)
     evidence = facts.version if good else f"version {facts.version or 'unknown'} does not say GKE"
     fix = "" if good else "Jobs, checkpoints and queues work anywhere; Spot and flex-start rendering is for GKE"
-    return Check("gke", State.YES if good else State.NO, "Google Kubernetes Engine", evidence, fix)
+    return CapabilityCheck("gke", CheckState.YES if good else CheckState.NO, "Google Kubernetes Engine", evidence, fix)
 
 
-def _mode(facts: ClusterFacts) -> Check:
+def _mode(facts: ClusterDescription) -> CapabilityCheck:
     name, what = "auto-provisioning", "nodes are made for pods that need them (Autopilot or auto-provisioning)"
     description = facts.describe
     if description is not None:
         autopilot = _at(description, "autopilot", "enabled") is True
         automatic = _at(description, "autoscaling", "enableNodeAutoprovisioning") is True
         if autopilot or automatic:
-            return Check(name, State.YES, what, "Autopilot" if autopilot else "Standard with auto-provisioning")
+            return CapabilityCheck(
+                name, CheckState.YES, what, "Autopilot" if autopilot else "Standard with auto-provisioning"
+            )
         pools = ", ".join(_at(pool, "name") or "?" for pool in _pools(facts)) or "none"
-        return Check(name, State.NO, what, f"Standard, pools: {pools}", "make pools: pools.sh of stayfast render")
+        return CapabilityCheck(
+            name, CheckState.NO, what, f"Standard, pools: {pools}", "make pools: pools.sh of stayfast render"
+        )
     if facts.nodes and all(str(meta(node).get("name", "")).startswith("gk3-") for node in facts.nodes):
-        return Check(name, State.YES, what, "node names say Autopilot")
-    return Check(name, State.UNKNOWN, what, "needs the cluster's description", _DESCRIBE)
+        return CapabilityCheck(name, CheckState.YES, what, "node names say Autopilot")
+    return CapabilityCheck(name, CheckState.UNKNOWN, what, "needs the cluster's description", _DESCRIBE)
 
 
-def _group(facts: ClusterFacts, name: str) -> Check:
+def _group(facts: ClusterDescription, name: str) -> CapabilityCheck:
     group, what, page = _GROUPS[name]
     if "groups" in facts.unseen:
-        return Check(name, State.UNKNOWN, what, facts.unseen["groups"])
+        return CapabilityCheck(name, CheckState.UNKNOWN, what, facts.unseen["groups"])
     version = facts.groups.get(group)
     if version:
-        return Check(name, State.YES, what, f"{group}/{version}")
-    return Check(name, State.NO, what, f"the API server has no group {group}", f"install it: {page}" if page else "")
+        return CapabilityCheck(name, CheckState.YES, what, f"{group}/{version}")
+    return CapabilityCheck(
+        name, CheckState.NO, what, f"the API server has no group {group}", f"install it: {page}" if page else ""
+    )
 
 
-def _spot(facts: ClusterFacts) -> Check:
+def _spot(facts: ClusterDescription) -> CapabilityCheck:
     what = "Spot nodes can be had"
     spot = [node for node in facts.nodes or [] if _labels(node).get("cloud.google.com/gke-spot") == "true"]
     pools = [pool for pool in _pools(facts) if _at(pool, "config", "spot") is True]
     if spot or pools:
         evidence = f"{len(spot)} Spot nodes now, {len(pools)} Spot pools described"
-        return Check("spot", State.YES, what, evidence)
-    if _mode(facts).state is State.YES:
-        return Check("spot", State.YES, what, "nodes are made on demand; a pod must tolerate Spot to get one")
+        return CapabilityCheck("spot", CheckState.YES, what, evidence)
+    if _mode(facts).state is CheckState.YES:
+        return CapabilityCheck(
+            "spot", CheckState.YES, what, "nodes are made on demand; a pod must tolerate Spot to get one"
+        )
     if facts.describe is None:
-        return Check("spot", State.UNKNOWN, what, "no Spot node now; pools at size 0 cannot be seen", _DESCRIBE)
-    return Check(
-        "spot", State.NO, what, "no Spot pool and no auto-provisioning", "make one: pools.sh of stayfast render"
+        return CapabilityCheck(
+            "spot", CheckState.UNKNOWN, what, "no Spot node now; pools at size 0 cannot be seen", _DESCRIBE
+        )
+    return CapabilityCheck(
+        "spot", CheckState.NO, what, "no Spot pool and no auto-provisioning", "make one: pools.sh of stayfast render"
     )
 
 
-def _flex_start(facts: ClusterFacts) -> Check:
+def _flex_start(facts: ClusterDescription) -> CapabilityCheck:
     what = "flex-start can be had"
     found = parse_version(facts.version)
     if not _is_gke(facts):
-        return Check("flex-start", State.NO, what, "not GKE")
+        return CapabilityCheck("flex-start", CheckState.NO, what, "not GKE")
     if found is None or found[3] == 0:
-        return Check("flex-start", State.UNKNOWN, what, f"version {facts.version or 'unknown'} has no GKE build")
+        return CapabilityCheck(
+            "flex-start", CheckState.UNKNOWN, what, f"version {facts.version or 'unknown'} has no GKE build"
+        )
     if found < FLEX_START_GPU_VERSION:
-        return Check(
+        return CapabilityCheck(
             "flex-start",
-            State.NO,
+            CheckState.NO,
             what,
             f"{facts.version} is older than 1.32.2-gke.1652000",
             "upgrade the control plane",
@@ -172,33 +188,35 @@ def _flex_start(facts: ClusterFacts) -> Check:
     nodes = [node for node in facts.nodes or [] if _labels(node).get("cloud.google.com/gke-flex-start") == "true"]
     if pools or nodes:
         evidence = f"{len(pools)} flex-start pools ({len(queued)} queued), {len(nodes)} such nodes now{tpu}"
-        return Check("flex-start", State.YES, what, evidence)
-    if _mode(facts).state is State.YES:
-        return Check("flex-start", State.YES, what, f"{facts.version} with nodes made on demand{tpu}")
+        return CapabilityCheck("flex-start", CheckState.YES, what, evidence)
+    if _mode(facts).state is CheckState.YES:
+        return CapabilityCheck("flex-start", CheckState.YES, what, f"{facts.version} with nodes made on demand{tpu}")
     if facts.describe is None:
-        return Check(
+        return CapabilityCheck(
             "flex-start",
-            State.UNKNOWN,
+            CheckState.UNKNOWN,
             what,
             f"{facts.version} is new enough{tpu}; pools at size 0 cannot be seen",
             _DESCRIBE,
         )
-    return Check(
-        "flex-start", State.NO, what, f"no pool with --flex-start{tpu}", "make one: pools.sh of stayfast render"
+    return CapabilityCheck(
+        "flex-start", CheckState.NO, what, f"no pool with --flex-start{tpu}", "make one: pools.sh of stayfast render"
     )
 
 
-def _grace(facts: ClusterFacts) -> Check:
+def _grace(facts: ClusterDescription) -> CapabilityCheck:
     what = "120 s of shutdown grace on Spot (105 s for a pod; by default 15 s)"
     found = parse_version(facts.version)
     if not _is_gke(facts):
-        return Check("long-grace", State.NO, what, "not GKE")
+        return CapabilityCheck("long-grace", CheckState.NO, what, "not GKE")
     if found is None or found[3] == 0:
-        return Check("long-grace", State.UNKNOWN, what, f"version {facts.version or 'unknown'} has no GKE build")
+        return CapabilityCheck(
+            "long-grace", CheckState.UNKNOWN, what, f"version {facts.version or 'unknown'} has no GKE build"
+        )
     if found < LONG_GRACE_VERSION:
-        return Check(
+        return CapabilityCheck(
             "long-grace",
-            State.NO,
+            CheckState.NO,
             what,
             f"{facts.version} is older than 1.35.0-gke.1171000",
             "upgrade the control plane",
@@ -208,10 +226,12 @@ def _grace(facts: ClusterFacts) -> Check:
         for pool in _pools(facts)
         if _at(pool, "config", "kubeletConfig", "shutdownGracePeriodSeconds")
     ]
-    return Check("long-grace", State.YES, what, f"{facts.version}; set on: {', '.join(set_pools) or 'no pool seen'}")
+    return CapabilityCheck(
+        "long-grace", CheckState.YES, what, f"{facts.version}; set on: {', '.join(set_pools) or 'no pool seen'}"
+    )
 
 
-def _accelerators(facts: ClusterFacts) -> Check:
+def _accelerators(facts: ClusterDescription) -> CapabilityCheck:
     what = "accelerators per zone, as nodes and pools show them"
     seen: Counter[str] = Counter()
     for node in facts.nodes or []:
@@ -225,19 +245,23 @@ def _accelerators(facts: ClusterFacts) -> Check:
             zones = ", ".join(str(zone) for zone in _at(pool, "locations") or [])
             parts.append(f"pool {_at(pool, 'name')}: {_at(row, 'acceleratorType')} in {zones or 'its zones'}")
     if parts:
-        return Check("accelerators", State.YES, what, "; ".join(parts))
+        return CapabilityCheck("accelerators", CheckState.YES, what, "; ".join(parts))
     if facts.nodes is None:
-        return Check("accelerators", State.UNKNOWN, what, facts.unseen.get("nodes", "nodes were not read"))
-    return Check("accelerators", State.UNKNOWN, what, "no accelerator node now; scaled-down pools do not show")
+        return CapabilityCheck(
+            "accelerators", CheckState.UNKNOWN, what, facts.unseen.get("nodes", "nodes were not read")
+        )
+    return CapabilityCheck(
+        "accelerators", CheckState.UNKNOWN, what, "no accelerator node now; scaled-down pools do not show"
+    )
 
 
-def _quota(facts: ClusterFacts) -> Check:
+def _quota(facts: ClusterDescription) -> CapabilityCheck:
     """Spot and flex-start machines draw on the preemptible quota, which is 0 for many accelerators at first."""
     name, what = "preemptible-quota", "quota for Spot and flex-start accelerators"
     if facts.region is None:
         why = facts.unseen.get("region", "neither the API server nor the cluster's description tells it")
-        return Check(
-            name, State.UNKNOWN, what, why,
+        return CapabilityCheck(
+            name, CheckState.UNKNOWN, what, why,
             "gcloud compute regions describe REGION --format=json > r.json; add --region-quota r.json, or --gcloud",
         )  # fmt: skip
     rows = _at(facts.region, "quotas")
@@ -251,10 +275,10 @@ def _quota(facts: ClusterFacts) -> Check:
     place = _at(facts.region, "name") or "the region"
     if some:
         shown = ", ".join(f"{line(metric)} {usage:g} of {limit:g} used" for metric, limit, usage in some)
-        return Check(name, State.YES, what, f"{line(place)}: {shown}")
+        return CapabilityCheck(name, CheckState.YES, what, f"{line(place)}: {shown}")
     shown = "every PREEMPTIBLE_…_GPUS is 0" if found else "no PREEMPTIBLE_…_GPUS is listed"
     fix = "ask for it: https://console.cloud.google.com/iam-admin/quotas"
-    return Check(name, State.NO, what, f"{line(place)}: {shown}", fix)
+    return CapabilityCheck(name, CheckState.NO, what, f"{line(place)}: {shown}", fix)
 
 
 def _amount(value: Any) -> float:
@@ -264,7 +288,7 @@ def _amount(value: Any) -> float:
 _DESCRIBE = "gcloud container clusters describe NAME --location PLACE --format=json > c.json; add --describe c.json"
 
 
-def _pools(facts: ClusterFacts) -> list[Any]:
+def _pools(facts: ClusterDescription) -> list[Any]:
     found = _at(facts.describe or {}, "nodePools")
     return found if isinstance(found, list) else []
 

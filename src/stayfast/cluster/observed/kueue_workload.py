@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import WORKLOADS
-from stayfast.cluster.kubernetes.trimming import whole
-from stayfast.cluster.observed.snapshot import Observed, condition, meta, spec_of
+from stayfast.cluster.kubernetes.trimming import as_int
+from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, spec_of
 
 
 def is_suspended(root: Object) -> bool:
@@ -13,16 +13,16 @@ def is_suspended(root: Object) -> bool:
     return spec_of(root).get("suspend") is True
 
 
-def workload_of(observed: Observed, root: Object) -> Object | None:
+def workload_of(observed: Snapshot, root: Object) -> Object | None:
     """Kueue's mirror of it; the newest, if there are several."""
     found = observed.owned_by(WORKLOADS, root)
     return max(found, key=lambda item: str(meta(item).get("creationTimestamp", "")), default=None)
 
 
-def queue_position(observed: Observed, workload: Object) -> int | None:
+def queue_position(observed: Snapshot, workload: Object) -> int | None:
     """How many wait before it in the same local queue, counted by age; Kueue's own order may differ by priority."""
     queue, place = spec_of(workload).get("queueName"), meta(workload).get("namespace")
-    mine = (-whole(spec_of(workload).get("priority")), str(meta(workload).get("creationTimestamp", "")))
+    mine = (-as_int(spec_of(workload).get("priority")), str(meta(workload).get("creationTimestamp", "")))
     ahead = 0
     for other in observed.of(WORKLOADS):
         same = spec_of(other).get("queueName") == queue and meta(other).get("namespace") == place
@@ -32,6 +32,6 @@ def queue_position(observed: Observed, workload: Object) -> int | None:
             and not condition(other, "QuotaReserved")
             and not condition(other, "Finished")
         ):
-            theirs = (-whole(spec_of(other).get("priority")), str(meta(other).get("creationTimestamp", "")))
+            theirs = (-as_int(spec_of(other).get("priority")), str(meta(other).get("creationTimestamp", "")))
             ahead += theirs < mine
     return ahead

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.cluster.kubernetes.client import Client, Object
-from stayfast.cluster.kubernetes.discovery import served
+from stayfast.cluster.kubernetes.discovery import resolve_served
 from stayfast.cluster.kubernetes.resources import Resource
-from stayfast.cluster.kubernetes.trimming import slim
-from stayfast.cluster.kubernetes.watch_stream import ChangeKind, Watch
-from stayfast.cluster.observed.snapshot import Observed, meta
+from stayfast.cluster.kubernetes.trimming import trim
+from stayfast.cluster.kubernetes.watch_stream import ChangeKind, ResourceWatch
+from stayfast.cluster.observed.snapshot import Snapshot, meta
 
 _LABELLED_KINDS = ("Job", "JobSet", "Deployment", "Pod", "ConfigMap")
 
 
-class Following:
+class LiveSnapshot:
     """Threads that follow kinds of objects; ``snapshot`` is what they know now."""
 
     def __init__(
@@ -26,14 +26,14 @@ class Following:
         self._client, self._clock = client, clock or SystemClock()
         self._lock = threading.Lock()
         self._tables: dict[str, dict[str, Object]] = {}
-        kinds, self._unseen = served(client, kinds)
+        kinds, self._unseen = resolve_served(client, kinds)
         self._waiting = {resource.title for resource in kinds}
         self._synced = threading.Event()
         self.changed = threading.Event()
         """Set at every change; whoever waits for it clears it."""
         self.events = 0
         self._watches = [
-            Watch(
+            ResourceWatch(
                 client,
                 resource,
                 namespace if resource.namespaced else None,
@@ -60,19 +60,19 @@ class Following:
         for thread in self._threads:
             thread.join(10.0)
 
-    def snapshot(self) -> Observed:
+    def snapshot(self) -> Snapshot:
         """What is known at this moment; the objects are shared and must not be changed."""
         with self._lock:
             tables = {title: list(rows.values()) for title, rows in self._tables.items()}
-            return Observed(self._clock.wall() + self._client.skew_seconds, tables, dict(self._unseen))
+            return Snapshot(self._clock.wall() + self._client.skew_seconds, tables, dict(self._unseen))
 
-    def _follow(self, watch: Watch, resource: Resource) -> None:
+    def _follow(self, watch: ResourceWatch, resource: Resource) -> None:
         fresh: dict[str, Object] = {}
         for change in watch:
             uid = str(meta(change.object).get("uid") or meta(change.object).get("name") or "")
             with self._lock:
                 table = self._tables.setdefault(resource.title, fresh)
-                if change.kind is ChangeKind.TROUBLE:
+                if change.kind is ChangeKind.UNAVAILABLE:
                     self._unseen[resource.title] = change.detail
                     self._is_done(resource)
                     continue
@@ -82,7 +82,7 @@ class Following:
                 elif change.kind is ChangeKind.SYNCED:
                     self._is_done(resource)
                 else:
-                    table[uid] = slim(resource, change.object)
+                    table[uid] = trim(resource, change.object)
                 self.events += 1
             self.changed.set()
 

@@ -22,7 +22,7 @@ _BY_CONDITION = {
 _NODE_CONDITIONS = ("DeletionByPodGC", "TerminationByKubelet")
 
 
-class PodEnd(NamedTuple):
+class PodEnding(NamedTuple):
     """One end."""
 
     outcome: Outcome
@@ -32,13 +32,13 @@ class PodEnd(NamedTuple):
     at: float | None = None
     report: dict[str, Any] | None = None
     """Our own termination message."""
-    is_wrong_success: bool = False
+    is_false_success: bool = False
     """Exit 0 although it was interrupted: the Job counts it as finished."""
     reason: str = ""
     """What the container runtime says: ``OOMKilled``, ``Error``."""
 
 
-def end_of(pod: Object) -> PodEnd | None:
+def ending_of(pod: Object) -> PodEnding | None:
     """How it ended; nothing while it still runs or waits."""
     status = status_of(pod)
     phase = status.get("phase")
@@ -54,9 +54,9 @@ def end_of(pod: Object) -> PodEnd | None:
     if phase == "Succeeded":
         wrong = target is not None or (report or {}).get("outcome") == Outcome.INTERRUPTED
         why = f" after DisruptionTarget {target.get('reason')}" if target else ""
-        return PodEnd(Outcome.FINISHED, None, f"{name} Succeeded, exit 0{why}", 0, at, report, wrong, reason)
+        return PodEnding(Outcome.FINISHED, None, f"{name} Succeeded, exit 0{why}", 0, at, report, wrong, reason)
     outcome, cause, said = _judge(pod, code, reason, report, target)
-    return PodEnd(outcome, cause, f"{name} Failed: {said}", code, at, report, reason=reason)
+    return PodEnding(outcome, cause, f"{name} Failed: {said}", code, at, report, reason=reason)
 
 
 def _judge(

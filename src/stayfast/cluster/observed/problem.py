@@ -6,7 +6,7 @@ import enum
 from typing import NamedTuple
 
 
-class Weight(enum.StrEnum):
+class ProblemSeverity(enum.StrEnum):
     """Whether it stops a submit."""
 
     ERROR = "error"
@@ -16,7 +16,7 @@ class Weight(enum.StrEnum):
 class Problem(NamedTuple):
     """One thing that is wrong or missing."""
 
-    weight: Weight
+    weight: ProblemSeverity
     object: str
     sentence: str
     fix: str = ""

@@ -9,13 +9,13 @@ from typing import Any
 
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, PODS
-from stayfast.cluster.kubernetes.trimming import whole
+from stayfast.cluster.kubernetes.trimming import as_int
 from stayfast.cluster.observed.kueue_workload import is_suspended, workload_of
-from stayfast.cluster.observed.pod_endings import end_of
+from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import (
     PART_LABEL,
     RUN_LABEL,
-    Observed,
+    Snapshot,
     age_seconds,
     condition,
     meta,
@@ -42,7 +42,7 @@ class Phase(enum.StrEnum):
 
 
 @dataclass(slots=True)
-class RunRow:
+class RunSummary:
     """One run."""
 
     namespace: str
@@ -95,7 +95,7 @@ class RunRow:
         }
 
 
-def summarize(observed: Observed) -> list[RunRow]:
+def summarize(observed: Snapshot) -> list[RunSummary]:
     """All runs, the newest last within each namespace."""
     roots = _roots(observed)
     settings = {
@@ -107,7 +107,7 @@ def summarize(observed: Observed) -> list[RunRow]:
     return sorted(rows, key=lambda row: (row.namespace, -row.age_seconds, row.run))
 
 
-def _roots(observed: Observed) -> list[tuple[Object, list[Object]]]:
+def _roots(observed: Snapshot) -> list[tuple[Object, list[Object]]]:
     sets = {meta(item).get("uid"): item for item in observed.of(JOB_SETS)}
     children: dict[Any, list[Object]] = {uid: [] for uid in sets}
     alone = []
@@ -121,13 +121,13 @@ def _roots(observed: Observed) -> list[tuple[Object, list[Object]]]:
     return [(item, children[uid]) for uid, item in sets.items()] + alone + endpoints
 
 
-def _row(observed: Observed, root: Object, jobs: list[Object], settings: dict[Any, Any]) -> RunRow:
+def _row(observed: Snapshot, root: Object, jobs: list[Object], settings: dict[Any, Any]) -> RunSummary:
     metadata = meta(root)
     run = str((metadata.get("labels") or {}).get(RUN_LABEL) or metadata.get("name", ""))
     pods = [pod for job in jobs for pod in observed.owned_by(PODS, job)]
     if root.get("kind") == "Deployment":
         pods = observed.selected_by(root)
-    row = RunRow(
+    row = RunSummary(
         namespace=str(metadata.get("namespace", "")),
         run=run,
         kind=str(root.get("kind", "")),
@@ -150,12 +150,12 @@ def _row(observed: Observed, root: Object, jobs: list[Object], settings: dict[An
     return row
 
 
-def _count_pods(observed: Observed, row: RunRow, root: Object, jobs: list[Object], pods: list[Object]) -> None:
+def _count_pods(observed: Snapshot, row: RunSummary, root: Object, jobs: list[Object], pods: list[Object]) -> None:
     states: Counter[str] = Counter()
     causes: Counter[str] = Counter()
     for pod in pods:
         status = status_of(pod)
-        end = end_of(pod)
+        end = ending_of(pod)
         started = seconds_at(status.get("startTime"))
         if started is not None:
             until = end.at if end is not None and end.at is not None else observed.now
@@ -180,14 +180,14 @@ def _count_pods(observed: Observed, row: RunRow, root: Object, jobs: list[Object
     evicted = condition(workload, "Evicted", None) if workload else None
     if evicted is not None and evicted.get("reason") == "Preempted":
         causes["queue-preemption"] += 1  # Kueue deletes the pods: nothing of them is left to ask
-    wanted = sum(whole(spec_of(job).get("parallelism"), 1) for job in jobs)
+    wanted = sum(as_int(spec_of(job).get("parallelism"), 1) for job in jobs)
     if root.get("kind") == "Deployment":
-        wanted = whole(spec_of(root).get("replicas"), 1)
+        wanted = as_int(spec_of(root).get("replicas"), 1)
     row.pods = {"wanted": wanted, **{key: states[key] for key in sorted(states)}}
     row.interruptions = dict(causes.most_common())
 
 
-def _phase(observed: Observed, root: Object, jobs: list[Object], row: RunRow) -> Phase:
+def _phase(observed: Snapshot, root: Object, jobs: list[Object], row: RunSummary) -> Phase:
     if condition(root, "Complete") or condition(root, "Completed"):
         return Phase.FINISHED
     if condition(root, "Failed"):
@@ -207,7 +207,7 @@ def _phase(observed: Observed, root: Object, jobs: list[Object], row: RunRow) ->
     return Phase.RESTARTING if row.pods.get("ended") or not (jobs or is_endpoint) else Phase.PENDING
 
 
-def _suspended_seconds(observed: Observed, root: Object, row: RunRow) -> float:
+def _suspended_seconds(observed: Snapshot, root: Object, row: RunSummary) -> float:
     """Since it was last put back into its queue; what ran for days has not waited for days."""
     since = seconds_at((condition(root, "Suspended") or {}).get("lastTransitionTime"))
     return row.age_seconds if since is None else min(row.age_seconds, max(0.0, observed.now - since))
@@ -229,7 +229,7 @@ def _attempts(root: Object, jobs: list[Object], pods: list[Object]) -> int:
         index = (meta(pod).get("annotations") or {}).get("batch.kubernetes.io/job-completion-index")
         lives[str(index)] += 1
     if "None" in lives:  # without indexes: pods of one Job stand beside or after each other
-        parallel = sum(whole(spec_of(job).get("parallelism"), 1) for job in jobs) or 1
+        parallel = sum(as_int(spec_of(job).get("parallelism"), 1) for job in jobs) or 1
         return max(1, -(-lives["None"] // parallel)) if pods else 0
     return max(lives.values(), default=0)
 

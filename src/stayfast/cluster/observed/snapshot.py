@@ -12,7 +12,7 @@ from typing import Any
 
 from stayfast.clock import seconds_at as seconds_at
 from stayfast.cluster.kubernetes.client import Client, Object
-from stayfast.cluster.kubernetes.discovery import served
+from stayfast.cluster.kubernetes.discovery import resolve_served
 from stayfast.cluster.kubernetes.errors import VersionGoneError
 from stayfast.cluster.kubernetes.resources import (
     BUDGETS,
@@ -31,7 +31,7 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
-from stayfast.cluster.kubernetes.trimming import mapping, slim, texts
+from stayfast.cluster.kubernetes.trimming import as_strings, mapping, trim
 from stayfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
 
 RUN_LABEL = "stayfast.dev/run"
@@ -50,7 +50,7 @@ _LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, DEPLOYMENTS, PODS, 
 
 
 @dataclass(slots=True)
-class Observed:
+class Snapshot:
     """Objects by kind, the moment they were seen, and what could not be seen."""
 
     now: float
@@ -65,9 +65,9 @@ class Observed:
         """All objects of a kind."""
         return self.tables.get(resource.title, [])
 
-    def add(self, resource: Resource, *values: Object) -> Observed:
+    def add(self, resource: Resource, *values: Object) -> Snapshot:
         """Put objects in; for tests and for watches."""
-        self.tables.setdefault(resource.title, []).extend(slim(resource, value) for value in values)
+        self.tables.setdefault(resource.title, []).extend(trim(resource, value) for value in values)
         self._owned.clear()
         self._replicas = None
         return self
@@ -91,7 +91,7 @@ class Observed:
 
     def selected_by(self, deployment: Object) -> list[Object]:
         """The pods of a Deployment: those of its labels that a ReplicaSet has made."""
-        wanted = texts(mapping(spec_of(deployment).get("selector")).get("matchLabels")).items()
+        wanted = as_strings(mapping(spec_of(deployment).get("selector")).get("matchLabels")).items()
         place = meta(deployment).get("namespace")
         if self._replicas is None:
             self._replicas = [pod for pod in self.of(PODS) if any(
@@ -114,12 +114,12 @@ class Observed:
         return sorted(found, key=event_time, reverse=True)
 
 
-def look(
+def take_snapshot(
     client: Client, namespace: str | None, kinds: Collection[Resource], *, now: float, labels: str = ""
-) -> Observed:
+) -> Snapshot:
     """Read the kinds; ``labels`` narrows those that carry the run's label."""
-    observed = Observed(now)
-    present, observed.unseen = served(client, list(kinds))
+    observed = Snapshot(now)
+    present, observed.unseen = resolve_served(client, list(kinds))
     for resource in present:
         chosen = labels if resource.kind in _LABELLED else ""
         place = namespace if resource.namespaced else None
@@ -140,7 +140,7 @@ def _slimmed(client: Client, resource: Resource, namespace: str | None, labels: 
         seen: list[Object] = []
         try:
             for page in client.pages(resource, namespace, labels=labels):
-                seen += [slim(resource, item) for item in page.items]
+                seen += [trim(resource, item) for item in page.items]
             break
         except VersionGoneError:
             if turn == 2:

@@ -9,7 +9,7 @@ from stayfast.clock import Clock
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import NAMESPACES, Resource, identity
 from stayfast.cluster.observed.snapshot import condition, meta
-from stayfast.cluster.submission.preflight import Placed
+from stayfast.cluster.submission.preflight import TargetedObject
 from stayfast.errors import ClusterUnreachableError, ObjectRefusedError
 
 SPEC_DIGEST = "stayfast.dev/spec-sha256"
@@ -33,7 +33,7 @@ class Decision(NamedTuple):
     existing: Object | None = None
 
 
-def decide(client: Client, workload: Placed, *, replace: bool) -> Decision:
+def decide(client: Client, workload: TargetedObject, *, replace: bool) -> Decision:
     """Compare with what is there."""
     name = str(meta(workload.value)["name"])
     existing = client.find(workload.resource, workload.namespace, name)
@@ -58,7 +58,7 @@ def _digest(value: Object) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def check_update(client: Client, workload: Placed, decision: Decision, *, force: bool) -> None:
+def check_update(client: Client, workload: TargetedObject, decision: Decision, *, force: bool) -> None:
     """A running Job's pods cannot be changed in place: say so before anything is applied."""
     if decision.action is not Action.UPDATE:
         return
@@ -74,7 +74,13 @@ def check_update(client: Client, workload: Placed, decision: Decision, *, force:
 
 
 def apply_all(
-    client: Client, placed: list[Placed], workload: Placed, decision: Decision, *, clock: Clock, force: bool = False
+    client: Client,
+    placed: list[TargetedObject],
+    workload: TargetedObject,
+    decision: Decision,
+    *,
+    clock: Clock,
+    force: bool = False,
 ) -> list[tuple[str, str]]:
     """Apply in order; returns what happened to each object."""
     done = []
@@ -88,7 +94,7 @@ def apply_all(
                 done.append((identity(item.value), "unchanged"))
                 continue
             if decision.action is Action.REPLACE and decision.existing is not None:
-                remove_and_wait(client, item.resource, item.namespace, decision.existing, clock=clock)
+                delete_and_wait(client, item.resource, item.namespace, decision.existing, clock=clock)
         before = client.find(item.resource, item.namespace, str(meta(item.value)["name"]))
         after = client.apply(item.resource, item.namespace, item.value, force=force)
         done.append((identity(item.value), _result(before, after)))
@@ -102,7 +108,7 @@ def _result(before: Object | None, after: Object) -> str:
     return "unchanged" if same else "updated"
 
 
-def remove_and_wait(
+def delete_and_wait(
     client: Client, resource: Resource, namespace: str | None, existing: Object, *, clock: Clock
 ) -> None:
     """Delete, and wait until its pods have saved and gone: two writers at once would only lose each other's time."""

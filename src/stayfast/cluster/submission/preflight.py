@@ -22,13 +22,13 @@ from stayfast.cluster.kubernetes.resources import (
     Resource,
     identity,
 )
-from stayfast.cluster.observed.problem import Problem, Weight
+from stayfast.cluster.observed.problem import Problem, ProblemSeverity
 from stayfast.cluster.observed.snapshot import meta, spec_of, status_of
 from stayfast.errors import ClusterAccessError, ObjectConflictError, ObjectMissingError, ObjectRefusedError
 from stayfast.text.units import quantity
 
 
-class Placed(NamedTuple):
+class TargetedObject(NamedTuple):
     """An object and where it belongs."""
 
     resource: Resource
@@ -36,7 +36,9 @@ class Placed(NamedTuple):
     value: Object
 
 
-def place(client: Client, objects: list[Object], namespace: str) -> tuple[list[Placed], list[Problem]]:
+def resolve_resources(
+    client: Client, objects: list[Object], namespace: str
+) -> tuple[list[TargetedObject], list[Problem]]:
     """Find the resource of every object; kinds that the cluster lacks are problems."""
     discovery = Discovery(client)
     placed, problems = [], []
@@ -45,7 +47,7 @@ def place(client: Client, objects: list[Object], namespace: str) -> tuple[list[P
         if resource is None:
             problems.append(
                 Problem(
-                    Weight.ERROR,
+                    ProblemSeverity.ERROR,
                     identity(value),
                     f"this cluster has no {value.get('kind')} of {value.get('apiVersion')}",
                     "run: stayfast check-cluster",
@@ -53,11 +55,11 @@ def place(client: Client, objects: list[Object], namespace: str) -> tuple[list[P
             )
             continue
         where = str(meta(value).get("namespace") or namespace) if resource.namespaced else None
-        placed.append(Placed(resource, where, value))
+        placed.append(TargetedObject(resource, where, value))
     return placed, problems
 
 
-def missing_namespaces(client: Client, placed: list[Placed]) -> set[str]:
+def missing_namespaces(client: Client, placed: list[TargetedObject]) -> set[str]:
     """Namespaces that the objects need and the cluster does not have yet."""
     wanted = {item.namespace for item in placed if item.namespace is not None}
     found = set()
@@ -71,14 +73,14 @@ def missing_namespaces(client: Client, placed: list[Placed]) -> set[str]:
     return found
 
 
-def try_objects(client: Client, placed: list[Placed], *, force: bool, absent: set[str]) -> list[Problem]:
+def dry_run_objects(client: Client, placed: list[TargetedObject], *, force: bool, absent: set[str]) -> list[Problem]:
     """The server's own opinion of every object."""
     problems = []
     made_here = {str(meta(item.value).get("name")) for item in placed if item.resource == NAMESPACES}
     for name in sorted(absent - made_here):
         problems.append(
             Problem(
-                Weight.ERROR,
+                ProblemSeverity.ERROR,
                 f"Namespace/{name}",
                 f"there is no namespace {name}",
                 f"run: kubectl create namespace {name}",
@@ -90,11 +92,11 @@ def try_objects(client: Client, placed: list[Placed], *, force: bool, absent: se
         try:
             client.apply(item.resource, item.namespace, item.value, dry_run=True, force=force)
         except (ObjectRefusedError, ObjectConflictError, ObjectMissingError, ClusterAccessError) as error:
-            problems.append(Problem(Weight.ERROR, identity(item.value), error.message, error.help or ""))
+            problems.append(Problem(ProblemSeverity.ERROR, identity(item.value), error.message, error.help or ""))
     return problems
 
 
-def check_needs(client: Client, placed: list[Placed], workload: Object, namespace: str) -> list[Problem]:
+def check_dependencies(client: Client, placed: list[TargetedObject], workload: Object, namespace: str) -> list[Problem]:
     """What the workload's pods will ask for when nobody looks any more."""
     pod, pods = pod_spec(workload)
     problems: list[Problem] = []
@@ -104,7 +106,7 @@ def check_needs(client: Client, placed: list[Placed], workload: Object, namespac
         except ClusterAccessError as error:
             what = check.__name__.removeprefix("_check_")
             problems.append(
-                Problem(Weight.WARNING, identity(workload), f"{what} could not be checked: {error.message}")
+                Problem(ProblemSeverity.WARNING, identity(workload), f"{what} could not be checked: {error.message}")
             )
     return problems
 
@@ -124,32 +126,36 @@ def pod_spec(workload: Object) -> tuple[dict[str, Any], int]:
     return template, int(spec.get("parallelism") or spec.get("replicas") or 1)
 
 
-def _has(client: Client, placed: list[Placed], resource: Resource, namespace: str | None, name: str) -> bool:
+def _has(client: Client, placed: list[TargetedObject], resource: Resource, namespace: str | None, name: str) -> bool:
     written = any(item.resource == resource and meta(item.value).get("name") == name for item in placed)
     return written or client.find(resource, namespace, name) is not None
 
 
 def _check_priority(
-    client: Client, placed: list[Placed], pod: dict[str, Any], _pods: int, _namespace: str
+    client: Client, placed: list[TargetedObject], pod: dict[str, Any], _pods: int, _namespace: str
 ) -> Iterator[Problem]:
     name = pod.get("priorityClassName")
     if name and not _has(client, placed, PRIORITY_CLASSES, None, str(name)):
         yield Problem(
-            Weight.ERROR, f"PriorityClass/{name}", "does not exist: the Job would be accepted and make no pod (SF803)",
+            ProblemSeverity.ERROR,
+            f"PriorityClass/{name}",
+            "does not exist: the Job would be accepted and make no pod (SF803)",
             "apply it, or remove priorityClassName",
-        )  # fmt: skip
+        )
 
 
 def _check_account(
-    client: Client, placed: list[Placed], pod: dict[str, Any], _pods: int, namespace: str
+    client: Client, placed: list[TargetedObject], pod: dict[str, Any], _pods: int, namespace: str
 ) -> Iterator[Problem]:
     name = str(pod.get("serviceAccountName") or "default")
     if name != "default" and not _has(client, placed, ACCOUNTS, namespace, name):
-        yield Problem(Weight.ERROR, f"ServiceAccount/{name}", "does not exist: no pod can be made", "apply it first")
+        yield Problem(
+            ProblemSeverity.ERROR, f"ServiceAccount/{name}", "does not exist: no pod can be made", "apply it first"
+        )
 
 
 def _check_claims(
-    client: Client, placed: list[Placed], pod: dict[str, Any], _pods: int, namespace: str
+    client: Client, placed: list[TargetedObject], pod: dict[str, Any], _pods: int, namespace: str
 ) -> Iterator[Problem]:
     for volume in pod.get("volumes") or []:
         name = ((volume or {}).get("persistentVolumeClaim") or {}).get("claimName")
@@ -161,31 +167,38 @@ def _check_claims(
         )
         if claim is None and written is None:
             yield Problem(
-                Weight.ERROR, f"PersistentVolumeClaim/{name}", "does not exist: the pods would wait for ever", "make it"
+                ProblemSeverity.ERROR,
+                f"PersistentVolumeClaim/{name}",
+                "does not exist: the pods would wait for ever",
+                "make it",
             )
         elif claim is not None and status_of(claim).get("phase") == "Lost":
-            yield Problem(Weight.ERROR, f"PersistentVolumeClaim/{name}", "has lost its volume", "make it anew")
+            yield Problem(ProblemSeverity.ERROR, f"PersistentVolumeClaim/{name}", "has lost its volume", "make it anew")
         elif claim is None or status_of(claim).get("phase") != "Bound":
             yield from _check_class(client, placed, claim or written or {}, str(name))
 
 
-def _check_class(client: Client, placed: list[Placed], claim: Object, name: str) -> Iterator[Problem]:
+def _check_class(client: Client, placed: list[TargetedObject], claim: Object, name: str) -> Iterator[Problem]:
     """An unbound claim is fine when its class can still make the volume."""
     kind = spec_of(claim).get("storageClassName")
     if kind == "":
         if not spec_of(claim).get("volumeName"):
             yield Problem(
-                Weight.WARNING, f"PersistentVolumeClaim/{name}", "is unbound and waits for a volume made by hand"
+                ProblemSeverity.WARNING,
+                f"PersistentVolumeClaim/{name}",
+                "is unbound and waits for a volume made by hand",
             )
     elif kind and not _has(client, placed, STORAGE_CLASSES, None, str(kind)):
         yield Problem(
-            Weight.ERROR, f"PersistentVolumeClaim/{name}", f"asks for the StorageClass {kind}, which does not exist",
+            ProblemSeverity.ERROR,
+            f"PersistentVolumeClaim/{name}",
+            f"asks for the StorageClass {kind}, which does not exist",
             "run: kubectl get storageclasses",
-        )  # fmt: skip
+        )
 
 
 def _check_quota(
-    client: Client, _placed: list[Placed], pod: dict[str, Any], pods: int, namespace: str
+    client: Client, _placed: list[TargetedObject], pod: dict[str, Any], pods: int, namespace: str
 ) -> Iterator[Problem]:
     needs: dict[str, float] = {"pods": float(pods), "count/pods": float(pods)}
     for container in pod.get("containers") or []:
@@ -201,7 +214,7 @@ def _check_quota(
         for name, limit in hard.items():
             most, taken, wanted = quantity(limit), quantity(used.get(name, 0)) or 0.0, needs.get(name, 0.0)
             if most is not None and wanted and taken + wanted > most:
-                weight = Weight.ERROR if wanted > most else Weight.WARNING
+                weight = ProblemSeverity.ERROR if wanted > most else ProblemSeverity.WARNING
                 yield Problem(
                     weight, f"ResourceQuota/{meta(quota).get('name')}",
                     f"allows {limit} {name}, {used.get(name, 0)} are used, and this asks for {wanted:g}",
@@ -210,7 +223,7 @@ def _check_quota(
 
 
 def _check_nodes(
-    client: Client, _placed: list[Placed], pod: dict[str, Any], _pods: int, _namespace: str
+    client: Client, _placed: list[TargetedObject], pod: dict[str, Any], _pods: int, _namespace: str
 ) -> Iterator[Problem]:
     """Only a warning: pools at size 0 and automatic ones cannot be seen from here."""
     wanted = pod.get("nodeSelector") or {}
@@ -223,6 +236,8 @@ def _check_nodes(
                 return
     shown = ", ".join(f"{key}={value}" for key, value in sorted(wanted.items()))
     yield Problem(
-        Weight.WARNING, "Node", f"no node has {shown} now; fine if a pool can grow from 0 or nodes are made on demand",
+        ProblemSeverity.WARNING,
+        "Node",
+        f"no node has {shown} now; fine if a pool can grow from 0 or nodes are made on demand",
         "run: stayfast check-cluster --describe FILE",
-    )  # fmt: skip
+    )

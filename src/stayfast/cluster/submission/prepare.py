@@ -5,21 +5,21 @@ from __future__ import annotations
 from stayfast.capacity.spec.workload import WorkloadSpec
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.finding import Finding
-from stayfast.lint.objects.bundle import Settings
+from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.schema.validator import versions
 from stayfast.lint.sources import MANIFESTS, POOLS, Source
 from stayfast.render.bundle import Bundle
 
 
-def settings_for(spec: WorkloadSpec) -> Settings:
+def settings_for(spec: WorkloadSpec) -> LintSettings:
     """The linter's view of the cluster that the spec describes."""
     known = versions()
     version = ".".join((spec.cluster_version or "").split(".")[:2])
-    fallback = Settings().kubernetes
-    return Settings(kubernetes=version if version in known else fallback, cluster_mode=spec.cluster_mode)
+    fallback = LintSettings().kubernetes
+    return LintSettings(kubernetes=version if version in known else fallback, cluster_mode=spec.cluster_mode)
 
 
-def findings(bundle: Bundle, settings: Settings | None = None) -> list[Finding]:
+def findings(bundle: Bundle, settings: LintSettings | None = None) -> list[Finding]:
     """What ``stayfast lint DIR`` would say, folder by folder; faults of the user's own image or command among them."""
     folders: dict[str, list[Source]] = {}
     for name, text in bundle.files.items():

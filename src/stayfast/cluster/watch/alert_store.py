@@ -19,7 +19,7 @@ CONFLICTS = 5
 _DATA_KEY = "alerts.json"
 
 
-class Memory(Protocol):
+class AlertStorage(Protocol):
     """Where the state is kept: one text."""
 
     where: str
@@ -32,7 +32,7 @@ class Memory(Protocol):
         """Keep this instead; ``ObjectConflictError`` when somebody else has written since it was read."""
 
 
-class FileMemory:
+class FileAlertStorage:
     """A file that is replaced as a whole."""
 
     def __init__(self, path: str) -> None:
@@ -61,7 +61,7 @@ class FileMemory:
             ) from None
 
 
-class ConfigMapMemory:
+class ConfigMapAlertStorage:
     """A ConfigMap, for a watch that runs in the cluster; it has to exist, so that no right to create is needed."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
@@ -89,7 +89,7 @@ class ConfigMapMemory:
         self._version = str((kept.get("metadata") or {}).get("resourceVersion") or "") or None
 
 
-class News(NamedTuple):
+class AlertChanges(NamedTuple):
     """What changed since the last look."""
 
     begun: list[Alert]
@@ -100,11 +100,11 @@ class News(NamedTuple):
 class AlertState:
     """Key -> when the reason was last seen, in wall-clock seconds."""
 
-    def __init__(self, memory: Memory | None = None) -> None:
+    def __init__(self, memory: AlertStorage | None = None) -> None:
         self._memory = memory
         self._seen = _understand(memory.read() if memory else None, memory.where if memory else "")
 
-    def compare(self, alerts: list[Alert], now: float) -> News:
+    def compare(self, alerts: list[Alert], now: float) -> AlertChanges:
         """What is new and what is over; remembers both before anybody is told, so that a crash repeats nothing.
 
         Of two watches with one memory the one that writes first tells: the other reads what was written, and finds
@@ -119,7 +119,7 @@ class AlertState:
                 self._seen = _understand(self._memory.read(), self._memory.where)
         return news
 
-    def _judge(self, alerts: list[Alert], now: float) -> tuple[News, bool]:
+    def _judge(self, alerts: list[Alert], now: float) -> tuple[AlertChanges, bool]:
         begun = [alert for alert in alerts if alert.key not in self._seen]
         present = {alert.key for alert in alerts}
         over = [key for key, last in self._seen.items() if key not in present and now - last > QUIET_SECONDS]
@@ -130,7 +130,7 @@ class AlertState:
         if begun or over or stale:
             self._seen.update(dict.fromkeys(present, now))
             self._trim()
-        return News(begun, over), bool(begun or over or stale)
+        return AlertChanges(begun, over), bool(begun or over or stale)
 
     def forget(self, alert: Alert) -> None:
         """It could not be told to anybody: try again next time."""

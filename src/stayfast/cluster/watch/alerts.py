@@ -23,12 +23,12 @@ from stayfast.cluster.kubernetes.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from stayfast.cluster.observed.pod_endings import end_of
-from stayfast.cluster.observed.runs import Phase, RunRow, summarize
+from stayfast.cluster.observed.pod_endings import ending_of
+from stayfast.cluster.observed.runs import Phase, RunSummary, summarize
 from stayfast.cluster.observed.snapshot import (
     RUN_LABEL,
     TERMINATION_AT,
-    Observed,
+    Snapshot,
     age_seconds,
     condition,
     meta,
@@ -92,11 +92,11 @@ class CheckpointAge(NamedTuple):
 
 
 def find_alerts(
-    observed: Observed,
+    observed: Snapshot,
     thresholds: Thresholds | None = None,
     checkpoints: Mapping[tuple[str, str], CheckpointAge] | None = None,
     *,
-    rows: list[RunRow] | None = None,
+    rows: list[RunSummary] | None = None,
 ) -> list[Alert]:
     """All alerts that hold at the observed moment; ``rows`` if they are added up already."""
     limits = thresholds or Thresholds()
@@ -119,7 +119,7 @@ def find_alerts(
     return sorted(set(found))
 
 
-def _pending(row: RunRow, limits: Thresholds) -> Iterator[Alert]:
+def _pending(row: RunSummary, limits: Thresholds) -> Iterator[Alert]:
     if row.phase not in (Phase.PENDING, Phase.QUEUED):
         return
     limit = limits.pending_limit(row.capacity)
@@ -129,20 +129,20 @@ def _pending(row: RunRow, limits: Thresholds) -> Iterator[Alert]:
         yield Alert("pending", row.namespace, row.run, sentence, f"run: stayfast explain {row.run}", row.uid)
 
 
-def _terminating(observed: Observed, row: RunRow, pods: list[Object], limits: Thresholds) -> Iterator[Alert]:
+def _terminating(observed: Snapshot, row: RunSummary, pods: list[Object], limits: Thresholds) -> Iterator[Alert]:
     for pod in pods:
         deadline = seconds_at(meta(pod).get("deletionTimestamp"))
-        if deadline is None or end_of(pod) is not None or observed.now - deadline <= limits.terminating_seconds:
+        if deadline is None or ending_of(pod) is not None or observed.now - deadline <= limits.terminating_seconds:
             continue
         late = duration(observed.now - deadline)
         sentence = f"a pod of {row.run} should have ended {late} ago and still holds its place"
         yield Alert("stuck-terminating", row.namespace, row.run, sentence, title(pod), str(meta(pod).get("uid")))
 
 
-def _storm(observed: Observed, row: RunRow, pods: list[Object], limits: Thresholds) -> Iterator[Alert]:
+def _storm(observed: Snapshot, row: RunSummary, pods: list[Object], limits: Thresholds) -> Iterator[Alert]:
     recent = []
     for pod in pods:
-        end = end_of(pod)
+        end = ending_of(pod)
         bad = end is not None and end.outcome in (Outcome.FAILED, Outcome.LOST)
         if end is not None and bad and end.at is not None and observed.now - end.at <= limits.storm_seconds:
             recent.append(end)
@@ -152,15 +152,15 @@ def _storm(observed: Observed, row: RunRow, pods: list[Object], limits: Threshol
         yield Alert("retry-storm", row.namespace, row.run, sentence, last.evidence, row.uid)
 
 
-def _wrong_success(row: RunRow, pods: list[Object]) -> Iterator[Alert]:
+def _wrong_success(row: RunSummary, pods: list[Object]) -> Iterator[Alert]:
     for pod in pods:
-        end = end_of(pod)
-        if end is not None and end.is_wrong_success:
+        end = ending_of(pod)
+        if end is not None and end.is_false_success:
             sentence = f"a pod of {row.run} was interrupted and left with exit 0: the rest of its work will not run"
             yield Alert("wrong-success", row.namespace, row.run, sentence, end.evidence, str(meta(pod).get("uid")))
 
 
-def _lease(observed: Observed, row: RunRow, pods: list[Object], limits: Thresholds) -> Iterator[Alert]:
+def _lease(observed: Snapshot, row: RunSummary, pods: list[Object], limits: Thresholds) -> Iterator[Alert]:
     """Machines whose end is known: soon, or all of a gang's at once."""
     ends = lease_ends(observed, pods)
     if not ends:
@@ -176,9 +176,9 @@ def _lease(observed: Observed, row: RunRow, pods: list[Object], limits: Threshol
         yield Alert(code, row.namespace, row.run, sentence, f"node/{name}", f"{row.uid}:{first:.0f}")
 
 
-def lease_ends(observed: Observed, pods: list[Object]) -> dict[str, float]:
+def lease_ends(observed: Snapshot, pods: list[Object]) -> dict[str, float]:
     """Node -> wall-clock second of its end, for the nodes under living pods."""
-    names = {str(spec_of(pod).get("nodeName") or "") for pod in pods if end_of(pod) is None} - {""}
+    names = {str(spec_of(pod).get("nodeName") or "") for pod in pods if ending_of(pod) is None} - {""}
     ends = {}
     for node in observed.of(NODES):
         name = str(meta(node).get("name"))
@@ -188,7 +188,7 @@ def lease_ends(observed: Observed, pods: list[Object]) -> dict[str, float]:
     return ends
 
 
-def _checkpoint(row: RunRow, known: CheckpointAge, limits: Thresholds) -> Iterator[Alert]:
+def _checkpoint(row: RunSummary, known: CheckpointAge, limits: Thresholds) -> Iterator[Alert]:
     limit = known.interval_seconds * limits.checkpoint_intervals
     if row.phase is Phase.RUNNING and known.age_seconds > limit:
         sentence = (
@@ -198,7 +198,7 @@ def _checkpoint(row: RunRow, known: CheckpointAge, limits: Thresholds) -> Iterat
         yield Alert("no-checkpoint", row.namespace, row.run, sentence, f"run: stayfast logs {row.run}", row.uid)
 
 
-def _requests(observed: Observed) -> Iterator[Alert]:
+def _requests(observed: Snapshot) -> Iterator[Alert]:
     owners = _owners(observed)
     for request in observed.of(PROVISIONING_REQUESTS):
         found = explain_request(observed, request)
@@ -212,7 +212,7 @@ def _requests(observed: Observed) -> Iterator[Alert]:
         )  # fmt: skip
 
 
-def _stopped(observed: Observed) -> Iterator[Alert]:
+def _stopped(observed: Snapshot) -> Iterator[Alert]:
     """Kueue (0.17 and later) deletes the request when it stops the workload: only the workload says why."""
     owners = _owners(observed)
     for workload in observed.of(WORKLOADS):
@@ -226,7 +226,7 @@ def _stopped(observed: Observed) -> Iterator[Alert]:
             yield Alert("capacity-revoked", place, run, words, evidence, uid)
 
 
-def _owners(observed: Observed) -> dict[str, Object]:
+def _owners(observed: Snapshot) -> dict[str, Object]:
     return {str(meta(item).get("uid")): item for kind in (JOB_SETS, JOBS, WORKLOADS) for item in observed.of(kind)}
 
 
@@ -239,7 +239,7 @@ def _run_of(owners: dict[str, Object], item: Object) -> str:
     return str(((meta(owner).get("labels") or {}) if owner else {}).get(RUN_LABEL) or meta(item).get("name"))
 
 
-def pending_pods(observed: Observed) -> dict[str, float]:
+def pending_pods(observed: Snapshot) -> dict[str, float]:
     """Oldest waiting pod per namespace, in seconds; for metrics."""
     found: dict[str, float] = {}
     for pod in observed.of(PODS):

@@ -7,14 +7,14 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from stayfast.cluster.observed.runs import RunRow
-from stayfast.cluster.observed.snapshot import Observed
+from stayfast.cluster.observed.runs import RunSummary
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.alerts import Alert, pending_pods
 from stayfast.errors import SettingError
 from stayfast.version import __version__
 
 
-def exposition(observed: Observed, rows: list[RunRow], alerts: list[Alert], counters: dict[str, int]) -> str:
+def exposition(observed: Snapshot, rows: list[RunSummary], alerts: list[Alert], counters: dict[str, int]) -> str:
     """All metrics."""
     lines: list[str] = []
     _metric(lines, "stayfast_build_info", "gauge", "version of stayfast", {f'version="{__version__}"': 1.0})

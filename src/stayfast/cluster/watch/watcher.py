@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from stayfast.clock import Clock, to_rfc3339
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.discovery import served
+from stayfast.cluster.kubernetes.discovery import resolve_served
 from stayfast.cluster.kubernetes.resources import EVENTS, Resource
-from stayfast.cluster.observed.runs import RunRow, summarize
-from stayfast.cluster.observed.snapshot import Observed
-from stayfast.cluster.watch.actions.acting import do, find_deeds
-from stayfast.cluster.watch.actions.action import Deed
-from stayfast.cluster.watch.alert_store import AlertState, News
+from stayfast.cluster.observed.runs import RunSummary, summarize
+from stayfast.cluster.observed.snapshot import Snapshot
+from stayfast.cluster.watch.actions.acting import carry_out, plan_actions
+from stayfast.cluster.watch.actions.action import PlannedAction
+from stayfast.cluster.watch.alert_store import AlertChanges, AlertState
 from stayfast.cluster.watch.alerts import Alert, CheckpointAge, Thresholds, find_alerts
 from stayfast.cluster.watch.metrics import exposition
 from stayfast.cluster.watch.webhook import Webhook
@@ -23,11 +23,11 @@ from stayfast.errors import ClusterError
 
 LONGEST_PAUSE_SECONDS = 600.0
 MOST_REMEMBERED = 10_000
-Ledgers = Callable[[list[RunRow], float], Mapping[tuple[str, str], CheckpointAge]]
+CheckpointAges = Callable[[list[RunSummary], float], Mapping[tuple[str, str], CheckpointAge]]
 
 
 @dataclass(slots=True)
-class Duties:
+class WatchOptions:
     """What this watch does beside looking."""
 
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -35,31 +35,31 @@ class Duties:
     dry_run: bool = False
     events: bool = False
     webhook: Webhook | None = None
-    ledgers: Ledgers | None = None
+    ledgers: CheckpointAges | None = None
 
 
-class Look(NamedTuple):
+class WatchResult(NamedTuple):
     """What one look has found and done."""
 
-    rows: list[RunRow]
+    rows: list[RunSummary]
     alerts: list[Alert]
-    news: News
-    deeds: list[tuple[Deed, str]]
+    news: AlertChanges
+    deeds: list[tuple[PlannedAction, str]]
     """With what came of each."""
     troubles: list[str]
 
 
-class Watchman:
+class Watcher:
     """Looks once per call; the caller decides when."""
 
-    def __init__(self, client: Client, state: AlertState, duties: Duties, *, clock: Clock) -> None:
+    def __init__(self, client: Client, state: AlertState, duties: WatchOptions, *, clock: Clock) -> None:
         self._client, self._state, self._duties, self._clock = client, state, duties, clock
         self._tried: dict[str, tuple[int, float]] = {}
         """Key of a deed -> failures, and when to try it again; what lasts is written in the objects themselves."""
         self._served: dict[str, Resource] = {}
         self.counters = dict.fromkeys(("looks", "alerts", "actions", "failed_sends"), 0)
 
-    def look(self, observed: Observed) -> tuple[Look, str]:
+    def look(self, observed: Snapshot) -> tuple[WatchResult, str]:
         """One round; the second value is the metrics page."""
         rows = summarize(observed)
         known = self._duties.ledgers(rows, observed.now) if self._duties.ledgers else {}
@@ -69,9 +69,9 @@ class Watchman:
         deeds = self._act(observed, rows)
         self.counters["looks"] += 1
         self.counters["alerts"] += len(news.begun)
-        return Look(rows, alerts, news, deeds, troubles), exposition(observed, rows, alerts, self.counters)
+        return WatchResult(rows, alerts, news, deeds, troubles), exposition(observed, rows, alerts, self.counters)
 
-    def _tell(self, alert: Alert, rows: list[RunRow]) -> list[str]:
+    def _tell(self, alert: Alert, rows: list[RunSummary]) -> list[str]:
         troubles = []
         if self._duties.webhook is not None:
             why = self._duties.webhook.send(alert)
@@ -82,12 +82,12 @@ class Watchman:
         if self._duties.events:
             row = next((row for row in rows if (row.namespace, row.run) == (alert.namespace, alert.run)), None)
             try:
-                self._record(alert, row)
+                self._write_event(alert, row)
             except ClusterError as error:
                 troubles.append(f"the event could not be written: {error.message}")
         return troubles
 
-    def _record(self, alert: Alert, row: RunRow | None) -> None:
+    def _write_event(self, alert: Alert, row: RunSummary | None) -> None:
         """A Kubernetes Event on the run's Job, where ``kubectl describe`` shows it."""
         now = to_rfc3339(self._clock.wall())[:19] + "Z"
         kind, name = (row.kind, row.name) if row else ("Namespace", alert.namespace)
@@ -108,16 +108,16 @@ class Watchman:
         }
         self._client.create(EVENTS, alert.namespace, value)
 
-    def _act(self, observed: Observed, rows: list[RunRow]) -> list[tuple[Deed, str]]:
+    def _act(self, observed: Snapshot, rows: list[RunSummary]) -> list[tuple[PlannedAction, str]]:
         results = []
-        for deed in find_deeds(observed, self._duties.actions, self._duties.thresholds, rows=rows):
+        for deed in plan_actions(observed, self._duties.actions, self._duties.thresholds, rows=rows):
             tries, again_at = self._tried.get(deed.key, (0, 0.0))
             if observed.now < again_at:
                 continue
             if self._duties.dry_run:
                 result = "would be done"
             else:
-                why = do(self._client, deed, self._resource)
+                why = carry_out(self._client, deed, self._resource)
                 result = "done" if why is None else f"failed: {why}"
             self.counters["actions"] += result == "done"
             if result.startswith("failed"):  # once more at the next look, then less and less often
@@ -132,6 +132,6 @@ class Watchman:
 
     def _resource(self, resource: Resource) -> Resource:
         if resource.title not in self._served:
-            found, _ = served(self._client, [resource])
+            found, _ = resolve_served(self._client, [resource])
             self._served[resource.title] = found[0] if found else resource
         return self._served[resource.title]

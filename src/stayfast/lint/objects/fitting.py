@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stayfast.capacity.machines.machine import machine
-from stayfast.lint.objects.pod import GPU, TPU, Pod
-from stayfast.lint.objects.pools import Pool, Taint
-from stayfast.lint.objects.scheduling import NO_CHOICE, Demand, Toleration
+from stayfast.lint.objects.pod import GPU, TPU, PodProfile
+from stayfast.lint.objects.pools import NodePool, Taint
+from stayfast.lint.objects.scheduling import NO_CHOICE, NodeRequirement, Toleration
 
 _DECIDED = frozenset(
     f"cloud.google.com/{name}"
@@ -19,7 +19,7 @@ def is_decided_by_pool(key: str) -> bool:
     return key in _DECIDED or key == "node.kubernetes.io/instance-type" or not key.startswith((*NO_CHOICE, "node."))
 
 
-def why_not(pod: Pod, pool: Pool) -> list[str]:
+def mismatches(pod: PodProfile, pool: NodePool) -> list[str]:
     """The reasons why this pod cannot run on that pool; empty when it can."""
     reasons = _labels(pod, pool)
     for taint in _taints(pod, pool):
@@ -36,7 +36,7 @@ def why_not(pod: Pod, pool: Pool) -> list[str]:
     return reasons
 
 
-def _labels(pod: Pod, pool: Pool) -> list[str]:
+def _labels(pod: PodProfile, pool: NodePool) -> list[str]:
     labels = pool.node_labels
     reasons = []
     for demand in pod.demands:
@@ -48,20 +48,20 @@ def _labels(pod: Pod, pool: Pool) -> list[str]:
         if not _meets(demand, value):
             wanted = " or ".join(str(item) for item in demand.values) or "present"
             found = f"is {value}" if value is not None else "is not there"
-            verb = "must not be" if demand.forbids else "must be"
+            verb = "must not be" if demand.excludes else "must be"
             reasons.append(f"{demand.key} {verb} {wanted}, it {found}")
     return reasons
 
 
-def _meets(demand: Demand, value: str | None) -> bool:
-    if demand.forbids:
+def _meets(demand: NodeRequirement, value: str | None) -> bool:
+    if demand.excludes:
         return value is None if not demand.values else value not in demand.values
     if value is None:
         return False
     return not demand.values or any(str(item).lower() == value.lower() for item in demand.values)
 
 
-def _taints(pod: Pod, pool: Pool) -> list[Taint]:
+def _taints(pod: PodProfile, pool: NodePool) -> list[Taint]:
     taints = [] if "taints" in pool.unknown else list(pool.taints)
     if pool.accelerator_count and not pod.request(GPU) and pool.accelerator.startswith("nvidia-"):
         taints.append(Taint("nvidia.com/gpu", "present", "NoSchedule"))  # requests bring their toleration along

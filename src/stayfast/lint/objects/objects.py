@@ -40,7 +40,7 @@ def is_placeholder(value: Any) -> bool:
     return (len(value) > 2 and value.isupper() and ("_" in value or len(value) > 5)) or "replaced-by" in value
 
 
-class Item:
+class ManifestObject:
     """One object in one file; ``prefix`` is the path to it inside its document (objects in a ``List``)."""
 
     __slots__ = ("api_version", "document", "file", "group", "kind", "metadata", "name", "namespace", "prefix", "value")
@@ -80,17 +80,17 @@ class Item:
         return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
 
 
-def unpack(file: str, document: Document) -> list[Item]:
+def unpack(file: str, document: Document) -> list[ManifestObject]:
     """The objects of a document: one, or those of a ``List`` (and of lists in it), or none."""
     return list(_objects(file, document, document.value, ()))
 
 
-def _objects(file: str, document: Document, value: Any, prefix: Path) -> Iterator[Item]:
+def _objects(file: str, document: Document, value: Any, prefix: Path) -> Iterator[ManifestObject]:
     if not isinstance(value, dict) or "kind" not in value:
         return
     kind = text(value["kind"])
     if not (kind.endswith("List") and isinstance(value.get("items"), list) and "spec" not in value):
-        yield Item(file, document, value, prefix)
+        yield ManifestObject(file, document, value, prefix)
         return
     # In a JobList the Jobs need not say what they are.
     implied = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}

@@ -10,8 +10,8 @@ from stayfast.documents.positions import Path, dig
 from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.containers import Container, containers
 from stayfast.lint.objects.objects import mapping, text
-from stayfast.lint.objects.scheduling import Demand, Toleration, demands, tolerations
-from stayfast.lint.objects.workloads import GANGS, JOB_LIKE, Template, job_metadata_path, total_pods
+from stayfast.lint.objects.scheduling import NodeRequirement, Toleration, demands, tolerations
+from stayfast.lint.objects.workloads import GANG_KINDS, JOB_LIKE, Template, job_metadata_path, total_pods
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PROVREQ_PREFIX = "provreq.kueue.x-k8s.io/"
@@ -31,7 +31,7 @@ _TRAINS = re.compile(r"(?<!s)train|fine-?tun", re.IGNORECASE)  # a constraint is
 _SPOT_CLASSES = frozenset(("autopilot-spot",))  # ComputeClasses that GKE brings along
 
 
-class Capacity(StrEnum):
+class PodCapacity(StrEnum):
     """What kind of machine time a pod asks for."""
 
     SPOT = "spot"
@@ -41,7 +41,7 @@ class Capacity(StrEnum):
     UNKNOWN = "none"
 
 
-class Pod:
+class PodProfile:
     """A pod template with everything the rules ask about it, worked out once."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Pod:
         metadata = mapping(template.value.get("metadata"))
         self.labels = mapping(metadata.get("labels"))
         self.annotations = mapping(metadata.get("annotations"))
-        self.demands: list[Demand] = demands(self.spec, self.spec_path)
+        self.demands: list[NodeRequirement] = demands(self.spec, self.spec_path)
         self.tolerations: list[Toleration] = tolerations(self.spec, self.spec_path)
         self.containers: list[Container] = containers(self.spec, self.spec_path)
         self.init_containers: list[Container] = containers(self.spec, self.spec_path, "initContainers")
@@ -90,26 +90,26 @@ class Pod:
     @property
     def is_interruptible(self) -> bool:
         """Will be taken away sooner or later."""
-        return self.capacity is not Capacity.UNKNOWN
+        return self.capacity is not PodCapacity.UNKNOWN
 
     @property
     def is_spot(self) -> bool:
         """Spot, chosen or merely hoped for."""
-        return self.capacity in (Capacity.SPOT, Capacity.SPOT_INTENT)
+        return self.capacity in (PodCapacity.SPOT, PodCapacity.SPOT_INTENT)
 
-    def demand(self, key: str) -> Demand | None:
+    def demand(self, key: str) -> NodeRequirement | None:
         """The first requirement on a node label."""
-        return next((found for found in self.demands if found.key == key and not found.forbids), None)
+        return next((found for found in self.demands if found.key == key and not found.excludes), None)
 
     def wanted(self, key: str) -> tuple[Any, ...]:
         """The values a node label may have; empty when the pod does not care."""
         found = self.demand(key)
         if found is None or "affinity" not in found.path:
             return found.values if found else ()
-        same = [other.values for other in self.demands if other.key == key and not other.forbids]
+        same = [other.values for other in self.demands if other.key == key and not other.excludes]
         return tuple(dict.fromkeys(value for values in same for value in values)) if all(same) else ()
 
-    def selects(self, key: str, value: str = "true") -> Demand | None:
+    def selects(self, key: str, value: str = "true") -> NodeRequirement | None:
         """The requirement that this label has this value."""
         found = self.demand(key)
         if found is None:
@@ -142,9 +142,9 @@ class Pod:
     def coupling(self) -> str:
         """Why the pods of this workload must run together; empty when they need not."""
         job = self.template.job
-        if self.says_uncoupled:
+        if self.declared_independent:
             return ""
-        if self.kind in GANGS or (self.kind == "Job" and job is None):  # without a JobSpec it is Volcano's Job
+        if self.kind in GANG_KINDS or (self.kind == "Job" and job is None):  # without a JobSpec it is Volcano's Job
             total = self.template.hosts if self.kind == "LeaderWorkerSet" else total_pods(self.item)
             return f"{self.kind} pods run together" if total is None or total > 1 else ""
         count = self.template.pods
@@ -160,7 +160,7 @@ class Pod:
         return ""
 
     @property
-    def says_uncoupled(self) -> bool:
+    def declared_independent(self) -> bool:
         """Says itself that none of its pods waits for another, whatever it looks like."""
         return self.labels.get(COUPLED) == "false"
 
@@ -179,28 +179,28 @@ def _spelled(value: Any) -> str:
     return str(value)
 
 
-def _capacity(pod: Pod) -> Capacity:
+def _capacity(pod: PodProfile) -> PodCapacity:
     if _is_queued(pod):
-        return Capacity.QUEUED
+        return PodCapacity.QUEUED
     if pod.selects(keys.FLEX_START) or pod.selects(keys.PROVISIONING, "flex-start"):
-        return Capacity.FLEX_START
+        return PodCapacity.FLEX_START
     if pod.selects(keys.SPOT) or pod.selects(keys.PREEMPTIBLE):
-        return Capacity.SPOT
+        return PodCapacity.SPOT
     if pod.selects(keys.PROVISIONING, "spot") or pod.selects(keys.PROVISIONING, "preemptible"):
-        return Capacity.SPOT
+        return PodCapacity.SPOT
     if keys.every_term_is_spot(pod.spec):
-        return Capacity.SPOT
+        return PodCapacity.SPOT
     if pod.compute_class in _SPOT_CLASSES or any(_is_custom_spot(found) for found in pod.demands):
-        return Capacity.SPOT
+        return PodCapacity.SPOT
     spotlike = any(toleration.is_spotlike for toleration in pod.tolerations)
     if spotlike and pod.kind != "DaemonSet" and not _picks_elsewhere(pod):  # a DaemonSet is for every node
-        return Capacity.SPOT_INTENT
-    return Capacity.UNKNOWN
+        return PodCapacity.SPOT_INTENT
+    return PodCapacity.UNKNOWN
 
 
-def _is_custom_spot(found: Demand) -> bool:
+def _is_custom_spot(found: NodeRequirement) -> bool:
     """A label of the user's own (or a pool's name) that says Spot; other clouds have other rules."""
-    if found.forbids or any(cloud in found.key for cloud in ("amazonaws", "karpenter", "azure", "oci.", "ray.io")):
+    if found.excludes or any(cloud in found.key for cloud in ("amazonaws", "karpenter", "azure", "oci.", "ray.io")):
         return False
     if found.key.startswith("cloud.google.com/") and found.key != keys.NODE_POOL:
         return False
@@ -208,7 +208,7 @@ def _is_custom_spot(found: Demand) -> bool:
     return any(re.search(r"(?:^|[-_.])(?:spot|preemptible)(?:[-_.]|$)", word) for word in said)
 
 
-def _is_queued(pod: Pod) -> bool:
+def _is_queued(pod: PodProfile) -> bool:
     if pod.selects(keys.QUEUED) or pod.demand(keys.PROVISIONING_REQUEST):
         return True
     if any(toleration.key == keys.QUEUED for toleration in pod.tolerations):
@@ -219,8 +219,8 @@ def _is_queued(pod: Pod) -> bool:
     return any(isinstance(key, str) and key.startswith(PROVREQ_PREFIX) for key in every)
 
 
-def _picks_elsewhere(pod: Pod) -> bool:
+def _picks_elsewhere(pod: PodProfile) -> bool:
     """The pod says itself that it does not want Spot."""
-    if any(found.forbids and found.key in (keys.SPOT, keys.PREEMPTIBLE, keys.PROVISIONING) for found in pod.demands):
+    if any(found.excludes and found.key in (keys.SPOT, keys.PREEMPTIBLE, keys.PROVISIONING) for found in pod.demands):
         return True
     return pod.selects(keys.PROVISIONING, "standard") is not None or pod.selects(keys.SPOT, "false") is not None

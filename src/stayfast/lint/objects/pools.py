@@ -29,7 +29,7 @@ class Taint(NamedTuple):
     effect: str
 
 
-class Pool(NamedTuple):
+class NodePool(NamedTuple):
     """A node pool: what its nodes are and which labels and taints they carry."""
 
     name: str

@@ -31,25 +31,26 @@ _REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringE
 _SPOT_WORDS = re.compile(r"spot|preempt", re.IGNORECASE)
 
 
-class Demand(NamedTuple):
+class NodeRequirement(NamedTuple):
     """One node label that the pod requires (or, with ``forbids``, must not have)."""
 
     key: str
     values: tuple[Any, ...]  # empty: any value will do
     path: Path
-    forbids: bool = False
+    excludes: bool = False
 
 
-def demands(spec: dict[str, Any], path: Path) -> list[Demand]:
+def demands(spec: dict[str, Any], path: Path) -> list[NodeRequirement]:
     """``nodeSelector`` and required node affinity (where all terms agree on what is required), as one list."""
     found = [
-        Demand(key, (value,), (*path, "nodeSelector", key)) for key, value in mapping(spec.get("nodeSelector")).items()
+        NodeRequirement(key, (value,), (*path, "nodeSelector", key))
+        for key, value in mapping(spec.get("nodeSelector")).items()
     ]
     found.extend(_affinity(spec, path))
     return found
 
 
-def _affinity(spec: dict[str, Any], path: Path) -> Iterator[Demand]:
+def _affinity(spec: dict[str, Any], path: Path) -> Iterator[NodeRequirement]:
     where = _REQUIRED
     terms = items(dig(spec, *where))
     everywhere = _in_all_terms(terms)
@@ -63,7 +64,7 @@ def _affinity(spec: dict[str, Any], path: Path) -> Iterator[Demand]:
             here = (*path, *where, term_index, "matchExpressions", index)
             values = tuple(items(expression.get("values")))
             if forbids or operator in _REQUIRE:
-                yield Demand(key, values if operator in ("In", "NotIn") else (), here, forbids)
+                yield NodeRequirement(key, values if operator in ("In", "NotIn") else (), here, forbids)
 
 
 _REQUIRE, _FORBID = ("In", "Exists"), ("NotIn", "DoesNotExist")

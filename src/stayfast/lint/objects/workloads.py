@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stayfast.documents.positions import Path, dig
-from stayfast.lint.objects.objects import Item, items, mapping, number, text
+from stayfast.lint.objects.objects import ManifestObject, items, mapping, number, text
 
 
-class Job(NamedTuple):
+class JobSpecAt(NamedTuple):
     """A ``JobSpec`` and where it stands."""
 
     spec: dict[str, Any]
@@ -19,13 +19,13 @@ class Job(NamedTuple):
 class Template(NamedTuple):
     """A pod template inside an object."""
 
-    item: Item
+    item: ManifestObject
     value: dict[str, Any]
     path: Path
     role: str = "worker"  # worker, head, launcher, leader, submitter
     pods: int | None = 1  # pods at the same time; None where nobody can say
     hosts: int | None = None  # pods that make up one slice, where the kind says so
-    job: Job | None = None
+    job: JobSpecAt | None = None
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -38,12 +38,12 @@ class Template(NamedTuple):
         return (*self.path, "spec")
 
 
-def job_metadata_path(item: Item) -> Path:
+def job_metadata_path(item: ManifestObject) -> Path:
     """Where the metadata stands that Kueue reads: on the object, or on the Jobs that a CronJob makes."""
     return ("spec", "jobTemplate", "metadata") if item.kind == "CronJob" else ("metadata",)
 
 
-def total_pods(item: Item) -> int | None:
+def total_pods(item: ManifestObject) -> int | None:
     """Pods of all templates together; ``None`` where nobody can say."""
     counts = [template.pods for template in templates(item)]
     return None if None in counts else sum(count or 0 for count in counts)
@@ -56,10 +56,10 @@ _ROLES = {"Launcher": "launcher", "Master": "worker", "Chief": "worker"}
 JOB_LIKE = frozenset(
     ("Job", "CronJob", "JobSet", "RayJob", "MPIJob", "PyTorchJob", "TFJob", "JAXJob", "XGBoostJob", "TrainJob")
 )
-GANGS = frozenset(("JobSet", "LeaderWorkerSet", "MPIJob", "PyTorchJob", "TFJob", "JAXJob", "XGBoostJob"))
+GANG_KINDS = frozenset(("JobSet", "LeaderWorkerSet", "MPIJob", "PyTorchJob", "TFJob", "JAXJob", "XGBoostJob"))
 
 
-def templates(item: Item) -> Iterator[Template]:
+def templates(item: ManifestObject) -> Iterator[Template]:
     """Every pod template of an object."""
     kind, group = item.kind, item.group
     if kind == "Pod":
@@ -88,43 +88,43 @@ def templates(item: Item) -> Iterator[Template]:
 
 
 def _template(
-    item: Item,
+    item: ManifestObject,
     path: Path,
     *,
     role: str = "worker",
     count: int | None = 1,
     hosts: int | None = None,
-    job: Job | None = None,
+    job: JobSpecAt | None = None,
 ) -> Iterator[Template]:
     value = dig(item.value, *path)
     if isinstance(value, dict) and isinstance(value.get("spec"), dict):
         yield Template(item, value, path, role, count, hosts, job)
 
 
-def _job(item: Item, path: Path, replicas: int | None) -> Iterator[Template]:
+def _job(item: ManifestObject, path: Path, replicas: int | None) -> Iterator[Template]:
     spec = mapping(dig(item.value, *path))
     parallelism = number(spec.get("parallelism", 1))
     completions = number(spec.get("completions"))
     if parallelism is not None and completions is not None:
         parallelism = min(parallelism, completions)  # never more pods than there is left to complete
     count = None if parallelism is None or replicas is None else parallelism * replicas
-    yield from _template(item, (*path, "template"), count=count, hosts=parallelism, job=Job(spec, path))
+    yield from _template(item, (*path, "template"), count=count, hosts=parallelism, job=JobSpecAt(spec, path))
 
 
-def _jobset(item: Item, path: Path) -> Iterator[Template]:
+def _jobset(item: ManifestObject, path: Path) -> Iterator[Template]:
     for index, inner in enumerate(items(dig(item.value, *path, "replicatedJobs"))):
         replicas = number(mapping(inner).get("replicas", 1))
         yield from _job(item, (*path, "replicatedJobs", index, "template", "spec"), replicas)
 
 
-def _training_runtime(item: Item) -> Iterator[Template]:
+def _training_runtime(item: ManifestObject) -> Iterator[Template]:
     nodes = number(dig(item.value, "spec", "mlPolicy", "numNodes"), 1) or 1
     for template in _jobset(item, ("spec", "template", "spec")):
         name = dig(item.value, *template.path[:5], "name")
         yield template._replace(pods=nodes, hosts=nodes) if name == "node" else template
 
 
-def _leader_worker_set(item: Item) -> Iterator[Template]:
+def _leader_worker_set(item: ManifestObject) -> Iterator[Template]:
     base: Path = ("spec", "leaderWorkerTemplate")
     size = number(dig(item.value, *base, "size"), 1)
     replicas = number(item.spec.get("replicas", 1))
@@ -134,7 +134,7 @@ def _leader_worker_set(item: Item) -> Iterator[Template]:
     yield from _template(item, (*base, "workerTemplate"), count=workers, hosts=size)
 
 
-def _ray(item: Item) -> Iterator[Template]:
+def _ray(item: ManifestObject) -> Iterator[Template]:
     base: Path = {"RayJob": ("spec", "rayClusterSpec"), "RayService": ("spec", "rayClusterConfig")}.get(
         item.kind, ("spec",)
     )
@@ -148,13 +148,13 @@ def _ray(item: Item) -> Iterator[Template]:
     yield from _template(item, ("spec", "submitterPodTemplate"), role="submitter")
 
 
-def _volcano(item: Item) -> Iterator[Template]:
+def _volcano(item: ManifestObject) -> Iterator[Template]:
     for index, task in enumerate(items(item.spec.get("tasks"))):
         count = number(mapping(task).get("replicas", 1))
         yield from _template(item, ("spec", "tasks", index, "template"), count=count, hosts=count)
 
 
-def _operator(item: Item) -> Iterator[Template]:
+def _operator(item: ManifestObject) -> Iterator[Template]:
     for field in _OPERATOR_SPECS:
         for role, replica in mapping(item.spec.get(field)).items():
             count = number(mapping(replica).get("replicas", 1))

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stayfast.documents.positions import dig
-from stayfast.lint.objects.objects import Item, items, mapping, number, text
-from stayfast.lint.objects.pools import AUTOMATIC, Pool, Taint
+from stayfast.lint.objects.objects import ManifestObject, items, mapping, number, text
+from stayfast.lint.objects.pools import AUTOMATIC, NodePool, Taint
 from stayfast.lint.readers import terraform
 from stayfast.lint.sources import Source
 
@@ -23,9 +23,9 @@ _ASSIGNMENT = re.compile(
 _USE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 
 
-def pools_in_texts(sources: Sequence[Source]) -> list[Pool]:
+def pools_in_texts(sources: Sequence[Source]) -> list[NodePool]:
     """Pools of shell scripts and Terraform files that belong together."""
-    pools: list[Pool] = []
+    pools: list[NodePool] = []
     values: dict[str, str] = {}
     for source in sources:
         if source.name.endswith(".tf"):
@@ -36,12 +36,12 @@ def pools_in_texts(sources: Sequence[Source]) -> list[Pool]:
     return pools
 
 
-def pools_in_text(text: str, file: str) -> list[Pool]:
+def pools_in_text(text: str, file: str) -> list[NodePool]:
     """Pools of one shell script or Terraform file."""
     return pools_in_texts([Source(file, text)])
 
 
-def _gcloud(source: Source) -> Iterator[Pool]:
+def _gcloud(source: Source) -> Iterator[NodePool]:
     joined = source.text.replace("\\\n", "  ")  # keeps every offset, so that lines stay countable
     values = {name: value.strip("\"'") for name, value in _ASSIGNMENT.findall(joined)}
     for match in _CREATE.finditer(joined):
@@ -62,7 +62,7 @@ def _gcloud(source: Source) -> Iterator[Pool]:
         if match.group(1).endswith("create"):
             yield _pool_from_flags("default-pool", flags, source.name, line)
         if match.group(1).endswith("create-auto") or "enable-autoprovisioning" in flags:
-            yield Pool(AUTOMATIC, file=source.name, line=line)
+            yield NodePool(AUTOMATIC, file=source.name, line=line)
 
 
 def _flags(words: list[str]) -> dict[str, str]:
@@ -91,14 +91,14 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def _pool_from_flags(name: str, flags: dict[str, str], file: str, line: int) -> Pool:
+def _pool_from_flags(name: str, flags: dict[str, str], file: str, line: int) -> NodePool:
     unknown = {field for flag, field in _FIELDS.items() if "$" in flags.get(flag, "")}
     if "accelerator" in unknown:
         unknown.add("accelerator_count")
     accelerator = dict(part.partition("=")[::2] for part in flags.get("accelerator", "").split(",") if "=" in part)
     labels = [part.partition("=")[::2] for part in flags.get("node-labels", "").split(",") if "=" in part]
     count = accelerator.get("count", "1" if accelerator else "0")
-    return Pool(
+    return NodePool(
         name,
         machine_type="" if "machine_type" in unknown else flags.get("machine-type", ""),
         accelerator=accelerator.get("type", ""),
@@ -110,14 +110,14 @@ def _pool_from_flags(name: str, flags: dict[str, str], file: str, line: int) -> 
         labels=tuple((key, value) for key, value in labels if "$" not in key + value),
         taints=tuple(taint(part) for part in flags.get("node-taints", "").split(",") if part),
         has_config_file="system-config-from-file" in flags,
-        max_run_seconds=_whole(flags.get("max-run-duration", "").removesuffix("s")),
+        max_run_seconds=_widen_removal(flags.get("max-run-duration", "").removesuffix("s")),
         file=file,
         line=line,
         unknown=frozenset(unknown | ({"name"} if "$" in name else set())),
     )
 
 
-def _whole(written: str) -> int | None:
+def _widen_removal(written: str) -> int | None:
     return int(written) if written.isascii() and written.isdigit() else None
 
 
@@ -128,7 +128,7 @@ def taint(written: str) -> Taint:
     return Taint(key, value, effect)
 
 
-def pools_in_objects(objects: list[Item]) -> list[Pool]:
+def pools_in_objects(objects: list[ManifestObject]) -> list[NodePool]:
     """Config Connector's ContainerNodePool objects."""
     pools = []
     for item in objects:
@@ -142,11 +142,11 @@ def pools_in_objects(objects: list[Item]) -> list[Pool]:
     return pools
 
 
-def _pool_from_node(item: Item) -> Pool:
+def _pool_from_node(item: ManifestObject) -> NodePool:
     """A node of a running cluster (``kubectl get nodes -o yaml``) is a pool of one."""
     labels = {str(key): str(value) for key, value in item.labels.items()}
     amount = str(dig(item.value, "status", "allocatable", "nvidia.com/gpu") or "0")
-    return Pool(
+    return NodePool(
         labels.get("cloud.google.com/gke-nodepool", item.name),
         machine_type=labels.get("node.kubernetes.io/instance-type", ""),
         accelerator=labels.get("cloud.google.com/gke-accelerator", ""),
@@ -165,8 +165,10 @@ def _pool_from_node(item: Item) -> Pool:
     )
 
 
-def _pool_from_mapping(name: str, config: dict[str, Any], accelerator: dict[str, Any], file: str, line: int) -> Pool:
-    return Pool(
+def _pool_from_mapping(
+    name: str, config: dict[str, Any], accelerator: dict[str, Any], file: str, line: int
+) -> NodePool:
+    return NodePool(
         name,
         machine_type=text(config.get("machineType")),
         accelerator=text(accelerator.get("type")),

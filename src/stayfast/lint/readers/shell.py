@@ -82,7 +82,7 @@ def _base(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-def swallowed_program(script: Script) -> Step | None:
+def program_without_signal(script: Script) -> Step | None:
     """The program whose SIGTERM the shell keeps for itself, if there is one."""
     if _traps_term(script.text):
         return None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from stayfast.lint.objects.pools import AUTOMATIC, Pool, Taint
+from stayfast.lint.objects.pools import AUTOMATIC, NodePool, Taint
 
 EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 _RESOURCE = re.compile(r'resource\s+"google_container_node_pool"\s+"([^"]+)"\s*\{')
@@ -50,7 +50,7 @@ def without_comments(source: str) -> str:
     return _COMMENTS.sub(lambda match: match.group(1) or re.sub(r"[^\n]", " ", match.group(0)), source)
 
 
-def pools_in(source: str, file: str, values: Mapping[str, str]) -> Iterator[Pool]:
+def pools_in(source: str, file: str, values: Mapping[str, str]) -> Iterator[NodePool]:
     """The pools of one file, and one that stands for auto-provisioning where a cluster has it."""
     source = without_comments(source)
     for match, body, line in blocks(source, _RESOURCE):
@@ -62,10 +62,10 @@ def pools_in(source: str, file: str, values: Mapping[str, str]) -> Iterator[Pool
         automatic = _first(body, "cluster_autoscaling")
         autopilot = re.search(r"(?m)^[ \t]*enable_autopilot[ \t]*=[ \t]*true", body)
         if autopilot or re.search(r"\benabled[ \t]*=[ \t]*true", automatic):
-            yield Pool(AUTOMATIC, file=file, line=line)
+            yield NodePool(AUTOMATIC, file=file, line=line)
 
 
-def _module_pools(body: str, file: str, offset: int, values: Mapping[str, str]) -> Iterator[Pool]:
+def _module_pools(body: str, file: str, offset: int, values: Mapping[str, str]) -> Iterator[NodePool]:
     """``node_pools`` of the terraform-google-kubernetes-engine module; labels and taints it keeps elsewhere."""
     start = re.search(r"(?m)^[ \t]*node_pools[ \t]*=[ \t]*\[", body)
     index = start.end() if start else len(body)
@@ -74,7 +74,7 @@ def _module_pools(body: str, file: str, offset: int, values: Mapping[str, str]) 
             inner, index = block(body, index)
             reader = _Reader(values)
             count = reader.text(inner, "accelerator_count", "accelerator_count")
-            yield Pool(
+            yield NodePool(
                 reader.text(inner, "name", "name"),
                 machine_type=reader.text(inner, "machine_type", "machine_type"),
                 accelerator=reader.text(inner, "accelerator_type", "accelerator"),
@@ -97,7 +97,7 @@ class _Reader:
         self.values = values
         self.unknown: set[str] = set()
 
-    def pool(self, label: str, body: str, file: str, line: int) -> Pool:
+    def pool(self, label: str, body: str, file: str, line: int) -> NodePool:
         config = _first(body, "node_config")
         accelerator = _first(config, "guest_accelerator")
         kubelet = _first(config, "kubelet_config")
@@ -105,7 +105,7 @@ class _Reader:
         if re.search(r'dynamic\s+"(?:guest_accelerator|node_config)"', body):
             self.unknown |= {"accelerator", "accelerator_count"}
         name = self.text(body, "name", "name")
-        return Pool(
+        return NodePool(
             name or label,
             machine_type=self.text(config, "machine_type", "machine_type"),
             accelerator=self.text(accelerator, "type", "accelerator"),

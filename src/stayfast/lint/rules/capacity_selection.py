@@ -19,8 +19,8 @@ from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit, Severity
 from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping
-from stayfast.lint.objects.pod import GPU, Capacity, Pod
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping
+from stayfast.lint.objects.pod import GPU, PodCapacity, PodProfile
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
 from stayfast.text.suggest import closest, distance
 
@@ -35,7 +35,7 @@ _LISTED_VALUES: dict[str, frozenset[str]] = {
 
 
 @rule("SF501", "unknown-gke-key", POD)
-def unknown_gke_key(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def unknown_gke_key(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A label or taint key that GKE does not use."""
     seen: set[str] = set()
     for key, path in _keys(pod):
@@ -47,7 +47,7 @@ def unknown_gke_key(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             yield hit
 
 
-def _keys(pod: Pod) -> Iterator[tuple[str, Path]]:
+def _keys(pod: PodProfile) -> Iterator[tuple[str, Path]]:
     for demand in pod.demands:
         yield demand.key, demand.path
     for toleration in pod.tolerations:
@@ -98,7 +98,7 @@ def _misspelled(key: str, meant: str, path: Path) -> Hit:
 
 
 @rule("SF502", "bad-gke-value", POD)
-def bad_gke_value(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def bad_gke_value(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A value that GKE does not know, or one that is not text."""
     for demand in pod.demands:
         if not demand.key.startswith(_DOMAINS):
@@ -106,7 +106,7 @@ def bad_gke_value(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         in_selector = "nodeSelector" in demand.path
         for index, value in enumerate(demand.values):
             path = demand.path if in_selector else (*demand.path, "values", index)
-            yield from _judge_value(demand.key, value, path, forbids=demand.forbids)
+            yield from _judge_value(demand.key, value, path, forbids=demand.excludes)
     for toleration in pod.tolerations:
         if toleration.key.startswith(_DOMAINS) and toleration.value is not None:
             only_true = toleration.key in TRUE_ONLY_KEYS and toleration.operator == "Equal"
@@ -140,7 +140,7 @@ def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator
 
 
 @rule("SF501", "unknown-gke-key", OBJECT, "ResourceFlavor")
-def unknown_gke_key_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def unknown_gke_key_in_flavor(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """The same for the node labels that Kueue adds to its workloads."""
     for key in mapping(item.spec.get("nodeLabels")):
         hit = None if is_placeholder(key) else _judge_key(key, ("spec", "nodeLabels", key))
@@ -149,7 +149,7 @@ def unknown_gke_key_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF502", "bad-gke-value", OBJECT, "ResourceFlavor")
-def bad_gke_value_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def bad_gke_value_in_flavor(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """The same for the values of those labels."""
     for key, value in mapping(item.spec.get("nodeLabels")).items():
         if key.startswith(_DOMAINS):
@@ -157,7 +157,7 @@ def bad_gke_value_in_flavor(item: Item, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF502", "bad-gke-value", OBJECT, "ComputeClass")
-def bad_gke_value_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def bad_gke_value_in_class(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """The same for the accelerators of a ComputeClass."""
     for index, row in enumerate(items(item.spec.get("priorities"))):
         for field, key in (("gpu", keys.ACCELERATOR), ("tpu", keys.TPU_ACCELERATOR)):
@@ -167,9 +167,9 @@ def bad_gke_value_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF503", "tolerates-without-selecting", POD)
-def tolerates_without_selecting(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def tolerates_without_selecting(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A toleration for Spot, and nothing that asks for Spot."""
-    if pod.capacity is not Capacity.SPOT_INTENT or pod.kind == "DaemonSet":
+    if pod.capacity is not PodCapacity.SPOT_INTENT or pod.kind == "DaemonSet":
         return
     if pod.demand(keys.NODE_POOL) or pod.compute_class or pod.queue:
         return
@@ -193,7 +193,7 @@ def tolerates_without_selecting(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF504", "selects-without-tolerating", POD)
-def selects_without_tolerating(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def selects_without_tolerating(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """Selects Spot nodes but does not tolerate their taint."""
     demand = pod.selects(keys.SPOT)
     if (
@@ -230,7 +230,7 @@ def _tolerates_spot(toleration: keys.Toleration) -> bool:
 
 
 @rule("SF505", "provisioning-model-conflict", POD)
-def provisioning_model_conflict(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def provisioning_model_conflict(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Two provisioning models at once."""
     spot = pod.selects(keys.SPOT) or pod.selects(keys.PREEMPTIBLE)
     flex = pod.selects(keys.FLEX_START)
@@ -260,7 +260,7 @@ def provisioning_model_conflict(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF505", "provisioning-model-conflict", OBJECT, "ComputeClass")
-def provisioning_model_conflict_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def provisioning_model_conflict_in_class(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """A ComputeClass priority that asks for Spot and flex-start, or flex-start and a reservation."""
     for index, row in enumerate(items(item.spec.get("priorities"))):
         row = mapping(row)
@@ -285,9 +285,9 @@ def provisioning_model_conflict_in_pools(bundle: Bundle, _same: Bundle) -> Itera
 
 
 @rule("SF506", "irrelevant-toleration", POD)
-def irrelevant_toleration(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def irrelevant_toleration(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A flex-start pod that tolerates Spot."""
-    if not (pod.capacity is Capacity.FLEX_START or pod.selects(keys.FLEX_START)) or pod.selects(keys.SPOT):
+    if not (pod.capacity is PodCapacity.FLEX_START or pod.selects(keys.FLEX_START)) or pod.selects(keys.SPOT):
         return
     for toleration in pod.tolerations:
         if toleration.is_spotlike:
@@ -302,7 +302,7 @@ def irrelevant_toleration(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF507", "gpu-request-selector-mismatch", POD)
-def gpu_request_selector_mismatch(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def gpu_request_selector_mismatch(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """GPUs without a type, or a type without GPUs."""
     if pod.kind == "DaemonSet" or pod.is_partial:
         return
@@ -336,11 +336,11 @@ def _resources(container: Any) -> list[Any]:
     return [*container.requests, *container.limits]
 
 
-def _has_gpu_choice(pod: Pod) -> bool:
+def _has_gpu_choice(pod: PodProfile) -> bool:
     if pod.queue or pod.compute_class:
         return True
     for demand in pod.demands:
-        if demand.forbids:
+        if demand.excludes:
             continue
         if demand.key in (
             keys.ACCELERATOR,

@@ -12,8 +12,8 @@ from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ERROR, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import Item, items, mapping, text
-from stayfast.lint.objects.pod import Pod
+from stayfast.lint.objects.objects import ManifestObject, items, mapping, text
+from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.rule import POD, rule
 
 GCSFUSE = "gcsfuse.csi.storage.gke.io"
@@ -49,7 +49,7 @@ def _is_written(name: str) -> bool:
     return _NAMES.search(name) is not None and not _READS.search(name)
 
 
-def _values(container: Container, pod: Pod, bundle: Bundle) -> Iterator[tuple[str, str, Path]]:
+def _values(container: Container, pod: PodProfile, bundle: Bundle) -> Iterator[tuple[str, str, Path]]:
     """Environment of a container, what comes from ConfigMaps of the bundle included."""
     for index, entry in enumerate(items(container.value.get("envFrom"))):
         found = bundle.named("ConfigMap", text(dig(entry, "configMapRef", "name")), pod.item.namespace)
@@ -66,7 +66,7 @@ def _values(container: Container, pod: Pod, bundle: Bundle) -> Iterator[tuple[st
 _SERVERS = frozenset(("Deployment", "StatefulSet", "ReplicaSet", "LeaderWorkerSet"))
 
 
-def checkpoint_targets(pod: Pod, bundle: Bundle) -> Iterator[Target]:
+def checkpoint_targets(pod: PodProfile, bundle: Bundle) -> Iterator[Target]:
     """Absolute paths that the environment or a flag names as checkpoint or output directory."""
     if pod.kind in ("DaemonSet", "RayService", "PodTemplate"):
         return
@@ -103,7 +103,7 @@ def _flags(words: list[str]) -> Iterator[tuple[int, str, str]]:
                     yield index, match.group(2), match.group(1)
 
 
-def volume_at(target: Target, pod: Pod) -> tuple[str, dict[str, object]] | None:
+def volume_at(target: Target, pod: PodProfile) -> tuple[str, dict[str, object]] | None:
     """The volume that the directory lies on, as ``(name, volume)``; ``None`` for the container's own file system."""
     directory = posixpath.normpath(target.directory)
     best = ""
@@ -122,7 +122,7 @@ def volume_at(target: Target, pod: Pod) -> tuple[str, dict[str, object]] | None:
 
 
 @rule("SF401", "checkpoint-path-unmounted", POD)
-def checkpoint_path_unmounted(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def checkpoint_path_unmounted(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """Checkpoints go to the container's own file system."""
     for target in checkpoint_targets(pod, bundle):
         if _is_variable(target.directory) or volume_at(target, pod) is not None:
@@ -146,7 +146,7 @@ _EPHEMERAL = {
 
 
 @rule("SF402", "checkpoint-on-ephemeral", POD)
-def checkpoint_on_ephemeral(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def checkpoint_on_ephemeral(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """Checkpoints go to a volume that goes away with the pod or the node."""
     for target in checkpoint_targets(pod, bundle):
         if target.directory.startswith("/dev/shm"):
@@ -168,7 +168,7 @@ def checkpoint_on_ephemeral(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
             )
 
 
-def volume_of_claim(volume: dict[str, object], pod: Pod, bundle: Bundle) -> Item | None:
+def volume_of_claim(volume: dict[str, object], pod: PodProfile, bundle: Bundle) -> ManifestObject | None:
     """The PersistentVolume behind a claim, where the bundle says which: by its name, or by the volume's claimRef."""
     name = text(dig(volume, "persistentVolumeClaim", "claimName"))
     claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace) if name else None
@@ -183,7 +183,7 @@ def volume_of_claim(volume: dict[str, object], pod: Pod, bundle: Bundle) -> Item
     return None
 
 
-def _is_local_disk(volume: dict[str, object], pod: Pod, bundle: Bundle) -> bool:
+def _is_local_disk(volume: dict[str, object], pod: PodProfile, bundle: Bundle) -> bool:
     found = volume_of_claim(volume, pod, bundle)
     return found is not None and ("local" in found.spec or "hostPath" in found.spec)
 
@@ -194,7 +194,7 @@ def _is_network_path(volume: dict[str, object]) -> bool:
 
 
 @rule("SF405", "gcsfuse-annotation", POD)
-def gcsfuse_annotation(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def gcsfuse_annotation(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """A gcsfuse volume without the annotation that brings its sidecar."""
     if str(pod.annotations.get(GCSFUSE_ANNOTATION, "")).lower() == "true":
         return
@@ -215,12 +215,12 @@ def gcsfuse_annotation(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         return
 
 
-def _claims_gcsfuse(volume: dict[str, object], pod: Pod, bundle: Bundle) -> bool:
+def _claims_gcsfuse(volume: dict[str, object], pod: PodProfile, bundle: Bundle) -> bool:
     bound = volume_of_claim(volume, pod, bundle)
     return bound is not None and dig(bound.spec, "csi", "driver") == GCSFUSE
 
 
-def _annotate(pod: Pod) -> Fix:
+def _annotate(pod: PodProfile) -> Fix:
     metadata = pod.template.value.get("metadata")
     if not isinstance(metadata, dict):
         value: object = {"annotations": {GCSFUSE_ANNOTATION: "true"}}

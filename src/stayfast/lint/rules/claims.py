@@ -9,8 +9,8 @@ from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping, text
-from stayfast.lint.objects.pod import Pod
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, text
+from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.rule import POD, rule
 from stayfast.lint.rules.checkpoint_storage import GCSFUSE
 
@@ -18,7 +18,7 @@ _ONE_NODE = frozenset(("ReadWriteOnce", "ReadWriteOncePod"))
 _DURABLE_DRIVERS = (GCSFUSE, "filestore.csi.storage.gke.io", "lustre.csi.storage.gke.io", "pd.csi.storage.gke.io")
 
 
-def claims(pod: Pod) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+def claims(pod: PodProfile) -> Iterator[tuple[str, Path, dict[str, Any]]]:
     """``(claim name, path, volume)`` of each claim the pod mounts."""
     for index, volume in enumerate(items(pod.spec.get("volumes"))):
         volume = mapping(volume)
@@ -28,7 +28,7 @@ def claims(pod: Pod) -> Iterator[tuple[str, Path, dict[str, Any]]]:
 
 
 @rule("SF403", "rwo-claim-shared", POD)
-def rwo_claim_shared(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def rwo_claim_shared(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """More than one pod on a claim that attaches to one node."""
     for name, path, _ in claims(pod):
         sharers = [other for other in bundle.pods_of(pod.item) if name in {found for found, _, _ in claims(other)}]
@@ -49,7 +49,7 @@ def rwo_claim_shared(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF404", "claim-unresolved", POD)
-def claim_unresolved(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def claim_unresolved(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """A claim that is not among the given objects."""
     if pod.kind == "PodTemplate":
         return
@@ -68,7 +68,7 @@ def claim_unresolved(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         )
 
 
-def _claim_templates(pod: Pod) -> set[str]:
+def _claim_templates(pod: PodProfile) -> set[str]:
     return {text(dig(entry, "metadata", "name")) for entry in items(pod.item.spec.get("volumeClaimTemplates"))}
 
 
@@ -79,7 +79,7 @@ _PINNED = (
 
 
 @rule("SF406", "zonal-claim-pins-zone", POD)
-def zonal_claim_pins_zone(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def zonal_claim_pins_zone(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """A zonal disk that is bound before the pod is placed ties interruptible work to one zone."""
     if not pod.is_interruptible:
         return
@@ -93,7 +93,7 @@ def zonal_claim_pins_zone(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
             yield Hit(path, _PINNED.format(class_name), ADVICE)
 
 
-def _classes(pod: Pod, bundle: Bundle) -> Iterator[tuple[str, Path]]:
+def _classes(pod: PodProfile, bundle: Bundle) -> Iterator[tuple[str, Path]]:
     """StorageClass and place of each claim: named, made by a StatefulSet, or made with the pod."""
     for name, path, _ in claims(pod):
         claim = bundle.named("PersistentVolumeClaim", name, pod.item.namespace)
@@ -106,14 +106,14 @@ def _classes(pod: Pod, bundle: Bundle) -> Iterator[tuple[str, Path]]:
         yield name, (*pod.spec_path, "volumes", index)
 
 
-def _is_zonal(storage_class: Item) -> bool:
+def _is_zonal(storage_class: ManifestObject) -> bool:
     provisioner = text(storage_class.value.get("provisioner"))
     parameters = mapping(storage_class.value.get("parameters"))
     return "pd" in provisioner and "regional" not in text(parameters.get("replication-type"))
 
 
 @rule("SF804", "overlapping-writers", POD)
-def overlapping_writers(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def overlapping_writers(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """A replacement pod starts to write while the old one still does."""
     job = pod.template.job
     if (
@@ -136,7 +136,7 @@ def overlapping_writers(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     )
 
 
-def _written_volume(pod: Pod, bundle: Bundle) -> str | None:
+def _written_volume(pod: PodProfile, bundle: Bundle) -> str | None:
     read_only = {name: True for name, _, is_read_only, _ in _mounts(pod) if is_read_only}
     for name, _, is_read_only, _ in _mounts(pod):
         if not is_read_only:
@@ -157,10 +157,10 @@ def _written_volume(pod: Pod, bundle: Bundle) -> str | None:
     return None
 
 
-def _mounts(pod: Pod) -> list[tuple[str, str, bool, Path]]:
+def _mounts(pod: PodProfile) -> list[tuple[str, str, bool, Path]]:
     return [mount for container in pod.containers for mount in container.mounts()]
 
 
-def _is_read_only_claim(claim: dict[str, Any], pod: Pod, bundle: Bundle) -> bool:
+def _is_read_only_claim(claim: dict[str, Any], pod: PodProfile, bundle: Bundle) -> bool:
     found = bundle.named("PersistentVolumeClaim", text(claim.get("claimName")), pod.item.namespace)
     return found is not None and items(found.spec.get("accessModes")) == ["ReadOnlyMany"]

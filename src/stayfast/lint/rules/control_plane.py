@@ -9,8 +9,8 @@ from stayfast.documents.edit import Edit
 from stayfast.documents.positions import dig
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import Item, number
-from stayfast.lint.objects.pod import Capacity, Pod
+from stayfast.lint.objects.objects import ManifestObject, number
+from stayfast.lint.objects.pod import PodCapacity, PodProfile
 from stayfast.lint.rule import OBJECT, POD, rule
 
 _SYSTEM_NAMESPACE = re.compile(
@@ -27,9 +27,9 @@ _COORDINATORS = {"head": "a Ray head", "launcher": "an MPI launcher", "leader": 
 
 
 @rule("SF201", "infra-or-coordinator-on-spot", POD)
-def infra_or_coordinator_on_spot(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def infra_or_coordinator_on_spot(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Infrastructure, or the one pod that everything else hangs on, sits on machines that go away."""
-    if pod.capacity is Capacity.UNKNOWN:
+    if pod.capacity is PodCapacity.UNKNOWN:
         return
     role = "leader" if pod.kind == "LeaderWorkerSet" and not _has_leader_template(pod) else pod.template.role
     path = _capacity_path(pod)
@@ -50,11 +50,11 @@ def infra_or_coordinator_on_spot(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         )
 
 
-def _has_leader_template(pod: Pod) -> bool:
+def _has_leader_template(pod: PodProfile) -> bool:
     return isinstance(dig(pod.item.spec, "leaderWorkerTemplate", "leaderTemplate"), dict)
 
 
-def _capacity_path(pod: Pod) -> tuple[str | int, ...]:
+def _capacity_path(pod: PodProfile) -> tuple[str | int, ...]:
     for demand in pod.demands:
         if (
             "spot" in demand.key
@@ -67,7 +67,7 @@ def _capacity_path(pod: Pod) -> tuple[str | int, ...]:
 
 
 @rule("SF202", "tolerate-everything", POD)
-def tolerate_everything(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def tolerate_everything(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A toleration without a key lands on every tainted pool."""
     if pod.kind == "DaemonSet":
         return
@@ -81,7 +81,7 @@ def tolerate_everything(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF203", "critical-priority-for-batch", POD)
-def critical_priority_for_batch(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def critical_priority_for_batch(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Batch work with a system priority class."""
     name = pod.spec.get("priorityClassName")
     if name not in ("system-cluster-critical", "system-node-critical"):
@@ -97,7 +97,7 @@ def critical_priority_for_batch(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF204", "priority-class-hazard", OBJECT, "PriorityClass")
-def priority_class_hazard(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def priority_class_hazard(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """A priority so low that nothing scales up for it, or a negative default for everybody."""
     value = number(item.value.get("value"))
     if value is None:
@@ -121,7 +121,7 @@ def priority_class_hazard(item: Item, bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF204", "priority-class-hazard", POD)
-def negative_priority_in_a_job_set(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def negative_priority_in_a_job_set(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """A JobSet below 0: its pods are refused, for their priority becomes the value of a label."""
     if pod.kind != "JobSet":
         return

@@ -9,15 +9,15 @@ from stayfast.documents.edit import Edit
 from stayfast.documents.positions import dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, matches, same_namespace
-from stayfast.lint.objects.objects import Item, mapping, number, text
-from stayfast.lint.objects.pod import Pod
+from stayfast.lint.objects.objects import ManifestObject, mapping, number, text
+from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.objects.workloads import JOB_LIKE
 from stayfast.lint.rule import OBJECT, rule
 
 _NO_SCALE = (JOB_LIKE - {"PyTorchJob"}) | {"Pod", "RayCluster"}  # PyTorchJob has a scale subresource
 
 
-def _pod_labels(pod: Pod) -> dict[str, Any]:
+def _pod_labels(pod: PodProfile) -> dict[str, Any]:
     """Labels of the pods, those that controllers add included."""
     labels = dict(pod.labels)
     name = pod.item.name
@@ -47,14 +47,14 @@ _CONTROLLERS = (
 )  # fmt: skip
 
 
-def _is_set_later(budget: Item, bundle: Bundle) -> bool:
+def _is_set_later(budget: ManifestObject, bundle: Bundle) -> bool:
     """Whether the selector asks for a label that a controller will set to something that is not known here."""
     wanted = mapping(dig(budget.spec, "selector", "matchLabels"))
     known = {key for pod in bundle.pods for key in _pod_labels(pod)}
     return any(str(key).startswith(_CONTROLLERS) and key not in known for key in wanted)
 
 
-def _covered(budget: Item, bundle: Bundle) -> list[Pod]:
+def _covered(budget: ManifestObject, bundle: Bundle) -> list[PodProfile]:
     selector = budget.spec.get("selector")
     if not isinstance(selector, dict):
         return []
@@ -63,16 +63,16 @@ def _covered(budget: Item, bundle: Bundle) -> list[Pod]:
     return [pod for pod, labels in candidates if _is_neighbour(pod, budget) and matches(selector, labels)]
 
 
-def _labelled(bundle: Bundle) -> dict[str, list[tuple[Pod, dict[str, Any]]]]:
+def _labelled(bundle: Bundle) -> dict[str, list[tuple[PodProfile, dict[str, Any]]]]:
     """Pods by each label they carry, so that many budgets over many pods stay quick."""
     if "pods by label" not in bundle.memo:
-        index: dict[str, list[tuple[Pod, dict[str, Any]]]] = {}
+        index: dict[str, list[tuple[PodProfile, dict[str, Any]]]] = {}
         for pod in bundle.pods:
             labels = _pod_labels(pod)
             for key, value in labels.items():
                 index.setdefault(_pair(key, value), []).append((pod, labels))
         bundle.memo["pods by label"] = index
-    found: dict[str, list[tuple[Pod, dict[str, Any]]]] = bundle.memo["pods by label"]
+    found: dict[str, list[tuple[PodProfile, dict[str, Any]]]] = bundle.memo["pods by label"]
     return found
 
 
@@ -80,7 +80,7 @@ def _pair(key: str, value: Any) -> str:
     return f"{key}={value}"
 
 
-def _is_neighbour(pod: Pod, budget: Item) -> bool:
+def _is_neighbour(pod: PodProfile, budget: ManifestObject) -> bool:
     return pod.kind != "PodTemplate" and same_namespace(pod.item.namespace, budget.namespace)
 
 
@@ -89,7 +89,7 @@ def _percentage(value: Any) -> bool:
 
 
 @rule("SF701", "pdb-needs-scale", OBJECT, "PodDisruptionBudget")
-def pdb_needs_scale(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def pdb_needs_scale(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """maxUnavailable or a percentage over pods whose owner has no scale."""
     relative = next((field for field in ("maxUnavailable", "minAvailable") if _is_relative(field, item)), None)
     if relative is None:
@@ -108,13 +108,13 @@ def pdb_needs_scale(item: Item, bundle: Bundle) -> Iterator[Hit]:
         )
 
 
-def _is_relative(field: str, item: Item) -> bool:
+def _is_relative(field: str, item: ManifestObject) -> bool:
     value = item.spec.get(field)
     return value is not None and (field == "maxUnavailable" or _percentage(value))
 
 
 @rule("SF702", "pdb-blocks-drain", OBJECT, "PodDisruptionBudget")
-def pdb_blocks_drain(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def pdb_blocks_drain(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """A budget under which no voluntary eviction ever succeeds."""
     most, least = item.spec.get("maxUnavailable"), item.spec.get("minAvailable")
     if most in (0, "0", "0%") and most is not False:
@@ -154,7 +154,7 @@ def _needed(least: Any, total: int) -> int | None:
     return number(least)
 
 
-def _replicas(pod: Pod, bundle: Bundle) -> int | None:
+def _replicas(pod: PodProfile, bundle: Bundle) -> int | None:
     if pod.kind in ("Deployment", "StatefulSet", "ReplicaSet"):
         for scaler in bundle.of_kind("HorizontalPodAutoscaler"):
             target = mapping(scaler.spec.get("scaleTargetRef"))
@@ -169,7 +169,7 @@ def _replicas(pod: Pod, bundle: Bundle) -> int | None:
 
 
 @rule("SF703", "pdb-selects-nothing", OBJECT, "PodDisruptionBudget")
-def pdb_selects_nothing(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def pdb_selects_nothing(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """A budget whose selector matches none of the workloads beside it."""
     if any(_is_neighbour(pod, item) for pod in bundle.pods) and not _covered(item, bundle):
         if _is_set_later(item, bundle):
@@ -180,7 +180,7 @@ def pdb_selects_nothing(item: Item, bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF704", "pdb-is-not-protection", OBJECT, "PodDisruptionBudget")
-def pdb_is_not_protection(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def pdb_is_not_protection(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """A budget over pods on interruptible capacity."""
     pods = [pod for pod in _covered(item, bundle) if pod.is_interruptible]
     if pods:

@@ -9,9 +9,9 @@ from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
-from stayfast.lint.objects.objects import Item, items, mapping, text
-from stayfast.lint.objects.pod import GPU, PROVREQ_PREFIX, QUEUE_LABEL, TPU, Pod
-from stayfast.lint.objects.workloads import GANGS
+from stayfast.lint.objects.objects import ManifestObject, items, mapping, text
+from stayfast.lint.objects.pod import GPU, PROVREQ_PREFIX, QUEUE_LABEL, TPU, PodProfile
+from stayfast.lint.objects.workloads import GANG_KINDS
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
 from stayfast.text.units import quantity
 
@@ -19,7 +19,7 @@ _LABELS_PODS = frozenset(("Pod", "Deployment", "StatefulSet", "LeaderWorkerSet",
 
 
 @rule("SF304", "kueue-metadata-misplaced", POD)
-def kueue_metadata_misplaced(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def kueue_metadata_misplaced(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """Kueue labels and annotations where Kueue does not look."""
     if QUEUE_LABEL in pod.owner_annotations:
         yield Hit(
@@ -65,7 +65,7 @@ def kueue_metadata_misplaced(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF304", "kueue-metadata-misplaced", OBJECT, "TrainJob")
-def kueue_metadata_of_train_job(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def kueue_metadata_of_train_job(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """The same for a TrainJob, whose pods are described elsewhere."""
     if QUEUE_LABEL in item.annotations:
         message = f"{QUEUE_LABEL} is a label: as an annotation Kueue never sees it"
@@ -86,7 +86,7 @@ _SUSPENDS: dict[str, tuple[Path, ...]] = {
 }  # fmt: skip
 
 
-def _on_the_cron_job(pod: Pod) -> Iterator[Hit]:
+def _on_the_cron_job(pod: PodProfile) -> Iterator[Hit]:
     """What stands on a CronJob does not reach the Jobs that it makes."""
     for field, values in (("labels", pod.item.labels), ("annotations", pod.item.annotations)):
         for key in values:
@@ -100,12 +100,12 @@ def _on_the_cron_job(pod: Pod) -> Iterator[Hit]:
                 )
 
 
-def _has_queue(pod: Pod) -> bool:
+def _has_queue(pod: PodProfile) -> bool:
     every = {**pod.labels, **pod.item.labels, **pod.owner_annotations, **pod.annotations}
     return bool(pod.queue) or QUEUE_LABEL in every
 
 
-def _move(pod: Pod, source: Path, key: str, target: str) -> Fix:
+def _move(pod: PodProfile, source: Path, key: str, target: str) -> Fix:
     value = mapping(dig(pod.item.value, *source)).get(key)
     metadata = dig(pod.item.value, *pod.owner_path)
     if not isinstance(metadata, dict):
@@ -157,7 +157,7 @@ def kueue_chain_unresolved(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
             yield from _link(bundle, check, ("spec", "parameters", "name"), kind, dig(check.spec, "parameters", "name"))
 
 
-def _link(bundle: Bundle, item: Item, path: Path, kind: str, name: Any) -> Iterator[Hit]:
+def _link(bundle: Bundle, item: ManifestObject, path: Path, kind: str, name: Any) -> Iterator[Hit]:
     if not isinstance(name, str) or bundle.named(kind, name):
         return
     known = [found.name for found in bundle.of_kind(kind)]
@@ -170,25 +170,25 @@ def _link(bundle: Bundle, item: Item, path: Path, kind: str, name: Any) -> Itera
         yield Hit(path, f"there is no {kind} {name} in this bundle, and none at all", WARNING, item=item)
 
 
-def _groups(queue: Item) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _groups(queue: ManifestObject) -> Iterator[tuple[Path, dict[str, Any]]]:
     for index, group in enumerate(items(queue.spec.get("resourceGroups"))):
         yield ("spec", "resourceGroups", index), mapping(group)
 
 
-def _flavors(queue: Item) -> Iterator[tuple[Path, Any]]:
+def _flavors(queue: ManifestObject) -> Iterator[tuple[Path, Any]]:
     for path, group in _groups(queue):
         for index, flavor in enumerate(items(group.get("flavors"))):
             yield (*path, "flavors", index, "name"), mapping(flavor).get("name")
 
 
-def _checks(queue: Item) -> Iterator[tuple[Path, Any]]:
+def _checks(queue: ManifestObject) -> Iterator[tuple[Path, Any]]:
     for index, name in enumerate(items(queue.spec.get("admissionChecks"))):
         yield ("spec", "admissionChecks", index), name
     for index, entry in enumerate(items(dig(queue.spec, "admissionChecksStrategy", "admissionChecks"))):
         yield ("spec", "admissionChecksStrategy", "admissionChecks", index, "name"), mapping(entry).get("name")
 
 
-def _requested(pod: Pod) -> dict[str, float]:
+def _requested(pod: PodProfile) -> dict[str, float]:
     names: dict[str, None] = {}
     for container in (*pod.containers, *pod.init_containers):
         names |= dict.fromkeys((*container.requests, *container.limits))
@@ -196,7 +196,7 @@ def _requested(pod: Pod) -> dict[str, float]:
 
 
 @rule("SF306", "kueue-uncovered-resource", POD)
-def kueue_uncovered_resource(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def kueue_uncovered_resource(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """A requested resource that the ClusterQueue does not cover."""
     queue = bundle.cluster_queue(pod)
     if queue is None:
@@ -218,7 +218,7 @@ def kueue_uncovered_resource(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF603", "over-quota", POD)
-def over_quota(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def over_quota(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """More than the queue will ever have, or more than the configured cap."""
     count = pod.template.pods
     if count is None or count < 1:
@@ -256,7 +256,7 @@ def over_quota(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
             )
 
 
-def _quotas(queue: Item, name: str) -> list[float]:
+def _quotas(queue: ManifestObject, name: str) -> list[float]:
     """The quota of a resource in each flavor; empty where one of them cannot be read."""
     quotas = []
     for _, group in _groups(queue):
@@ -268,10 +268,10 @@ def _quotas(queue: Item, name: str) -> list[float]:
     return known if len(known) == len(quotas) else []
 
 
-def _parallelism_path(pod: Pod) -> Path:
+def _parallelism_path(pod: PodProfile) -> Path:
     job = pod.template.job
     if job is not None and "parallelism" in job.spec:
         return (*job.path, "parallelism")
-    if pod.kind in GANGS or "replicas" not in pod.item.spec:
+    if pod.kind in GANG_KINDS or "replicas" not in pod.item.spec:
         return pod.path
     return ("spec", "replicas")

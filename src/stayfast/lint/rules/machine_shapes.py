@@ -10,9 +10,9 @@ from stayfast.capacity.machines.machine import accelerator_machines, cpus_by_gpu
 from stayfast.lint.finding import ERROR, Hit
 from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.fitting import is_decided_by_pool, why_not
-from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping, number, text
-from stayfast.lint.objects.pod import GPU, TPU, Pod
+from stayfast.lint.objects.fitting import is_decided_by_pool, mismatches
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.pod import GPU, TPU, PodProfile
 from stayfast.lint.objects.pools import AUTOMATIC
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
 
@@ -20,7 +20,7 @@ _SHARING = ("cloud.google.com/gke-gpu-partition-size", "cloud.google.com/gke-max
 
 
 @rule("SF508", "no-pool-fits", POD)
-def no_pool_fits(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def no_pool_fits(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """None of the declared pools can take the pod."""
     if not bundle.pools or pod.kind in ("DaemonSet", "PodTemplate") or pod.compute_class:
         return
@@ -29,7 +29,7 @@ def no_pool_fits(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         return
     made_on_demand = any(pool.name == AUTOMATIC for pool in bundle.pools)
     declared = [pool for pool in bundle.pools if pool.name != AUTOMATIC]
-    reasons = [(pool.name, why_not(pod, pool)) for pool in declared]
+    reasons = [(pool.name, mismatches(pod, pool)) for pool in declared]
     if any(not reason for _, reason in reasons):
         return
     if made_on_demand:
@@ -43,11 +43,11 @@ def no_pool_fits(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
     )
 
 
-def _no_pool_is_made(pod: Pod) -> Iterator[Hit]:
+def _no_pool_is_made(pod: PodProfile) -> Iterator[Hit]:
     """Auto-provisioning makes pools for what GKE knows; a label of one's own it only knows with its toleration."""
     tolerated = {toleration.key for toleration in pod.tolerations}
     for demand in pod.demands:
-        if demand.forbids or demand.key in tolerated or "/instance-type" in demand.key:
+        if demand.excludes or demand.key in tolerated or "/instance-type" in demand.key:
             continue
         if not demand.key.startswith((*keys.NO_CHOICE, "node.kubernetes.io/", "autoscaling.gke.io/")):
             yield Hit(
@@ -59,7 +59,7 @@ def _no_pool_is_made(pod: Pod) -> Iterator[Hit]:
 
 
 @rule("SF602", "impossible-shape", POD)
-def impossible_shape(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def impossible_shape(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """More GPUs, or more CPUs per GPU, than any machine of that type has."""
     wanted = pod.wanted(keys.ACCELERATOR)
     count = pod.request(GPU)
@@ -101,7 +101,7 @@ def impossible_shape(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF602", "impossible-shape", OBJECT, "ComputeClass")
-def impossible_shape_in_class(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def impossible_shape_in_class(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """A ComputeClass priority whose machine and accelerators do not go together."""
     for index, row in enumerate(items(item.spec.get("priorities"))):
         row = mapping(row)
@@ -142,7 +142,7 @@ def impossible_pool(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
             yield Hit((), f"{has}, not {pool.accelerator_count}: the pool cannot be made", ERROR, item=pool)
 
 
-def _topology(pod: Pod) -> tuple[str, int] | None:
+def _topology(pod: PodProfile) -> tuple[str, int] | None:
     values = pod.wanted(keys.TPU_TOPOLOGY)
     if len(values) != 1:
         return None
@@ -153,7 +153,7 @@ def _topology(pod: Pod) -> tuple[str, int] | None:
 
 
 @rule("SF604", "tpu-topology", POD)
-def tpu_topology(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def tpu_topology(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Chips, pods and topology that do not add up to a slice."""
     chips = pod.request(TPU)
     if chips <= 0:
@@ -177,7 +177,9 @@ def tpu_topology(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
         yield from _slice(pod, path, chips, topology, most)
 
 
-def _slice(pod: Pod, path: tuple[Any, ...], chips: float, topology: tuple[str, int], most: int | None) -> Iterator[Hit]:
+def _slice(
+    pod: PodProfile, path: tuple[Any, ...], chips: float, topology: tuple[str, int], most: int | None
+) -> Iterator[Hit]:
     name, total = topology
     if chips > total:
         yield Hit(path, f"{chips:g} chips in one pod, but the topology {name} has {total}", ERROR)
@@ -197,5 +199,5 @@ def _slice(pod: Pod, path: tuple[Any, ...], chips: float, topology: tuple[str, i
         )
 
 
-def _custom_choice(pod: Pod) -> bool:
+def _custom_choice(pod: PodProfile) -> bool:
     return any(not demand.key.startswith(keys.NO_CHOICE) for demand in pod.demands)

@@ -9,7 +9,7 @@ from stayfast.documents.edit import Edit
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.objects import is_placeholder, mapping, text
-from stayfast.lint.objects.pod import Pod
+from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.rule import POD, rule
 
 _REGISTRY = re.compile(r"([a-z0-9-]+-)?docker\.pkg\.dev/(.*)\Z")
@@ -17,7 +17,7 @@ _BUILT_IN = frozenset(("system-cluster-critical", "system-node-critical", ""))
 
 
 @rule("SF801", "requests-missing", POD)
-def requests_missing(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def requests_missing(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Accelerator or Kueue pods that do not say how much CPU and memory they need."""
     if pod.kind == "DaemonSet" or pod.is_partial:
         return
@@ -42,7 +42,7 @@ def requests_missing(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF802", "image-ref-invalid", POD)
-def image_ref_invalid(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def image_ref_invalid(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """An Artifact Registry path without project, repository and image."""
     for container in (*pod.containers, *pod.init_containers):
         match = _REGISTRY.match(container.image)
@@ -59,7 +59,7 @@ def image_ref_invalid(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF803", "priority-class-missing", POD)
-def priority_class_missing(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def priority_class_missing(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """A priority class that is neither built in nor given."""
     name = text(pod.spec.get("priorityClassName"))
     if name in _BUILT_IN or is_placeholder(name) or bundle.named("PriorityClass", name) or pod.kind == "PodTemplate":
@@ -74,13 +74,13 @@ def priority_class_missing(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF805", "no-stable-rank", POD)
-def no_stable_rank(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def no_stable_rank(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Several ranks and nothing that tells them apart."""
     job = pod.template.job
     if pod.kind not in ("Job", "CronJob") or job is None or job.spec.get("completionMode") == "Indexed":
         return
     count = pod.template.pods
-    if count is None or count < 2 or pod.says_uncoupled:
+    if count is None or count < 2 or pod.declared_independent:
         return
     hint = pod.rank_hint or ("a name that says training" if pod.trains else "")
     if hint:

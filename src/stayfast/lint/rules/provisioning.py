@@ -10,20 +10,20 @@ from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.fitting import why_not
-from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping, number, text
-from stayfast.lint.objects.pod import CONSUME, CONSUME_OLD, RUN_DURATION, Capacity, Pod
+from stayfast.lint.objects.fitting import mismatches
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.pod import CONSUME, CONSUME_OLD, RUN_DURATION, PodCapacity, PodProfile
 from stayfast.lint.objects.scheduling import FLEX_START, NODE_POOL, QUEUED, RUN_LIMIT
 from stayfast.lint.rule import OBJECT, POD, rule
 
-_WAITED_FOR = (Capacity.FLEX_START, Capacity.QUEUED)
+_WAITED_FOR = (PodCapacity.FLEX_START, PodCapacity.QUEUED)
 _OLD_PREFIX = "cluster-autoscaler.kubernetes.io/"
 _NEW_PREFIX = "autoscaling.x-k8s.io/"
 _WARDEN = "cloud.google.com/apply-warden-policies"
 
 
 @rule("SF301", "deadline-counts-queue-time", POD)
-def deadline_counts_queue_time(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def deadline_counts_queue_time(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """The Job's deadline runs while it waits for a machine."""
     job = pod.template.job
     if job is None or pod.capacity not in _WAITED_FOR or "activeDeadlineSeconds" not in job.spec:
@@ -41,7 +41,7 @@ def deadline_counts_queue_time(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF302", "max-run-duration", POD)
-def max_run_duration(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def max_run_duration(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """A run limit that GKE refuses, or none at all."""
     given = False
     for path, value in _limits_of_pod(pod):
@@ -73,13 +73,13 @@ def max_run_duration(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
         )
 
 
-def _pools_say(pod: Pod, bundle: Bundle) -> bool:
+def _pools_say(pod: PodProfile, bundle: Bundle) -> bool:
     """Whether every declared pool that the pod fits limits its nodes' runtime."""
-    fitting = [pool for pool in bundle.pools if pool.flex_start and not why_not(pod, pool)]
+    fitting = [pool for pool in bundle.pools if pool.flex_start and not mismatches(pod, pool)]
     return bool(fitting) and all(pool.max_run_seconds for pool in fitting)
 
 
-def _limits_of_pod(pod: Pod) -> Iterator[tuple[Path, Any]]:
+def _limits_of_pod(pod: PodProfile) -> Iterator[tuple[Path, Any]]:
     if RUN_DURATION in pod.owner_annotations:
         yield (*pod.owner_path, "annotations", RUN_DURATION), pod.owner_annotations[RUN_DURATION]
     if RUN_DURATION in pod.annotations:
@@ -106,7 +106,7 @@ def _judge(path: Path, value: Any, *, as_text: bool = True) -> Iterator[Hit]:
 
 
 @rule("SF302", "max-run-duration", OBJECT, "ProvisioningRequest", "ProvisioningRequestConfig", "ComputeClass")
-def max_run_duration_of_objects(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def max_run_duration_of_objects(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """The same limit in a ProvisioningRequest, in Kueue's configuration of them, or a ComputeClass."""
     if item.kind != "ComputeClass":
         parameters = mapping(item.spec.get("parameters"))
@@ -127,9 +127,9 @@ def max_run_duration_of_objects(item: Item, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF303", "gang-without-atomic-capacity", POD)
-def gang_without_atomic_capacity(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def gang_without_atomic_capacity(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """Pods that must run together on capacity that comes one node at a time."""
-    if pod.capacity is not Capacity.FLEX_START or pod.template.role != "worker" or bundle.waits_for_all_nodes(pod):
+    if pod.capacity is not PodCapacity.FLEX_START or pod.template.role != "worker" or bundle.waits_for_all_nodes(pod):
         return
     coupling = pod.coupling
     if coupling:
@@ -143,14 +143,14 @@ def gang_without_atomic_capacity(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF303", "gang-without-atomic-capacity", OBJECT, "ProvisioningRequest")
-def more_than_one_pod_set(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def more_than_one_pod_set(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """GKE takes one PodSet per ProvisioningRequest."""
     if len(items(item.spec.get("podSets"))) > 1:
         yield Hit(("spec", "podSets", 1), "GKE's queued provisioning takes one PodSet per request", WARNING)
 
 
 @rule("SF307", "queued-pool-without-request", POD)
-def queued_pool_without_request(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def queued_pool_without_request(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A pod for queued nodes that no request will ever bring up; or the old spelling of the request."""
     base: Path = (*pod.path, "metadata", "annotations")
     for key in pod.annotations:
@@ -176,7 +176,7 @@ def queued_pool_without_request(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF307", "queued-pool-without-request", OBJECT, "ProvisioningRequest")
-def old_provisioning_request(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def old_provisioning_request(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """An old API version, or a pod template without the annotation that GKE wants."""
     if item.api_version == "autoscaling.x-k8s.io/v1beta1":
         fix = Fix((Edit("set", (), "autoscaling.x-k8s.io/v1", key="apiVersion"),), safe=False)

@@ -10,8 +10,8 @@ from stayfast.documents.positions import dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.objects import items, mapping, number
-from stayfast.lint.objects.pod import Pod
-from stayfast.lint.objects.workloads import Job
+from stayfast.lint.objects.pod import PodProfile
+from stayfast.lint.objects.workloads import JobSpecAt
 from stayfast.lint.rule import POD, rule
 
 _KILLED = (137, 143)
@@ -19,7 +19,7 @@ _IGNORE_DISRUPTION = {"action": "Ignore", "onPodConditions": [{"type": "Disrupti
 _IGNORE_EXITS = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [75, 143]}}
 
 
-def failure_rules(job: Job) -> list[dict[str, Any]]:
+def failure_rules(job: JobSpecAt) -> list[dict[str, Any]]:
     """The rules of a Job's podFailurePolicy."""
     return [mapping(entry) for entry in items(dig(job.spec, "podFailurePolicy", "rules"))]
 
@@ -33,12 +33,12 @@ def is_on_disruption(entry: dict[str, Any]) -> bool:
     return False
 
 
-def ignores_disruption(job: Job) -> bool:
+def ignores_disruption(job: JobSpecAt) -> bool:
     """Whether interruptions are free."""
     return any(entry.get("action") == "Ignore" and is_on_disruption(entry) for entry in failure_rules(job))
 
 
-def set_restarts(pod: Pod) -> bool:
+def set_restarts(pod: PodProfile) -> bool:
     """Whether a JobSet above the Job starts everything again."""
     if pod.kind != "JobSet":
         return False
@@ -62,7 +62,7 @@ def set_restarts(pod: Pod) -> bool:
 
 
 @rule("SF104", "disruption-counts-as-failure", POD)
-def disruption_counts_as_failure(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def disruption_counts_as_failure(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Each interruption of an interruptible Job is counted as a failure."""
     job = pod.template.job
     if job is None or not pod.is_interruptible or pod.is_partial or ignores_disruption(job) or set_restarts(pod):
@@ -77,7 +77,7 @@ def disruption_counts_as_failure(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
     )
 
 
-def _policy_fix(pod: Pod, job: Job) -> Fix | None:
+def _policy_fix(pod: PodProfile, job: JobSpecAt) -> Fix | None:
     restart = pod.spec.get("restartPolicy")
     safe = False
     if failure_rules(job):
@@ -94,7 +94,7 @@ def _policy_fix(pod: Pod, job: Job) -> Fix | None:
 
 
 @rule("SF105", "no-retry-budget", POD)
-def no_retry_budget(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def no_retry_budget(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """The first interruption fails the Job for good."""
     job = pod.template.job
     if job is None or not pod.is_interruptible or ignores_disruption(job) or set_restarts(pod):
@@ -111,7 +111,7 @@ def no_retry_budget(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF106", "failure-rule-order", POD)
-def failure_rule_order(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def failure_rule_order(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A rule that fails the Job on 137 or 143 stands before the one that forgives interruptions."""
     job = pod.template.job
     if job is None:
@@ -144,7 +144,7 @@ def _matches_code(entry: dict[str, Any], code: int) -> bool:
 
 
 @rule("SF108", "work-queue-loses-pods", POD)
-def work_queue_loses_pods(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def work_queue_loses_pods(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Workers without a number of completions: after the first success no pod is replaced."""
     job = pod.template.job
     if job is None or pod.kind not in ("Job", "CronJob") or not pod.is_interruptible or "completions" in job.spec:

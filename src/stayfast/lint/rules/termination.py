@@ -12,10 +12,10 @@ from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import Item, items, mapping, number, text
-from stayfast.lint.objects.pod import Capacity, Pod
+from stayfast.lint.objects.objects import ManifestObject, items, mapping, number, text
+from stayfast.lint.objects.pod import PodCapacity, PodProfile
 from stayfast.lint.objects.scheduling import FLEX_START, NODE_POOL
-from stayfast.lint.readers.shell import Script, exits_zero_on_term, inline_script, swallowed_program
+from stayfast.lint.readers.shell import Script, exits_zero_on_term, inline_script, program_without_signal
 from stayfast.lint.rule import OBJECT, POD, rule
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @rule("SF101", "grace-outside-budget", POD)
-def grace_outside_budget(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
+def grace_outside_budget(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     """The grace period of an interruptible pod is longer than the machine will give, or no time at all."""
     if not pod.is_interruptible or pod.kind == "PodTemplate":
         return
@@ -52,7 +52,7 @@ def grace_outside_budget(pod: Pod, bundle: Bundle) -> Iterator[Hit]:
             )
 
 
-def _budget(pod: Pod, bundle: Bundle) -> int:
+def _budget(pod: PodProfile, bundle: Bundle) -> int:
     found = bundle.compute_class(pod)
     if found is not None:
         graces = [_class_grace(row, found) for row in bundle.spot_rows(pod)]
@@ -69,7 +69,7 @@ def _budget(pod: Pod, bundle: Bundle) -> int:
     return min(declared) if declared and len(declared) == len(by_name) else SPOT_GRACE_SECONDS
 
 
-def _class_grace(row: dict[str, Any], compute_class: Item) -> int | None:
+def _class_grace(row: dict[str, Any], compute_class: ManifestObject) -> int | None:
     """What a priority of a ComputeClass gives a normal pod, where it or the defaults say so."""
     for source in (row, mapping(compute_class.spec.get("priorityDefaults"))):
         settings = mapping(dig(source, "nodeSystemConfig", "kubeletConfig"))
@@ -94,13 +94,13 @@ def _pre_stop_seconds(container: Container) -> int | None:
 
 
 @rule("SF102", "shell-swallows-sigterm", POD)
-def shell_swallows_sigterm(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def shell_swallows_sigterm(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A shell in front of the program keeps SIGTERM for itself."""
     if pod.kind in ("PodTemplate", "DaemonSet"):
         return
     for container in pod.containers:
         script = inline_script(container.words)
-        step = swallowed_program(script) if script else None
+        step = program_without_signal(script) if script else None
         if script is None or step is None:
             continue
         program = " ".join(step.text.split())[:60]
@@ -136,13 +136,13 @@ def _exec_fix(container: Container, script: Script, command: str) -> Fix | None:
 _RESTARTED = frozenset(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"))
 
 
-def _mounts_config_map(pod: Pod, item: Item) -> bool:
+def _mounts_config_map(pod: PodProfile, item: ManifestObject) -> bool:
     names = (dig(volume, "configMap", "name") for volume in items(pod.spec.get("volumes")))
     return same_namespace(pod.item.namespace, item.namespace) and item.name in names
 
 
 @rule("SF103", "exit-zero-on-sigterm", POD)
-def exit_zero_on_sigterm(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def exit_zero_on_sigterm(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """A TERM trap that ends in exit 0: the Job counts as finished."""
     if pod.kind in _RESTARTED:
         return
@@ -199,7 +199,7 @@ def _inline_python_exits(script: str) -> bool:
 
 
 @rule("SF103", "exit-zero-on-sigterm", OBJECT, "ConfigMap")
-def exit_zero_in_config_map(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def exit_zero_in_config_map(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """The same fault in a script that a ConfigMap carries."""
     bodies = {name: text(content) for name, content in mapping(item.value.get("data")).items()}
     bodies = {name: body for name, body in bodies.items() if "TERM" in body or "signal" in body}
@@ -217,14 +217,14 @@ def exit_zero_in_config_map(item: Item, bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF107", "bare-pod-on-interruptible", OBJECT, "Pod")
-def bare_pod_on_interruptible(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def bare_pod_on_interruptible(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """A Pod with no controller on capacity that goes away."""
     if items(item.metadata.get("ownerReferences")):
         return
     for pod in bundle.pods_of(item):
         selected = pod.selects(FLEX_START) is not None  # queued as well, perhaps
-        if selected or pod.capacity in (Capacity.SPOT, Capacity.FLEX_START):
-            what = Capacity.FLEX_START if selected else pod.capacity
+        if selected or pod.capacity in (PodCapacity.SPOT, PodCapacity.FLEX_START):
+            what = PodCapacity.FLEX_START if selected else pod.capacity
             yield Hit(
                 ("kind",),
                 f"nothing recreates a bare Pod when its {what} node goes away: wrap it in a Job",

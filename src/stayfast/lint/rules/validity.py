@@ -9,12 +9,12 @@ from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ADVICE, ERROR, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import Item, is_placeholder, items, mapping, number, text
-from stayfast.lint.objects.pod import Pod
-from stayfast.lint.objects.workloads import Job
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.pod import PodProfile
+from stayfast.lint.objects.workloads import JobSpecAt
 from stayfast.lint.rule import OBJECT, POD, rule
 from stayfast.lint.rules.retries import failure_rules
-from stayfast.lint.schema.validator import Fault, kind_names, knows, validate, validate_template
+from stayfast.lint.schema.validator import SchemaViolation, has_schema, kind_names, validate, validate_template
 from stayfast.text.units import quantity
 
 # Values that the API server checks although the published schemas do not list them (Kubernetes 1.36, read 2026-08).
@@ -26,24 +26,24 @@ _ENUMS: dict[str, frozenset[str]] = {
 
 
 @rule("SF601", "invalid-object", OBJECT)
-def invalid_object(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def invalid_object(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """Unknown fields, wrong types, missing fields, API versions that are gone."""
     if not item.api_version:
         if item.kind in kind_names():  # other files have a kind too, and are none of our business
             yield Hit((), "apiVersion is missing", ERROR)
         return
     is_patch = any(pod.is_partial for pod in bundle.pods_of(item)) or _is_patch(item)
-    if not item.name and not is_patch and knows(item.api_version, item.kind):
+    if not item.name and not is_patch and has_schema(item.api_version, item.kind):
         yield Hit(("metadata",), "metadata.name (or generateName) is required", ERROR)
     for fault in validate(item.value, item.api_version, item.kind, bundle.settings.kubernetes):
         if fault.kind == "missing" and is_patch:
             continue
         yield Hit(fault.path, fault.message, ERROR if fault.is_certain else ADVICE, _fix(fault, item))
-    if not knows(item.api_version, item.kind) and not is_patch:
+    if not has_schema(item.api_version, item.kind) and not is_patch:
         yield from _invalid_templates(item, bundle)
 
 
-def _invalid_templates(item: Item, bundle: Bundle) -> Iterator[Hit]:
+def _invalid_templates(item: ManifestObject, bundle: Bundle) -> Iterator[Hit]:
     """What operators hand on to the API server as it is: Ray groups, replicas of a PyTorchJob."""
     for pod in bundle.pods_of(item):
         if pod.path:
@@ -52,7 +52,7 @@ def _invalid_templates(item: Item, bundle: Bundle) -> Iterator[Hit]:
                     yield Hit(fault.path, fault.message, ERROR, _fix(fault, item))
 
 
-def _is_patch(item: Item) -> bool:
+def _is_patch(item: ManifestObject) -> bool:
     """A strategic-merge patch: named so, or a workload without any container."""
     name = item.file.rpartition("/")[2]
     return "patch" in name or (
@@ -61,7 +61,7 @@ def _is_patch(item: Item) -> bool:
     )
 
 
-def _fix(fault: Fault, item: Item) -> Fix | None:
+def _fix(fault: SchemaViolation, item: ManifestObject) -> Fix | None:
     if fault.kind == "unknown":
         parent = mapping(dig(item.value, *fault.path[:-1]))
         if fault.suggestion and fault.suggestion not in parent:
@@ -78,7 +78,7 @@ def _fix(fault: Fault, item: Item) -> Fix | None:
 
 
 @rule("SF601", "invalid-object", POD)
-def refused_combinations(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
+def refused_combinations(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     """Fields that are each fine and refused together (422)."""
     job = pod.template.job
     restart = pod.spec.get("restartPolicy")
@@ -113,7 +113,7 @@ def refused_combinations(pod: Pod, _bundle: Bundle) -> Iterator[Hit]:
             yield Hit(where, "0 is not allowed in onExitCodes with the operator In", ERROR)
 
 
-def _refused_of_pod(pod: Pod) -> Iterator[Hit]:
+def _refused_of_pod(pod: PodProfile) -> Iterator[Hit]:
     for toleration in pod.tolerations:
         if toleration.operator == "Exists" and toleration.value not in (None, ""):
             yield Hit(
@@ -143,7 +143,7 @@ def _equal_limit(container: Container, name: str) -> Fix:
     return Fix((Edit("set", path, {name: value}, key="limits"),), safe=False)
 
 
-def _negative(job: Job) -> Iterator[Hit]:
+def _negative(job: JobSpecAt) -> Iterator[Hit]:
     for field in ("parallelism", "completions", "backoffLimit", "backoffLimitPerIndex", "activeDeadlineSeconds"):
         value = number(job.spec.get(field))
         if value is not None and value < (field == "activeDeadlineSeconds"):
@@ -151,14 +151,14 @@ def _negative(job: Job) -> Iterator[Hit]:
 
 
 @rule("SF601", "invalid-object", OBJECT, "PodDisruptionBudget")
-def one_of_two_limits(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def one_of_two_limits(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """A budget has a minimum or a maximum, not both."""
     if item.spec.get("minAvailable") is not None and item.spec.get("maxUnavailable") is not None:
         yield Hit(("spec", "maxUnavailable"), "minAvailable and maxUnavailable exclude each other: keep one", ERROR)
 
 
 @rule("SF601", "invalid-object", OBJECT, "ComputeClass")
-def refused_priorities(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def refused_priorities(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """Fields of a ComputeClass priority that its definition refuses together."""
     for index, row in enumerate(items(item.spec.get("priorities"))):
         row = mapping(row)
@@ -176,7 +176,7 @@ def refused_priorities(item: Item, _bundle: Bundle) -> Iterator[Hit]:
 
 
 @rule("SF601", "invalid-object", OBJECT, "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")
-def selector_must_match(item: Item, _bundle: Bundle) -> Iterator[Hit]:
+def selector_must_match(item: ManifestObject, _bundle: Bundle) -> Iterator[Hit]:
     """The selector of a workload must match its own template."""
     labels = mapping(dig(item.value, "spec", "template", "metadata", "labels"))
     for key, value in mapping(dig(item.value, "spec", "selector", "matchLabels")).items():

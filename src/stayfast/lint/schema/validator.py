@@ -19,7 +19,7 @@ from stayfast.text.suggest import closest, field_like
 from stayfast.text.units import quantity
 
 
-class Fault(NamedTuple):
+class SchemaViolation(NamedTuple):
     """One disagreement with the schema."""
 
     path: Path
@@ -77,7 +77,7 @@ def versions() -> list[str]:
     return list(_table()["versions"])
 
 
-def knows(api_version: str, kind: str) -> bool:
+def has_schema(api_version: str, kind: str) -> bool:
     """Whether there is a schema for this kind."""
     key = f"{api_version}/{kind}"
     return key in _table()["kinds"] or key in crds.KINDS
@@ -89,7 +89,7 @@ def kind_names() -> frozenset[str]:
     return frozenset(key.rpartition("/")[2] for key in (*_table()["kinds"], *crds.KINDS))
 
 
-def validate(value: dict[str, Any], api_version: str, kind: str, version: str) -> Iterator[Fault]:
+def validate(value: dict[str, Any], api_version: str, kind: str, version: str) -> Iterator[SchemaViolation]:
     """Everything the API server of that version would refuse about the object's fields."""
     table = _table()
     index = table["versions"].index(version)
@@ -105,7 +105,7 @@ def validate(value: dict[str, Any], api_version: str, kind: str, version: str) -
         yield from _walk(value, "#" + root[0], (), index, strict=True)
 
 
-def validate_template(value: dict[str, Any], path: Path, version: str) -> Iterator[Fault]:
+def validate_template(value: dict[str, Any], path: Path, version: str) -> Iterator[SchemaViolation]:
     """The same for a pod template inside an object that there is no schema for."""
     yield from _walk(value, "#core.v1.PodTemplateSpec", path, _table()["versions"].index(version), strict=True)
 
@@ -115,7 +115,7 @@ def _built_in_groups() -> frozenset[str]:
     return frozenset(key.rpartition("/")[0].rpartition("/")[0] for key in _table()["kinds"])
 
 
-def _unknown_kind(api_version: str, kind: str, index: int) -> Iterator[Fault]:
+def _unknown_kind(api_version: str, kind: str, index: int) -> Iterator[SchemaViolation]:
     """Built-in groups are known completely; of custom groups nothing can be said."""
     table = _table()
     group = api_version.rpartition("/")[0]
@@ -131,21 +131,23 @@ def _unknown_kind(api_version: str, kind: str, index: int) -> Iterator[Fault]:
         stable = [item for item in served if "alpha" not in item and "beta" not in item]
         best = (stable or served)[-1]
         message = f"{kind} is not served as {api_version} by Kubernetes {version}: use {best}"
-        yield Fault(("apiVersion",), message, "version", best)
+        yield SchemaViolation(("apiVersion",), message, "version", best)
     elif not kind.endswith("List"):
         near = closest(kind, kind_names(), 1 if len(kind) < 6 else 2)
         hint = f"; did you mean {near}?" if near else ""
         message = f"Kubernetes {version} has no kind {kind} in {api_version}{hint}"
-        yield Fault(("kind",), message, "version", is_certain=near is not None)  # else: a kubeconfig, say
+        yield SchemaViolation(("kind",), message, "version", is_certain=near is not None)  # else: a kubeconfig, say
 
 
-def _not_served(api_version: str, kind: str, index: int, entry: list[Any]) -> Fault:
+def _not_served(api_version: str, kind: str, index: int, entry: list[Any]) -> SchemaViolation:
     names = _table()["versions"]
     when = f"only up to {names[entry[2]]}" if index > entry[2] else f"only from {names[entry[1]]} on"
-    return Fault(("apiVersion",), f"{api_version} {kind} is served {when}, not by Kubernetes {names[index]}", "version")
+    return SchemaViolation(
+        ("apiVersion",), f"{api_version} {kind} is served {when}, not by Kubernetes {names[index]}", "version"
+    )
 
 
-def _walk(value: Any, kind: str, path: Path, index: int, *, strict: bool) -> Iterator[Fault]:
+def _walk(value: Any, kind: str, path: Path, index: int, *, strict: bool) -> Iterator[SchemaViolation]:
     if value is None or kind == "any":
         return
     if kind[0] == "#":
@@ -156,32 +158,34 @@ def _walk(value: Any, kind: str, path: Path, index: int, *, strict: bool) -> Ite
             for position, element in enumerate(value):
                 yield from _walk(element, inner, (*path, position), index, strict=strict)
         elif not is_placeholder(value):
-            yield _wrong(path, "a list", value)
+            yield _wrong_type(path, "a list", value)
     elif kind.startswith("{}"):
         if isinstance(value, dict):
             inner = kind[2:]
             for key, element in value.items():
                 yield from _walk(element, inner, (*path, key), index, strict=strict)
         elif not is_placeholder(value):
-            yield _wrong(path, "a mapping", value)
+            yield _wrong_type(path, "a mapping", value)
     elif kind[0] == "=":
         yield from _one_of(value, kind[1:].split("|"), path)
     elif not _is_scalar(value, kind):
-        yield _wrong(path, _ENGLISH[kind], value)
+        yield _wrong_type(path, _ENGLISH[kind], value)
     elif kind == "quantity" and isinstance(value, str) and quantity(value) is None and not is_placeholder(value):
-        yield Fault(path, f'{value} is no quantity: write a number with a unit such as 500m, 16Gi or "2"', "type")
+        yield SchemaViolation(
+            path, f'{value} is no quantity: write a number with a unit such as 500m, 16Gi or "2"', "type"
+        )
 
 
-def _one_of(value: Any, allowed: list[str], path: Path) -> Iterator[Fault]:
+def _one_of(value: Any, allowed: list[str], path: Path) -> Iterator[SchemaViolation]:
     if is_placeholder(value) or value == "":
         return
     if not isinstance(value, str):
-        yield _wrong(path, "text", value)
+        yield _wrong_type(path, "text", value)
     elif value not in allowed:
         near = closest(value, allowed, 3)
         hint = f"; did you mean {near}?" if near else ""
         listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}" if len(allowed) > 1 else allowed[0]
-        yield Fault(path, f"{path[-1]} must be {listed}, not {value}{hint}", "value", near)
+        yield SchemaViolation(path, f"{path[-1]} must be {listed}, not {value}{hint}", "value", near)
 
 
 _ENGLISH = {
@@ -210,17 +214,17 @@ def _is_scalar(value: Any, kind: str) -> bool:
     return isinstance(value, str | int)
 
 
-def _wrong(path: Path, expected: str, value: Any) -> Fault:
+def _wrong_type(path: Path, expected: str, value: Any) -> SchemaViolation:
     found = {dict: "a mapping", list: "a list", str: "text", bool: "true/false", int: "a number", float: "a number"}
     kind = next(name for known, name in found.items() if isinstance(value, known))
     name = path[-1] if path else "the object"
-    return Fault(path, f"{name} must be {expected}, not {kind}", "type")
+    return SchemaViolation(path, f"{name} must be {expected}, not {kind}", "type")
 
 
-def _fields(value: Any, name: str, path: Path, index: int, *, strict: bool) -> Iterator[Fault]:
+def _fields(value: Any, name: str, path: Path, index: int, *, strict: bool) -> Iterator[SchemaViolation]:
     if not isinstance(value, dict):
         if not is_placeholder(value):
-            yield _wrong(path, "a mapping", value)
+            yield _wrong_type(path, "a mapping", value)
         return
     definition = _table()["types"].get(name)
     if definition is None:
@@ -237,13 +241,13 @@ def _fields(value: Any, name: str, path: Path, index: int, *, strict: bool) -> I
         else:
             names = _table()["versions"]
             span = f"up to {names[kind[2]]}" if index > kind[2] else f"from {names[kind[1]]} on"
-            yield Fault((*path, key), f"{key} exists {span}, not in Kubernetes {names[index]}", "version")
+            yield SchemaViolation((*path, key), f"{key} exists {span}, not in Kubernetes {names[index]}", "version")
     for key in definition["required"]:
         if value.get(key) is None and not any(is_placeholder(written) for written in value):
-            yield Fault(path, f"{key} is required" + (f" in {path[-1]}" if path else ""), "missing")
+            yield SchemaViolation(path, f"{key} is required" + (f" in {path[-1]}" if path else ""), "missing")
 
 
-def _unknown(key: str, fields: dict[str, Any], path: Path, *, strict: bool) -> Iterator[Fault]:
+def _unknown(key: str, fields: dict[str, Any], path: Path, *, strict: bool) -> Iterator[SchemaViolation]:
     if is_placeholder(key) or key.startswith("x-"):
         return
     meant = field_like(key, fields)
@@ -251,4 +255,6 @@ def _unknown(key: str, fields: dict[str, Any], path: Path, *, strict: bool) -> I
     # A definition that still grows may have the field already: one wrong letter is certain, and nothing is removed.
     slip = meant if strict else closest(key, fields, 1)
     certain = strict or slip is not None
-    yield Fault((*path, key), f"unknown field {key}{hint}", "unknown", slip, is_certain=certain, is_removable=strict)
+    yield SchemaViolation(
+        (*path, key), f"unknown field {key}{hint}", "unknown", slip, is_certain=certain, is_removable=strict
+    )

@@ -17,7 +17,7 @@ AGAIN = {INTERRUPTED, 128 + signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGKIL
 
 
 @dataclass(slots=True)
-class Pod:
+class DemoPod:
     """One command that has to reach exit 0."""
 
     name: str
@@ -47,7 +47,7 @@ class Pod:
         self.starts += 1
         self.started_at = time.monotonic()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Do what the Job controller does: finished, once more, or failed."""
         if self.process is None or self.finished:
             return

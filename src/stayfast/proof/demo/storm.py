@@ -15,10 +15,10 @@ from typing import Any
 
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.sink.open_sink import open_sink
-from stayfast.batch.worker.audit import compare
+from stayfast.batch.worker.audit import audit_queue
 from stayfast.errors import RunError
 from stayfast.proof.demo import image_features
-from stayfast.proof.demo.pod import Pod
+from stayfast.proof.demo.pod import DemoPod
 
 USD_PER_HOUR = 0.512  # g2-standard-8 (one L4) on Spot, us-central1, list price of 2026-08-21
 LONGEST_SECONDS = 110.0
@@ -26,7 +26,7 @@ CHUNK = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DemoSettings:
     """How much work, and how much weather."""
 
     items: int = 2000
@@ -36,10 +36,10 @@ class Settings:
     steps: int = 400
 
 
-class Story:
+class StormDemo:
     """Holds the pods, throws the storm, tells the end."""
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(self, settings: DemoSettings, folder: Path) -> None:
         self.settings = settings
         self.folder = folder
         self.queue_url = f"sqlite:///{folder}/work.db?queue=images"
@@ -50,15 +50,15 @@ class Story:
         self._started = time.monotonic()
         self._stopped: int | None = None
         self.trainer = self._trainer("training", folder / "training", self.steps_log)
-        self.calm = self._trainer("uninterrupted", folder / "uninterrupted", folder / "uninterrupted.steps")
+        self.reference = self._trainer("uninterrupted", folder / "uninterrupted", folder / "uninterrupted.steps")
         self.pods = [self.trainer, *(self._worker(number) for number in range(settings.workers))]
 
-    def _trainer(self, name: str, run: Path, log: Path) -> Pod:
+    def _trainer(self, name: str, run: Path, log: Path) -> DemoPod:
         program = [sys.executable, "-m", "stayfast.proof.demo.training"]
         priced = {"STAYFAST_USD_PER_HOUR": str(USD_PER_HOUR), "STAYFAST_CAPACITY": "spot"}  # as if it stood there
-        return Pod(name, [*program, f"file://{run}", str(self.settings.steps), str(log)], self.folder, priced)
+        return DemoPod(name, [*program, f"file://{run}", str(self.settings.steps), str(log)], self.folder, priced)
 
-    def _worker(self, number: int) -> Pod:
+    def _worker(self, number: int) -> DemoPod:
         urls = ["--queue", self.queue_url, "--sink", self.sink_url, "--chunk", str(CHUNK)]
         command = [
             sys.executable,
@@ -69,14 +69,14 @@ class Story:
             *urls,
         ]
         log = {"STAYFAST_DEMO_LOG": str(self.folder / "computed")}
-        return Pod(f"worker-{number}", command, self.folder, log)
+        return DemoPod(f"worker-{number}", command, self.folder, log)
 
     # -- the storm
 
-    def run(self, show: Callable[[Story], None]) -> dict[str, Any]:
+    def run(self, show: Callable[[StormDemo], None]) -> dict[str, Any]:
         """Everything, from the first item to the proof."""
         self._enqueue()
-        everybody = [*self.pods, self.calm]
+        everybody = [*self.pods, self.reference]
         try:
             for pod in everybody:
                 pod.start()
@@ -92,7 +92,7 @@ class Story:
         queue.enqueue((item["image"], json.dumps(item)) for item in items)  # type: ignore[misc]
         queue.close()
 
-    def _storm(self, everybody: list[Pod], show: Callable[[Story], None]) -> None:
+    def _storm(self, everybody: list[DemoPod], show: Callable[[StormDemo], None]) -> None:
         next_kill = time.monotonic() + 0.8
         while not all(pod.finished for pod in everybody):
             if self._stopped is not None:
@@ -100,15 +100,15 @@ class Story:
             if self.seconds > LONGEST_SECONDS:
                 raise RunError("the demo did not finish in time; this machine is very busy", help="try --kills 4")
             for pod in everybody:
-                pod.look()
+                pod.poll()
             if time.monotonic() >= next_kill and len(self.kills) < self.settings.kills:
-                self._strike()
+                self._interrupt_one()
                 next_kill = time.monotonic() + self._chance.uniform(0.25, 0.7)
             show(self)
             time.sleep(0.05)
         show(self)
 
-    def _strike(self) -> None:
+    def _interrupt_one(self) -> None:
         """Lightning: a machine is reclaimed, with the usual warning or with none."""
         alive = [pod for pod in self.pods if not pod.finished]
         if alive:
@@ -149,7 +149,7 @@ class Story:
     def _proof(self) -> dict[str, Any]:
         queue = open_queue(self.queue_url, sink=self.sink_url)
         sink = open_sink(self.sink_url)
-        audit = compare(queue.entries(), sink.keys())
+        audit = audit_queue(queue.entries(), sink.keys())
         queue.close()
         sink.close()
         rows = self._rows()
@@ -157,8 +157,8 @@ class Story:
         keys = [key for key, _ in rows]
         computed = sum(len(path.read_text().split()) for path in self.folder.glob("computed.*"))
         steps = [int(line.split()[0]) for line in self.steps_log.read_text().splitlines()]
-        weights, expected = self.trainer.output.read_text().strip(), self.calm.output.read_text().strip()
-        lost_seconds = max(0.0, self.trainer.seconds - self.calm.seconds)
+        weights, expected = self.trainer.output.read_text().strip(), self.reference.output.read_text().strip()
+        lost_seconds = max(0.0, self.trainer.seconds - self.reference.seconds)
         return {
             "items": self.settings.items,
             "recorded": audit.recorded,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stayfast.errors import UsageError
-from stayfast.process.container import Options, Started, start
-from stayfast.process.ptrace import Tracer
-from stayfast.process.tree import disposition, send_signal, state_of
+from stayfast.process.container import ContainedProgram, ContainerOptions, start_contained
+from stayfast.process.ptrace import SignalTracer
+from stayfast.process.tree import process_state, send_signal, signal_disposition
 from stayfast.proof.doctor.readiness import Readiness
 
 READY_SECONDS = 60.0
@@ -22,7 +22,7 @@ LOOK_SECONDS = 0.02
 READY_LOOK_SECONDS = 0.05
 BLOCKED_SECONDS = 1.0  # a shell that forks and a thread that starts block all signals for a moment
 SURE_LOOKS = 3
-BURIAL_SECONDS = 10.0
+REAP_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -80,24 +80,24 @@ def observe(
     Without ``after_seconds`` the signal is sent once the program is ready; ``progress`` hears of a long wait.
     """
     stdout = sys.stderr.fileno() if sys.stderr is not None else None
-    options = Options(namespace=namespace, held=True)
-    started = start(command, cwd=os.getcwd(), env=os.environ, stdout=stdout, options=options)
-    watch = _Watch(list(command), started, progress)
+    options = ContainerOptions(namespace=namespace, start_paused=True)
+    started = start_contained(command, cwd=os.getcwd(), env=os.environ, stdout=stdout, options=options)
+    watch = _SignalObserver(list(command), started, progress)
     try:
         watch.tracer.await_end(started.pid)
-        started.release()
+        started.start_held()
         return watch.run(grace_seconds, after_seconds)
     finally:
         watch.end()
         started.close()
 
 
-class _Watch:
-    def __init__(self, command: list[str], started: Started, progress: Callable[[str], None]) -> None:
+class _SignalObserver:
+    def __init__(self, command: list[str], started: ContainedProgram, progress: Callable[[str], None]) -> None:
         self.started = started
         self.seen = Observation(command, first=started.pid, namespace=started.namespace)
-        self.seen.why_no_namespace = started.why_not
-        self.tracer = Tracer(self._signalled, self._born, self._ended)
+        self.seen.why_no_namespace = started.namespace_refusal
+        self.tracer = SignalTracer(self._on_signal, self._on_start, self._on_exit)
         self.progress = progress
         self.began = 0.0
         self.sent_at: float | None = None
@@ -150,12 +150,12 @@ class _Watch:
         elif seen.delivered:
             seen.delivered = self.started.signal(signal.SIGTERM)
         if seen.delivered and not seen.traced:
-            self._signalled(seen.first, signal.SIGTERM)
+            self._on_signal(seen.first, signal.SIGTERM)
 
     def _notices(self) -> bool:
         """Whether PID 1 handles SIGTERM or waits for it: one that blocks it for a moment, to fork, does not."""
         for _ in range(SURE_LOOKS):
-            action = disposition(self.seen.first, signal.SIGTERM)
+            action = signal_disposition(self.seen.first, signal.SIGTERM)
             if action != "blocked":
                 return action == "handler"
             for _ in range(int(LOOK_SECONDS / STEP_SECONDS)):
@@ -165,7 +165,7 @@ class _Watch:
 
     def end(self) -> None:
         """End what still runs: the dead are buried by their tracer first, then by their parent."""
-        until = time.monotonic() + BURIAL_SECONDS
+        until = time.monotonic() + REAP_SECONDS
         while self.started.poll() is None and time.monotonic() < until:
             self.started.kill_all()
             self.tracer.step()
@@ -206,7 +206,7 @@ class _Watch:
             if now - looked > LOOK_SECONDS:
                 looked = now
                 self._look(at_signal=False)
-                action = disposition(seen.first, signal.SIGTERM)
+                action = signal_disposition(seen.first, signal.SIGTERM)
                 unblocked_at = unblocked_at if action == "blocked" else now
                 ready = action == "handler" or now - unblocked_at >= BLOCKED_SECONDS
                 if ready and may_be_starting and not seen.delivered and seen.ended_by == "exit":
@@ -219,7 +219,7 @@ class _Watch:
         seen.exit_code = _code(code)
         first = seen.processes.get(seen.first)
         if first is not None and first.ended_seconds is None:
-            self._ended(seen.first, 0)
+            self._on_exit(seen.first, 0)
         return True
 
     # -- what is seen
@@ -234,10 +234,10 @@ class _Watch:
         if not self.seen.traced and self.sent_at is not None:
             for pid, process in self.seen.processes.items():
                 if process.ended_seconds is None and pid not in tree:
-                    self._ended(pid, 0)
+                    self._on_exit(pid, 0)
 
     def _look_at(self, process: Process) -> None:
-        action = disposition(process.host_pid, signal.SIGTERM)
+        action = signal_disposition(process.host_pid, signal.SIGTERM)
         if action != "gone":
             if process.action == "blocked" and self.seen.delivered and process.host_pid == self.seen.first:
                 if not _is_pending(
@@ -248,7 +248,7 @@ class _Watch:
             process.action = action
 
     def _add(self, pid: int, *, at_signal: bool) -> None:
-        if state_of(pid) in "ZX":
+        if process_state(pid) in "ZX":
             return
         status = _status(pid)
         self.seen.processes[pid] = Process(
@@ -256,14 +256,14 @@ class _Watch:
             host_pid=pid,
             parent=int(status.get("PPid", "0")),
             command=_command(pid, status),
-            action=disposition(pid, signal.SIGTERM),
+            action=signal_disposition(pid, signal.SIGTERM),
             at_signal=at_signal,
         )
 
     def _since(self) -> float:
         return 0.0 if self.sent_at is None else round(time.monotonic() - self.sent_at, 3)
 
-    def _signalled(self, pid: int, number: int) -> None:
+    def _on_signal(self, pid: int, number: int) -> None:
         if number != signal.SIGTERM or self.sent_at is None:
             return
         if pid == self.seen.first and not self.seen.delivered and self.seen.processes[pid].action == "default":
@@ -272,15 +272,15 @@ class _Watch:
             self._add(pid, at_signal=False)
         process = self.seen.processes.get(pid)
         if process is not None and process.received_seconds is None:
-            process.action = disposition(pid, signal.SIGTERM)
+            process.action = signal_disposition(pid, signal.SIGTERM)
             process.received_seconds = self._since()
 
-    def _born(self, parent: int, _child: int) -> None:
+    def _on_start(self, parent: int, _child: int) -> None:
         process = self.seen.processes.get(parent)
         if process is not None and self.sent_at is not None:
             process.children_seconds.append(self._since())
 
-    def _ended(self, pid: int, status: int) -> None:
+    def _on_exit(self, pid: int, status: int) -> None:
         if self.sent_at is None and pid == self.seen.first:  # by itself; what it leaves behind is still there
             self.is_leaving = True
             self._look(at_signal=False)
@@ -291,7 +291,7 @@ class _Watch:
         process.ended_seconds, process.ended_status = self._since(), status
         if pid == self.seen.first and self.seen.ended_by == "exit":
             others = [one for one in self.seen.processes.values() if one.ended_seconds is None]
-            self.seen.left_running = [one.host_pid for one in others if state_of(one.host_pid) not in "ZX"]
+            self.seen.left_running = [one.host_pid for one in others if process_state(one.host_pid) not in "ZX"]
 
 
 def _status(pid: int) -> dict[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stayfast.process.tree import disposition
+from stayfast.process.tree import signal_disposition
 
 REST_SECONDS = 0.25
 PLAIN_SECONDS = 1.0
@@ -78,7 +78,7 @@ class Readiness:
             life.libraries = row.libraries
 
     def _is_settled(self, pid: int, now: float) -> bool:
-        if disposition(pid, signal.SIGTERM) != "default":
+        if signal_disposition(pid, signal.SIGTERM) != "default":
             return True
         name = _executable(pid)
         if now - self._began < PLAIN_SECONDS or _INTERPRETERS.fullmatch(name):

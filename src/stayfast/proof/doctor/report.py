@@ -17,7 +17,7 @@ _VERDICTS = {
 _FINISHED = "the Job is Complete: the program finished by itself"
 
 
-def tell(result: dict[str, Any]) -> str:
+def render_text(result: dict[str, Any]) -> str:
     """What happened, what it means, what to do."""
     if "containers" in result:
         parts = [f"{row['container']}\n{_one(row)}" for row in result["containers"]]

@@ -11,20 +11,20 @@ from stayfast.errors import UsageError
 from stayfast.lint.objects.containers import containers
 from stayfast.lint.objects.objects import unpack
 from stayfast.lint.objects.workloads import templates
-from stayfast.lint.readers.shell import exits_zero_on_term, inline_script, is_behind_init, swallowed_program
-from stayfast.proof.doctor.verdict import CODES, CURES, EXIT_ZERO, IGNORED, NOT_DELIVERED, ORPHANS, OVERRUN
+from stayfast.lint.readers.shell import exits_zero_on_term, inline_script, is_behind_init, program_without_signal
+from stayfast.proof.doctor.verdict import CODES, EXIT_ZERO, IGNORED, NOT_DELIVERED, ORPHANS, OVERRUN, REMEDIES
 
 LARGEST_BYTES = 10 << 20
 
 
-def judge(words: list[str]) -> dict[str, Any]:
+def judge_command(words: list[str]) -> dict[str, Any]:
     """What the form of a command will do to SIGTERM; what the program itself does nobody can read here."""
     found: set[str] = set()
     leaves = False
     said = f"{words[0]} is PID 1 itself and gets the signal: whether it handles it only a run can tell"
     script = inline_script(words)
     if script is not None:
-        step = swallowed_program(script)
+        step = program_without_signal(script)
         leaves = script.text.rstrip().endswith("&")
         if leaves:
             found.add(ORPHANS)
@@ -54,7 +54,7 @@ def judge(words: list[str]) -> dict[str, Any]:
         "seconds": None,
         "job_verdict": "complete" if EXIT_ZERO in found or leaves else "resumes",
         "problems": codes,
-        "cures": {code: CURES[code] for code in codes},
+        "cures": {code: REMEDIES[code] for code in codes},
         "by_text": said,
         "still_starting": False,
         "ended_before_signal": False,

@@ -17,7 +17,7 @@ CODES = (NOT_DELIVERED, LATE, IGNORED, EXIT_ZERO, OVERRUN, ORPHANS)
 LATE_SECONDS = 1.0
 AGAIN = (INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
-CURES = {
+REMEDIES = {
     NOT_DELIVERED: "let the program itself be PID 1, with a handler: the exec form in the manifest (command: [python, "
     "train.py]), `exec` before the last command of a shell script, or an init that forwards (tini, stayfast exec)",
     LATE: "a shell runs its trap only after the command in the foreground has ended: start the program with & and "
@@ -69,7 +69,7 @@ def problems(seen: Observation) -> list[str]:
     received = [one for one in everybody if one.received_seconds is not None]
     if any(one.action == "ignored" for one in received) or (first is not None and first.action == "ignored"):
         found.add(IGNORED)
-    elif not seen.delivered or any(_missed(one, seen) for one in everybody):
+    elif not seen.delivered or any(_never_received(one, seen) for one in everybody):
         found.add(NOT_DELIVERED)
     if any(_is_late(one, seen) for one in received):
         found.add(LATE)
@@ -82,7 +82,7 @@ def problems(seen: Observation) -> list[str]:
     return [code for code in CODES if code in found]
 
 
-def _missed(one: Process, seen: Observation) -> bool:
+def _never_received(one: Process, seen: Observation) -> bool:
     """It would have handled the signal, never got it, and was cut off; a look cannot tell, only a trace can."""
     if not seen.traced or not one.at_signal or one.action != "handler" or one.received_seconds is not None:
         return False
@@ -141,7 +141,7 @@ def report(seen: Observation) -> dict[str, Any]:
         "seconds": None if seen.still_starting else seen.seconds,
         "job_verdict": job_verdict(seen),
         "problems": codes,
-        "cures": {code: CURES[code] for code in codes},
+        "cures": {code: REMEDIES[code] for code in codes},
         "advice": _advice(seen, codes),
         "processes": [_row(one) for one in seen.processes.values()],
         "sent_after_seconds": seen.sent_after_seconds,

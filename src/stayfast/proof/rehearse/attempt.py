@@ -11,16 +11,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from stayfast.process.container import Keepers, Options, Started, notices, start
-from stayfast.process.tree import disposition, send_signal
-from stayfast.proof.rehearse.facts import AttemptFact, Wrote
-from stayfast.proof.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Profile
-from stayfast.proof.rehearse.workspace import break_link
-from stayfast.proof.syscalls.disk_limit import Disk
-from stayfast.proof.syscalls.polling import Poller, watch_files
+from stayfast.process.container import (
+    ContainedProgram,
+    ContainerOptions,
+    InitServer,
+    start_contained,
+    would_notice_signal,
+)
+from stayfast.process.tree import send_signal, signal_disposition
+from stayfast.proof.rehearse.facts import AttemptObservation, WriteCounts
+from stayfast.proof.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, InterruptionKind, Kill, Profile
+from stayfast.proof.rehearse.workspace import unshare_file
+from stayfast.proof.syscalls.disk_limit import DiskLimit
+from stayfast.proof.syscalls.polling import FilePoller, watch_files
 from stayfast.proof.syscalls.seccomp import build_filter, is_calling
-from stayfast.proof.syscalls.wall_clock import WallClock, date_files
-from stayfast.proof.syscalls.watcher import GO_ON, HOLD, Event, Reaction, Watcher
+from stayfast.proof.syscalls.wall_clock import WallClock, shift_file_times
+from stayfast.proof.syscalls.watcher import HOLD_CALL, LET_GO, FileEvent, Reaction, SyscallWatcher
 
 _TICK_SECONDS = 0.02
 _TAIL_BYTES = 4000
@@ -33,7 +39,7 @@ _COUNT_SECONDS = 0.1
 _COUNT_SHARE = 0.02  # of one core, however many processes there are
 
 
-class Surroundings(NamedTuple):
+class AttemptEnvironment(NamedTuple):
     """Where and how a program is started."""
 
     command: Sequence[str]
@@ -46,9 +52,9 @@ class Surroundings(NamedTuple):
     namespace: bool = True
     watch: bool = True
     monotonic_jump_seconds: int = 0
-    disk: Disk | None = None
+    disk: DiskLimit | None = None
     clock: WallClock | None = None
-    keepers: Keepers | None = None
+    keepers: InitServer | None = None
 
     @property
     def work(self) -> str:
@@ -61,7 +67,7 @@ class Attempt:
     def __init__(
         self,
         number: int,
-        surroundings: Surroundings,
+        surroundings: AttemptEnvironment,
         kill: Kill | None,
         profile: Profile | None,
         *,
@@ -82,7 +88,7 @@ class Attempt:
         self._pending = threading.Event()
         self._fired_at: float | None = None
         self._at = ""
-        self._until_replaced: Wrote | None = None
+        self._until_replaced: WriteCounts | None = None
         self.calls: list[tuple[float, int]] = []
         """How often it had written when, where that is counted."""
         self._next_count = 0.0
@@ -100,13 +106,13 @@ class Attempt:
         self.began_at = time.monotonic()
         self._undated_since_ns = time.time_ns()
         self.program = self._start()
-        self.watcher: Watcher | Poller = self._watch()
+        self.watcher: SyscallWatcher | FilePoller = self._watch()
 
-    def _start(self) -> Started:
+    def _start(self) -> ContainedProgram:
         around = self._around
         kill = self._kill
         aimed = kill is not None and (not isinstance(kill.moment, AtTime) or kill.kind in TWO_WRITERS)
-        options = Options(
+        options = ContainerOptions(
             namespace=around.namespace,
             hostname=around.environment.get("HOSTNAME", ""),
             monotonic_jump_seconds=around.monotonic_jump_seconds,
@@ -117,7 +123,7 @@ class Attempt:
             else b"",
         )
         with open(self.log, "wb") as log:
-            return start(
+            return start_contained(
                 around.command,
                 cwd=around.work,
                 env=around.environment,
@@ -127,15 +133,15 @@ class Attempt:
                 keepers=around.keepers,
             )
 
-    def _watch(self) -> Watcher | Poller:
+    def _watch(self) -> SyscallWatcher | FilePoller:
         if self.program.listener is None:
             return watch_files(self._around.work, self._react)
-        return Watcher(
+        return SyscallWatcher(
             self.program.listener,
             self._around.work,
             react=self._react,
             allows=self._around.allows,
-            before_write=break_link,
+            before_write=unshare_file,
             disk=self._around.disk,
             clock=self._around.clock,
         )
@@ -147,7 +153,7 @@ class Attempt:
 
     # -- when
 
-    def _react(self, event: Event) -> Reaction:
+    def _react(self, event: FileEvent) -> Reaction:
         """On the watcher's thread: is this the moment?"""
         if self._pending.is_set():
             with self._lock:
@@ -158,11 +164,11 @@ class Attempt:
         kill, touched = self._kill, self._touched
         self._touched += 1
         if kill is None or self._fired_at is not None:
-            return GO_ON
+            return LET_GO
         due = _is_at(kill, event) or (isinstance(kill.moment, AtResume) and touched >= kill.moment.touches)
         if not due or not self._ready_for(kill):
             self._due_since = self._due_since or (time.monotonic() if due else None)
-            return GO_ON
+            return LET_GO
         return self._fire(kill, _where(event), event)
 
     def _look_at_streams(self) -> None:
@@ -175,10 +181,14 @@ class Attempt:
     def _ready_for(self, kill: Kill) -> bool:
         """A handler that the program is still about to install is waited for: it is late, not missing."""
         profile = self._profile
-        if kill.kind not in (Kind.TERM, Kind.OVERLAP) or profile is None or profile.handler_seconds is None:
+        if (
+            kill.kind not in (InterruptionKind.TERM, InterruptionKind.OVERLAP)
+            or profile is None
+            or profile.handler_seconds is None
+        ):
             return True
         # Every start of a thread blocks signals for a moment: only a block that lasts means that it waits for them.
-        found = disposition(self.program.pid, signal.SIGTERM)
+        found = signal_disposition(self.program.pid, signal.SIGTERM)
         if found == "handler" or (found == "blocked" and self.handler_seconds is not None):
             return True
         patience = _PATIENCE_SECONDS + 4 * profile.handler_seconds
@@ -196,29 +206,29 @@ class Attempt:
 
     # -- what
 
-    def _fire(self, kill: Kill, at: str, event: Event | None) -> Reaction:
+    def _fire(self, kill: Kill, at: str, event: FileEvent | None) -> Reaction:
         with self._lock:
             if self._fired_at is not None:
-                return GO_ON
+                return LET_GO
             self._fired_at = time.monotonic()
         self._at = at
         pid = self.program.pid
         match kill.kind:
-            case Kind.KILL | Kind.KILL_DURING_RESUME:
-                self.program.strike()
-                return HOLD
-            case Kind.TERM | Kind.OVERLAP:
-                self._noticed = notices(pid, signal.SIGTERM)
+            case InterruptionKind.KILL | InterruptionKind.KILL_DURING_RESUME:
+                self.program.kill_now()
+                return HOLD_CALL
+            case InterruptionKind.TERM | InterruptionKind.OVERLAP:
+                self._noticed = would_notice_signal(pid, signal.SIGTERM)
                 if event is not None:
                     return self._send_term_now()
                 if self._noticed:
                     self._send_term()
-                return GO_ON
-            case Kind.FREEZE:
+                return LET_GO
+            case InterruptionKind.FREEZE:
                 self.held_path = event.path if event is not None else ""
                 self._frozen = True
-                self.program.freeze()
-                return HOLD
+                self.program.pause()
+                return HOLD_CALL
 
     def _send_term_now(self) -> Reaction:
         """While we hold a call of the program: it does not notice, unless the kernel is old; then right after."""
@@ -226,12 +236,12 @@ class Attempt:
         if self.program.listener_kind != "killable":
             return Reaction(then=lambda: send_signal(pid, signal.SIGTERM))
         send_signal(pid, signal.SIGTERM)
-        return GO_ON
+        return LET_GO
 
     def _send_term(self) -> None:
         """At any time. A call on its way to us would be broken off by a signal, as no kernel does on its own: so the
         watcher sends it with the next call that it holds, and we do when none comes for a moment."""
-        if isinstance(self.watcher, Watcher):
+        if isinstance(self.watcher, SyscallWatcher):
             self._pending.set()
             until = time.monotonic() + _SETTLE_SECONDS
             while self._pending.is_set() and time.monotonic() < until:
@@ -254,13 +264,13 @@ class Attempt:
             self._ended_at = time.monotonic()
             return True
         if self.handler_seconds is None:  # a shell blocks signals for moments, so one look is not enough
-            self._noticing = self._noticing + 1 if notices(self.program.pid, signal.SIGTERM) else 0
+            self._noticing = self._noticing + 1 if would_notice_signal(self.program.pid, signal.SIGTERM) else 0
             self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
         self._date_files()
         self._look_at_streams()
         if self._count and self.age_seconds >= self._next_count:
             began = time.thread_time()
-            self.calls.append((self.age_seconds, self.program.calls_so_far()))
+            self.calls.append((self.age_seconds, self.program.write_call_count()))
             pause = max(_COUNT_SECONDS, (time.thread_time() - began) / _COUNT_SHARE)
             self._next_count = self.age_seconds + pause
         now = time.monotonic()
@@ -281,7 +291,7 @@ class Attempt:
         clock, since = self._around.clock, self._undated_since_ns
         if clock is not None and clock.off_seconds and since and (at_the_end or clock.is_right):
             self._undated_since_ns = 0
-            date_files(self._around.work, since, clock.off_seconds)
+            shift_file_times(self._around.work, since, clock.off_seconds)
 
     def enforce_grace(self, since: float) -> None:
         """End it by force when its time is over."""
@@ -295,29 +305,29 @@ class Attempt:
         return self._fired_at is not None
 
     @property
-    def leaves_an_old_one(self) -> bool:
+    def runs_beside_replacement(self) -> bool:
         """Whether the replacement has to start while this one is still there."""
         return self.fired and self._kill is not None and self._kill.kind in TWO_WRITERS and self._ended_at is None
 
     def replace(self) -> None:
         """Its replacement is about to start: what it does from now on is done beside that one."""
-        self._until_replaced = Wrote(len(self.watcher.opened_seconds), self.program.calls_so_far())
+        self._until_replaced = WriteCounts(len(self.watcher.opened_seconds), self.program.write_call_count())
 
     @property
     def is_frozen(self) -> bool:
         return self._frozen
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         """The zombie goes on where it stood."""
         if self._frozen:
             self._frozen = False
-            self.program.thaw()
-            if isinstance(self.watcher, Watcher):
+            self.program.resume()
+            if isinstance(self.watcher, SyscallWatcher):
                 self.watcher.release()
 
     # -- the end
 
-    def close(self) -> AttemptFact:
+    def close(self) -> AttemptObservation:
         """Everything that was seen; whatever still runs is ended."""
         code = self.program.poll()
         ended_at = self._ended_at or time.monotonic()
@@ -329,10 +339,13 @@ class Attempt:
         self._date_files(at_the_end=True)
         fired = self._fired_at
         # A kill that came while the program was leaving by itself was too late to be one.
-        killed = self._kill is not None and self._kill.kind in (Kind.KILL, Kind.KILL_DURING_RESUME)
+        killed = self._kill is not None and self._kill.kind in (
+            InterruptionKind.KILL,
+            InterruptionKind.KILL_DURING_RESUME,
+        )
         delivered = fired is not None and not (killed and code != -signal.SIGKILL)
         by_itself = delivered and not killed and not self._overran
-        return AttemptFact(
+        return AttemptObservation(
             number=self.number,
             began_seconds=self.began_at,
             seconds=ended_at - self.began_at,
@@ -352,23 +365,25 @@ class Attempt:
             until_replaced=self._until_replaced,
             families=self.watcher.families,
             timed_out=self._timed_out,
-            last_words=last_words(self.log),
+            last_words=last_error_line(self.log),
             at=self._at,
         )
 
-    def _late(self, seconds: float) -> Wrote:
+    def _late(self, seconds: float) -> WriteCounts:
         """What it wrote in the second half of its time."""
         half = seconds / 2
         early_calls = max((count for at, count in self.calls if at <= half), default=0)
         opens = sum(at > half for at in self.watcher.opened_seconds)
-        return Wrote(opens, max(0, self.program.write_calls - early_calls))
+        return WriteCounts(opens, max(0, self.program.write_calls - early_calls))
 
 
-def can_watch(folder: str, environment: Mapping[str, str], keepers: Keepers, *, namespace: bool) -> bool:
+def can_watch(folder: str, environment: Mapping[str, str], keepers: InitServer, *, namespace: bool) -> bool:
     """Whether system calls can be held here; only a program that is started so can tell."""
-    options = Options(namespace=namespace, seccomp_filter=build_filter(writes=False))
+    options = ContainerOptions(namespace=namespace, seccomp_filter=build_filter(writes=False))
     command = [sys.executable, "-ISc", ""]
-    started = start(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL, options=options, keepers=keepers)
+    started = start_contained(
+        command, cwd=folder, env=environment, stderr=subprocess.DEVNULL, options=options, keepers=keepers
+    )
     try:
         return started.listener is not None
     finally:
@@ -376,16 +391,16 @@ def can_watch(folder: str, environment: Mapping[str, str], keepers: Keepers, *, 
         started.close()
 
 
-def _is_at(kill: Kill, event: Event) -> bool:
+def _is_at(kill: Kill, event: FileEvent) -> bool:
     moment = kill.moment
     return isinstance(moment, AtEvent) and (event.family, event.point) == moment[:2] and event.nth >= moment.nth
 
 
-def _where(event: Event) -> str:
+def _where(event: FileEvent) -> str:
     return f"at the {event.point} of {event.path}"
 
 
-def last_words(path: str) -> str:
+def last_error_line(path: str) -> str:
     """The last line that was printed and says something: Node ends with its version, after where it was."""
     try:
         with open(path, "rb") as file:

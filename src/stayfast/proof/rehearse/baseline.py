@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from stayfast.errors import UsageError
 from stayfast.proof.rehearse import confine
-from stayfast.proof.rehearse.attempt import Attempt, Surroundings
+from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment
 from stayfast.proof.rehearse.differences import Comparison
-from stayfast.proof.rehearse.facts import AttemptFact, BaselineFact, Family, Wrote
+from stayfast.proof.rehearse.facts import AttemptObservation, BaselineObservation, Family, WriteCounts
 from stayfast.proof.rehearse.plan import Profile
 from stayfast.proof.rehearse.slow_baseline import Slowness
-from stayfast.proof.rehearse.trial import Setting, Stopped, empty_ephemeral, prepare, surroundings
-from stayfast.proof.rehearse.workspace import remove
+from stayfast.proof.rehearse.trial import RehearsalStoppedError, TrialSettings, empty_ephemeral, prepare, surroundings
+from stayfast.proof.rehearse.workspace import remove_tree
 from stayfast.proof.syscalls.file_point import Point
 
 _STEADY_SHARE = 0.1
@@ -30,7 +30,7 @@ _RENEWALS = 3  # of files in their place: checkpoints, however short the work is
 class Baseline(NamedTuple):
     """What the uninterrupted run has taught."""
 
-    fact: BaselineFact
+    fact: BaselineObservation
     profile: Profile
     work: str
     comparison: Comparison
@@ -41,7 +41,7 @@ class Baseline(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    fact: AttemptFact
+    fact: AttemptObservation
     events: dict[tuple[str, Point], int]
     handler_seconds: float | None
     why_no_namespace: str
@@ -55,7 +55,7 @@ class _Seen(NamedTuple):
 
 
 def run_baselines(
-    setting: Setting, token: str, *, parallel: int, report: Callable[[str], None] = lambda _: None
+    setting: TrialSettings, token: str, *, parallel: int, report: Callable[[str], None] = lambda _: None
 ) -> Baseline:
     """Both runs, side by side where trials will run side by side too; ``report`` gets what a long one does."""
     labels = (f"{token}-baseline", f"{token}-baseline-again")
@@ -65,7 +65,7 @@ def run_baselines(
     work, again = (os.path.join(setting.base, label, "work") for label in labels)
     setting.comparison.check_baseline(work, setting.environment)
     comparison = setting.comparison.learn(work, again)
-    remove(os.path.join(setting.base, labels[1]))
+    remove_tree(os.path.join(setting.base, labels[1]))
     return Baseline(
         fact=_fact(learned, timed),
         profile=_profile(learned, timed),
@@ -77,7 +77,7 @@ def run_baselines(
     )
 
 
-def _run(setting: Setting, label: str, *, learn: bool, report: Callable[[str], None]) -> _Seen:
+def _run(setting: TrialSettings, label: str, *, learn: bool, report: Callable[[str], None]) -> _Seen:
     folder = os.path.join(setting.base, label)
     disk = prepare(setting, folder)
     around = surroundings(setting, label, None, 1, disk=disk)
@@ -87,7 +87,7 @@ def _run(setting: Setting, label: str, *, learn: bool, report: Callable[[str], N
         while not attempt.tick():
             slowness.tick()
             if setting.stop.is_set():
-                raise Stopped
+                raise RehearsalStoppedError
             if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)) or _cannot(attempt, around):
                 break
     finally:
@@ -113,7 +113,7 @@ def _run(setting: Setting, label: str, *, learn: bool, report: Callable[[str], N
         fact=fact,
         events=dict(attempt.watcher.counts),
         handler_seconds=attempt.handler_seconds,
-        why_no_namespace=attempt.program.why_not or "",
+        why_no_namespace=attempt.program.namespace_refusal or "",
         watched=bool(attempt.program.listener_kind),
         means=attempt.watcher.means,
         steady_writes=is_steady(attempt.calls, fact.seconds),
@@ -124,7 +124,7 @@ def _run(setting: Setting, label: str, *, learn: bool, report: Callable[[str], N
     )
 
 
-def _cannot(attempt: Attempt, around: Surroundings) -> str:
+def _cannot(attempt: Attempt, around: AttemptEnvironment) -> str:
     """Why the disk or the clock that was asked for cannot be had; nothing when it can."""
     option = "--disk-limit" if around.disk is not None else "--clock-jump" if around.clock is not None else ""
     if option and not attempt.program.listener_kind:
@@ -134,10 +134,10 @@ def _cannot(attempt: Attempt, around: Surroundings) -> str:
     return ""
 
 
-def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
+def _fact(learned: _Seen, timed: _Seen) -> BaselineObservation:
     agreed = learned.fact.families.items() & timed.fact.families.items()
     own = [seen.fact.on_its_own_clock() for seen in (learned, timed)]
-    return BaselineFact(
+    return BaselineObservation(
         seconds=min(fact.seconds for fact in own),
         cpu_seconds=min(learned.fact.cpu_seconds, timed.fact.cpu_seconds),
         # Starting over means as much as the busier of the two: a background task may have skipped some in the other.
@@ -149,16 +149,16 @@ def _fact(learned: _Seen, timed: _Seen) -> BaselineFact:
         steady_opens=learned.steady_opens or timed.steady_opens,
         prepared={key: count for key, count in agreed if key in learned.prepared & timed.prepared},
         prepared_calls=min(learned.prepared_calls, timed.prepared_calls),
-        late=Wrote(*map(max, learned.fact.late, timed.fact.late)),
+        late=WriteCounts(*map(max, learned.fact.late, timed.fact.late)),
     )
 
 
-def _opens_are_steady(attempt: Attempt, fact: AttemptFact) -> bool:
+def _opens_are_steady(attempt: Attempt, fact: AttemptObservation) -> bool:
     share = 0.0 if attempt.watcher.renewals >= _RENEWALS else _STEADY_SHARE
     return is_steady(_counts(attempt.watcher.opened_seconds), fact.seconds, least_share=share)
 
 
-def _growing(attempt: Attempt, fact: AttemptFact) -> frozenset[Family]:
+def _growing(attempt: Attempt, fact: AttemptObservation) -> frozenset[Family]:
     by_family = attempt.watcher.opened_by_family()
     return frozenset(key for key, moments in by_family.items() if is_steady(_counts(moments), fact.seconds))
 
@@ -190,7 +190,7 @@ def is_steady(counts: Sequence[tuple[float, int]], seconds: float, *, least_shar
     return span >= least_share * seconds and late - early >= _STEADY_MIDDLE * most
 
 
-def _first_write(learned: AttemptFact, timed: AttemptFact) -> float:
+def _first_write(learned: AttemptObservation, timed: AttemptObservation) -> float:
     known = [fact.first_write_seconds for fact in (learned, timed) if fact.first_write_seconds is not None]
     return min(known, default=min(learned.seconds, timed.seconds))
 

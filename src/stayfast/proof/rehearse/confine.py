@@ -32,7 +32,7 @@ _CACHES = (
 _URL_VARIABLES = ("STAYFAST_QUEUE", "STAYFAST_SINK", "RUN_URL")
 
 
-class Fence:
+class AllowedPaths:
     """What a trial may write to."""
 
     def __init__(self, command: Sequence[str], *, writable: Sequence[str] = ()) -> None:
@@ -52,7 +52,7 @@ def is_cache(path: str) -> bool:
     return temporary or any(part in path for part in _CACHES) or path.endswith(".pyc")
 
 
-def for_trial(command: Sequence[str], name: str) -> list[str]:
+def expand_trial_name(command: Sequence[str], name: str) -> list[str]:
     """The command of one trial."""
     return [word.replace(TRIAL, name) for word in command]
 

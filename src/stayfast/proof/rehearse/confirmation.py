@@ -9,9 +9,9 @@ from stayfast.proof.rehearse.plan import AtTime, TrialPlan
 from stayfast.proof.rehearse.verdict import BY_CLOCK, SINGLE, Reason
 
 _MOST_RUNS = 7
-_DOUBTS = 2  # trials that may show it again
+_MOST_TRIALS = 2  # trials that may show it again
 _TRIES_BY_CLOCK = 3  # a busy machine can hide what goes by the clock as well as imitate it
-_VOICES = 2  # of three more runs that have to agree where nothing can be counted: of many tries one may err
+_CONFIRMATIONS = 2  # of three more runs that have to agree where nothing can be counted: of many tries one may err
 
 
 Run = Callable[[TrialPlan, str], list[Reason]]
@@ -34,29 +34,29 @@ def shrink(reason: Reason, plan: TrialPlan, run: Run, *, instead: Sequence[Reaso
     for count, chosen in enumerate(tries):
         fewer_kills, label = plan.only(frozenset(chosen)), f"shrink-{reason.code}-{reason.trial}-{count}"
         found = _same(reason, run(fewer_kills, label))
-        if found is not None and (not found.by_time or _agreed(found, fewer_kills, run, label)):
+        if found is not None and (not found.by_time or _confirmed_by_majority(found, fewer_kills, run, label)):
             return [found]
     return [] if doubtful else [reason]
 
 
-def _agreed(reason: Reason, plan: TrialPlan, run: Run, label: str) -> bool:
+def _confirmed_by_majority(reason: Reason, plan: TrialPlan, run: Run, label: str) -> bool:
     """Whether most of a few more runs show it too."""
     against = for_it = 0
-    while max(for_it, against) < _VOICES:
+    while max(for_it, against) < _CONFIRMATIONS:
         if _same(reason, run(plan, f"{label}-again-{for_it + against}")) is not None:
             for_it += 1
         else:
             against += 1
-    return for_it == _VOICES
+    return for_it == _CONFIRMATIONS
 
 
-def settle(doubts: Sequence[tuple[Reason, TrialPlan]], run: Run) -> list[Reason]:
+def confirm_by_clock(doubts: Sequence[tuple[Reason, TrialPlan]], run: Run) -> list[Reason]:
     """A reason that goes by the clock, from the trials that show it: those first that can be repeated most exactly.
 
     A kill that is aimed at a file comes at the same point again, one at a time of day may not.
     """
     certain = sorted(doubts, key=lambda doubt: num_by_clock(doubt[0]))
-    for reason, plan in certain[:_DOUBTS]:
+    for reason, plan in certain[:_MOST_TRIALS]:
         if found := shrink(reason, plan, run):
             return found
     return []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from stayfast.model.exit_codes import INTERRUPTED
 from stayfast.proof.rehearse.differences import Difference
 from stayfast.proof.rehearse.divergence import Steps
-from stayfast.proof.rehearse.plan import Kill, Kind, TrialPlan
+from stayfast.proof.rehearse.plan import InterruptionKind, Kill, TrialPlan
 from stayfast.proof.syscalls.file_point import Point
 
 NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
@@ -19,14 +19,14 @@ Family = tuple[str, Point]
 Families = Mapping[Family, int]
 
 
-class Wrote(NamedTuple):
+class WriteCounts(NamedTuple):
     """How much was written: files opened for writing or named, and write calls."""
 
     opens: int
     calls: int
 
 
-class AttemptFact(NamedTuple):
+class AttemptObservation(NamedTuple):
     """One life of the program."""
 
     number: int
@@ -53,9 +53,9 @@ class AttemptFact(NamedTuple):
     """For how much of its time its first process stood ready while others had the cores."""
     opens: int = 0
     """Files opened for writing or named."""
-    late: Wrote = Wrote(0, 0)
+    late: WriteCounts = WriteCounts(0, 0)
     """What of both came in the second half of its time; calls only of runs that nobody ever interrupts."""
-    until_replaced: Wrote | None = None
+    until_replaced: WriteCounts | None = None
     """Both when its replacement was started, where there was one beside it."""
     families: Families = MappingProxyType({})
     """The same, by family of files and point."""
@@ -64,7 +64,7 @@ class AttemptFact(NamedTuple):
     at: str = ""
     """What it was doing when it was interrupted."""
 
-    def on_its_own_clock(self) -> AttemptFact:
+    def on_its_own_clock(self) -> AttemptObservation:
         """As it would have been on a machine of its own: other load is no work. When it waited is not known, so every
         moment is moved alike."""
         if not 0.0 < self.waited_seconds < self.seconds:
@@ -84,15 +84,15 @@ class AttemptFact(NamedTuple):
         return self.delivered
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> InterruptionKind | None:
         return self.kill.kind if self.kill is not None and self.delivered else None
 
 
-class TrialFact(NamedTuple):
+class TrialObservation(NamedTuple):
     """All lives of the program in one directory."""
 
     plan: TrialPlan
-    attempts: tuple[AttemptFact, ...]
+    attempts: tuple[AttemptObservation, ...]
     seconds: float
     finished: bool
     """Whether an attempt that nobody interrupted left with 0, or one that was had all its work done."""
@@ -114,7 +114,7 @@ class TrialFact(NamedTuple):
         return [attempt.kill for attempt in self.attempts if attempt.kill is not None and attempt.delivered]
 
 
-class BaselineFact(NamedTuple):
+class BaselineObservation(NamedTuple):
     """The uninterrupted run, on its own clock."""
 
     seconds: float
@@ -135,7 +135,7 @@ class BaselineFact(NamedTuple):
     """Files that are all there before the first of those that come as it works."""
     prepared_calls: int = 0
     """How often it had written by then."""
-    late: Wrote = Wrote(0, 0)
+    late: WriteCounts = WriteCounts(0, 0)
     """What it wrote in the second half of its time."""
-    idle: AttemptFact | None = None
+    idle: AttemptObservation | None = None
     """A start that found everything done: what every attempt pays, however much it keeps. None where nobody knows."""

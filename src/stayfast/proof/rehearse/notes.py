@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stayfast.proof.rehearse.baseline import Baseline
-from stayfast.proof.rehearse.facts import TrialFact
-from stayfast.proof.rehearse.trial import Setting
+from stayfast.proof.rehearse.facts import TrialObservation
+from stayfast.proof.rehearse.trial import TrialSettings
 from stayfast.proof.rehearse.verdict import counted_failures
 
 
-def told_besides(setting: Setting, source: str, baseline: Baseline, facts: Sequence[TrialFact]) -> Iterator[str]:
+def result_notes(
+    setting: TrialSettings, source: str, baseline: Baseline, facts: Sequence[TrialObservation]
+) -> Iterator[str]:
     """Sentences for the end of a report."""
     if setting.comparison.is_empty:
         yield "nothing was compared: name what has to be the same with --compare, --records or --check"

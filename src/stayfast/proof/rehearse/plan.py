@@ -9,7 +9,7 @@ from typing import NamedTuple
 from stayfast.proof.syscalls.file_point import Point
 
 
-class Kind(enum.StrEnum):
+class InterruptionKind(enum.StrEnum):
     """How an attempt is taken away."""
 
     TERM = "term"  # SIGTERM, the grace, SIGKILL
@@ -19,8 +19,8 @@ class Kind(enum.StrEnum):
     FREEZE = "freeze"  # stopped, replaced, and then it goes on: a zombie writer
 
 
-DEFAULT_KINDS = (Kind.TERM, Kind.KILL, Kind.KILL_DURING_RESUME)
-TWO_WRITERS = (Kind.OVERLAP, Kind.FREEZE)
+DEFAULT_KINDS = (InterruptionKind.TERM, InterruptionKind.KILL, InterruptionKind.KILL_DURING_RESUME)
+TWO_WRITERS = (InterruptionKind.OVERLAP, InterruptionKind.FREEZE)
 
 
 class AtTime(NamedTuple):
@@ -66,7 +66,7 @@ class Kill(NamedTuple):
     """One interruption; numbers count through all trials of a seed."""
 
     number: int
-    kind: Kind
+    kind: InterruptionKind
     moment: Moment
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ _SQLITE = b"SQLite format 3\0"
 _LONGEST_FIELD = 1 << 30  # of a CSV file; an embedding written as text outgrows Python's 128 KiB
 
 
-class BrokenRecord(Exception):
+class BrokenRecordError(Exception):
     """Something in the file is no record."""
 
 
@@ -36,7 +36,7 @@ def compare_records(
         got = _read(os.path.join(found, name), table, key, broken)
     except FileNotFoundError:
         return [("missing-records", name, f"there is no such file, the baseline has {len(wanted)} records")]
-    except (BrokenRecord, OSError) as error:
+    except (BrokenRecordError, OSError) as error:
         return [("result-differs", name, str(error))]
     rows = list(_rows(name, _frozen(wanted, unstable), _frozen(got, unstable)))
     if not broken:
@@ -65,8 +65,8 @@ def _wanted(baseline: str, path: str, key: Sequence[str]) -> Records:
     try:
         wanted = _read(os.path.join(baseline, name), table, key, broken)
         if broken:
-            raise BrokenRecord(broken[0])
-    except (BrokenRecord, OSError) as error:
+            raise BrokenRecordError(broken[0])
+    except (BrokenRecordError, OSError) as error:
         raise UsageError(f"--records {path}: {error}", help="the uninterrupted run has to leave them") from None
     if not wanted:
         raise UsageError(f"--records {path}: the uninterrupted run has left no record there")
@@ -146,7 +146,7 @@ def _csv(path: str, key: Sequence[str], broken: list[str]) -> Iterator[tuple[str
                 record = dict(zip(names, row, strict=True))
                 yield _key(record, key, where), record
         except csv.Error as error:
-            raise BrokenRecord(f"line {reader.line_num} is not CSV: {error}") from None
+            raise BrokenRecordError(f"line {reader.line_num} is not CSV: {error}") from None
 
 
 def _sqlite(path: str, table: str, key: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -155,7 +155,7 @@ def _sqlite(path: str, table: str, key: Sequence[str]) -> Iterator[tuple[str, di
             names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             names = [name for name in names if not name.startswith("sqlite_")]
             if not table and len(names) != 1:
-                raise BrokenRecord(f"has the tables {', '.join(names) or 'none'}; name one: FILE?table=NAME")
+                raise BrokenRecordError(f"has the tables {', '.join(names) or 'none'}; name one: FILE?table=NAME")
             chosen = (table or names[0]).replace('"', '""')
             cursor = connection.execute(f'SELECT * FROM "{chosen}"')
             columns = [column[0] for column in cursor.description]
@@ -166,11 +166,11 @@ def _sqlite(path: str, table: str, key: Sequence[str]) -> Iterator[tuple[str, di
                     record = {name: record[name] for name in ("key", "payload")}
                 yield _key(record, key, f"row {number}"), record
         except sqlite3.Error as error:
-            raise BrokenRecord(f"is not a readable database ({error})") from None
+            raise BrokenRecordError(f"is not a readable database ({error})") from None
 
 
 def _key(record: dict[str, Any], key: Sequence[str], where: str) -> str:
     missing = [field for field in key if field not in record]
     if missing:
-        raise BrokenRecord(f"{where} has no field {missing[0]!r}")
+        raise BrokenRecordError(f"{where} has no field {missing[0]!r}")
     return ",".join(str(record[field]) for field in key)

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from stayfast.proof.rehearse.facts import AttemptFact, TrialFact
-from stayfast.proof.rehearse.rehearsal import Result
+from stayfast.proof.rehearse.facts import AttemptObservation, TrialObservation
+from stayfast.proof.rehearse.rehearsal import RehearsalResult
 from stayfast.proof.rehearse.verdict import Reason, reproduce
 
 
@@ -16,7 +16,7 @@ def amount(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def as_json(result: Result, flags: Sequence[str]) -> dict[str, Any]:
+def as_json(result: RehearsalResult, flags: Sequence[str]) -> dict[str, Any]:
     """The whole; ``flags`` are the options that have to be repeated to see a failure again."""
     options = result.options
     return {
@@ -40,7 +40,7 @@ def as_json(result: Result, flags: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _reason(reason: Reason, result: Result, flags: Sequence[str]) -> dict[str, Any]:
+def _reason(reason: Reason, result: RehearsalResult, flags: Sequence[str]) -> dict[str, Any]:
     seed = result.options.seed
     return {
         "code": reason.code,
@@ -54,7 +54,7 @@ def _reason(reason: Reason, result: Result, flags: Sequence[str]) -> dict[str, A
     }
 
 
-def _attempt(trial: TrialFact, fact: AttemptFact) -> dict[str, Any]:
+def _attempt(trial: TrialObservation, fact: AttemptObservation) -> dict[str, Any]:
     return {
         "trial": trial.plan.number,
         "attempt": fact.number,
@@ -72,7 +72,7 @@ def _attempt(trial: TrialFact, fact: AttemptFact) -> dict[str, Any]:
     }
 
 
-def measures(result: Result) -> dict[str, float | None]:
+def measures(result: RehearsalResult) -> dict[str, float | None]:
     """Lost work per interruption, seconds from SIGTERM to safe, seconds from a start to the first write."""
     finished = [trial for trial in result.trials if trial.finished and trial.delivered]
     lost = [

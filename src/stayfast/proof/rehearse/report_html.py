@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from stayfast.proof.rehearse.facts import AttemptFact, TrialFact
-from stayfast.proof.rehearse.rehearsal import Result
+from stayfast.proof.rehearse.facts import AttemptObservation, TrialObservation
+from stayfast.proof.rehearse.rehearsal import RehearsalResult
 from stayfast.proof.rehearse.report import amount, measures
-from stayfast.proof.rehearse.verdict import CODES, judge, reproduce
+from stayfast.proof.rehearse.verdict import CODES, reasons_of, reproduce
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24 }
@@ -25,12 +25,12 @@ code { background: #f2f3f5; padding: .1rem .3rem; border-radius: 3px; word-break
 """
 
 
-def as_html(result: Result, flags: Sequence[str]) -> str:
+def as_html(result: RehearsalResult, flags: Sequence[str]) -> str:
     """A whole document."""
     return "\n".join(_parts(result, flags))
 
 
-def _parts(result: Result, flags: Sequence[str]) -> Iterator[str]:
+def _parts(result: RehearsalResult, flags: Sequence[str]) -> Iterator[str]:
     word = "survives" if result.survives else "fails"
     kills = sum(len(trial.delivered) for trial in result.trials)
     command = escape(" ".join(result.options.command))
@@ -56,7 +56,7 @@ def _parts(result: Result, flags: Sequence[str]) -> Iterator[str]:
     scale = max((trial.seconds for trial in result.trials), default=1.0) or 1.0
     confirmed = {reason.code for reason in result.reasons}
     for trial in result.trials:
-        codes = [reason.code for reason in judge(result.baseline, trial) if reason.code in confirmed]
+        codes = [reason.code for reason in reasons_of(result.baseline, trial) if reason.code in confirmed]
         yield _row(trial, codes, scale)
     yield (
         f"<p>The whole width is {scale:.1f} s. Green finished, purple was killed, yellow got SIGTERM (hatched: "
@@ -67,7 +67,7 @@ def _parts(result: Result, flags: Sequence[str]) -> Iterator[str]:
     yield "</ul></body></html>"
 
 
-def _row(trial: TrialFact, codes: Sequence[str], scale: float) -> str:
+def _row(trial: TrialObservation, codes: Sequence[str], scale: float) -> str:
     bars = "".join(_bar(fact, scale) for fact in trial.attempts)
     return (
         f'<div class="row"><span class="name">trial {trial.plan.number}</span>'
@@ -75,7 +75,7 @@ def _row(trial: TrialFact, codes: Sequence[str], scale: float) -> str:
     )
 
 
-def _bar(fact: AttemptFact, scale: float) -> str:
+def _bar(fact: AttemptObservation, scale: float) -> str:
     def share(seconds: float) -> str:
         return f"{100 * seconds / scale:.2f}%"
 

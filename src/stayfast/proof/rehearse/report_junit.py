@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from stayfast.proof.rehearse.plan import TrialPlan
-from stayfast.proof.rehearse.rehearsal import Result
-from stayfast.proof.rehearse.verdict import CODES, Reason, judge, reproduce
+from stayfast.proof.rehearse.rehearsal import RehearsalResult
+from stayfast.proof.rehearse.verdict import CODES, Reason, reasons_of, reproduce
 
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def as_junit(result: Result, flags: Sequence[str]) -> str:
+def as_junit(result: RehearsalResult, flags: Sequence[str]) -> str:
     """A whole document."""
     confirmed = {reason.code for reason in result.reasons}
     suite = ElementTree.Element("testsuite", name="stayfast rehearse")
@@ -22,7 +22,7 @@ def as_junit(result: Result, flags: Sequence[str]) -> str:
         case = ElementTree.SubElement(
             suite, "testcase", classname="rehearse", name=_name(trial.plan), time=f"{trial.seconds:.3f}"
         )
-        for reason in judge(result.baseline, trial):
+        for reason in reasons_of(result.baseline, trial):
             if reason.code in confirmed:
                 failed += not len(case)
                 _failure(case, reason, result, flags)
@@ -39,7 +39,7 @@ def _name(plan: TrialPlan) -> str:
     return _clean(f"trial {plan.number}: " + ", ".join(f"{kill.kind} {kill.moment}" for kill in plan.kills))
 
 
-def _failure(case: ElementTree.Element, reason: Reason, result: Result, flags: Sequence[str]) -> None:
+def _failure(case: ElementTree.Element, reason: Reason, result: RehearsalResult, flags: Sequence[str]) -> None:
     small = next((other for other in result.reasons if other.code == reason.code), reason)
     again = reproduce(small, seed=result.options.seed, options=flags, command=result.options.command)
     element = ElementTree.SubElement(case, "failure", type=reason.code, message=_clean(CODES[reason.code]))

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stayfast.proof.rehearse.facts import AttemptFact, TrialFact
-from stayfast.proof.rehearse.plan import Kind
-from stayfast.proof.rehearse.rehearsal import Result
+from stayfast.proof.rehearse.facts import AttemptObservation, TrialObservation
+from stayfast.proof.rehearse.plan import InterruptionKind
+from stayfast.proof.rehearse.rehearsal import RehearsalResult
 from stayfast.proof.rehearse.report import amount, measures
-from stayfast.proof.rehearse.verdict import CODES, judge, reproduce
+from stayfast.proof.rehearse.verdict import CODES, reasons_of, reproduce
 
 _WIDTH = 56
 _MARKS = {
-    Kind.TERM: "T",
-    Kind.KILL: "K",
-    Kind.KILL_DURING_RESUME: "R",
-    Kind.OVERLAP: "O",
-    Kind.FREEZE: "F",
+    InterruptionKind.TERM: "T",
+    InterruptionKind.KILL: "K",
+    InterruptionKind.KILL_DURING_RESUME: "R",
+    InterruptionKind.OVERLAP: "O",
+    InterruptionKind.FREEZE: "F",
 }
 
 
-def as_text(result: Result, flags: Sequence[str]) -> str:
+def as_text(result: RehearsalResult, flags: Sequence[str]) -> str:
     """Everything, ready to print."""
     return "\n".join(_lines(result, flags))
 
 
-def _lines(result: Result, flags: Sequence[str]) -> Iterator[str]:
+def _lines(result: RehearsalResult, flags: Sequence[str]) -> Iterator[str]:
     kills = sum(len(trial.delivered) for trial in result.trials)
     starts = sum(len(trial.attempts) for trial in result.trials)
     counts = (len(result.trials), "trial"), (kills, "interruption"), (starts, "start")
@@ -37,11 +37,11 @@ def _lines(result: Result, flags: Sequence[str]) -> Iterator[str]:
     scale = max((trial.seconds for trial in result.trials), default=1.0) or 1.0
     for trial in result.trials:
         confirmed = {reason.code for reason in result.reasons}
-        codes = [reason.code for reason in judge(result.baseline, trial) if reason.code in confirmed]
+        codes = [reason.code for reason in reasons_of(result.baseline, trial) if reason.code in confirmed]
         mark = ", ".join(codes) if codes else "ok"
         yield f"  {trial.plan.number:>3}  {timeline(trial, scale)}  {mark}"
     used = {fact.kind for trial in result.trials for fact in trial.attempts if fact.kind is not None}
-    legend = ", ".join(f"{_MARKS[kind]} {kind}" for kind in Kind if kind in used)
+    legend = ", ".join(f"{_MARKS[kind]} {kind}" for kind in InterruptionKind if kind in used)
     yield f"       {'-' * (_WIDTH - 1)}> {scale:.1f} s   {legend}"
     yield ""
     yield from (f"  {name:<44}{value}" for name, value in _measures(result))
@@ -61,7 +61,7 @@ def _lines(result: Result, flags: Sequence[str]) -> Iterator[str]:
         yield f"      again: {again}"
 
 
-def timeline(trial: TrialFact, scale: float) -> str:
+def timeline(trial: TrialObservation, scale: float) -> str:
     """Attempts as bars: ``=`` works, ``.`` grace after SIGTERM, a letter where it was interrupted, ``!`` a failure."""
     row = [" "] * _WIDTH
     for fact in trial.attempts:
@@ -77,13 +77,13 @@ def timeline(trial: TrialFact, scale: float) -> str:
     return "".join(row)
 
 
-def _places(fact: AttemptFact, scale: float) -> tuple[int, int, int]:
+def _places(fact: AttemptObservation, scale: float) -> tuple[int, int, int]:
     ends = (0.0, fact.ran_seconds, fact.seconds)
     begin, stop, until = (min(_WIDTH - 1, int((fact.began_seconds + end) / scale * _WIDTH)) for end in ends)
     return begin, stop, until
 
 
-def _measures(result: Result) -> Iterator[tuple[str, str]]:
+def _measures(result: RehearsalResult) -> Iterator[tuple[str, str]]:
     names = {
         "lost_seconds_per_interruption": "lost per interruption, restart included",
         "safe_seconds_p50": "seconds from SIGTERM to safe, median",

@@ -11,7 +11,17 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 
-from stayfast.proof.rehearse.plan import TWO_WRITERS, AtEvent, AtResume, AtTime, Kill, Kind, Moment, Profile, TrialPlan
+from stayfast.proof.rehearse.plan import (
+    TWO_WRITERS,
+    AtEvent,
+    AtResume,
+    AtTime,
+    InterruptionKind,
+    Kill,
+    Moment,
+    Profile,
+    TrialPlan,
+)
 from stayfast.proof.syscalls.file_point import Point
 
 # The most telling first: a torn file, a name not given, a file half written, an append, the moment before, a claim
@@ -22,20 +32,22 @@ _LATE = (0.62, 0.86)  # past half of the baseline, so that starting over shows
 _LATE_COUNT = (0.55, 0.92)  # the same for events, of which the first half may come early
 _LATER_SHARE = (0.02, 0.12)  # of the baseline, for kills after the first
 
-Row = tuple[Kind, Moment]
+Row = tuple[InterruptionKind, Moment]
 
 
-def schedule(profile: Profile, *, kinds: Sequence[Kind], kills: int, trials: int, seed: int) -> list[TrialPlan]:
+def schedule(
+    profile: Profile, *, kinds: Sequence[InterruptionKind], kills: int, trials: int, seed: int
+) -> list[TrialPlan]:
     """The trials of a seed, each with this many kills."""
     # Frozen, with the product's first name: another string would give every seed another schedule.
     chance = random.Random(f"holdfast rehearse {seed}")
-    aims = _Aims(profile, kinds, chance)
+    aims = _AimCycle(profile, kinds, chance)
     openings = [next(rows) for rows in [_openings(kinds, aims, chance)] for _ in range(trials)]
     plans = []
     for index, (kind, moment) in enumerate(openings):
         rows: list[Row] = [(kind, moment)]
-        if kind is Kind.KILL_DURING_RESUME:
-            rows = [(Kind.KILL, moment), (kind, aims.resume())]
+        if kind is InterruptionKind.KILL_DURING_RESUME:
+            rows = [(InterruptionKind.KILL, moment), (kind, aims.resume())]
         while len(rows) < kills:
             rows.append(_following(kinds, aims, chance))
         numbered = (Kill(index * kills + place + 1, *row) for place, row in enumerate(rows[:kills]))
@@ -43,7 +55,7 @@ def schedule(profile: Profile, *, kinds: Sequence[Kind], kills: int, trials: int
     return plans
 
 
-def _openings(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Iterator[Row]:
+def _openings(kinds: Sequence[InterruptionKind], aims: _AimCycle, chance: random.Random) -> Iterator[Row]:
     """First kills, without end: a plain one, then two that are aimed."""
     for kind in itertools.cycle(kinds):
         yield kind, AtTime(chance.uniform(*_LATE))
@@ -51,31 +63,34 @@ def _openings(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Iter
             yield aims.next(late=True)
 
 
-def _following(kinds: Sequence[Kind], aims: _Aims, chance: random.Random) -> Row:
+def _following(kinds: Sequence[InterruptionKind], aims: _AimCycle, chance: random.Random) -> Row:
     """A kill for an attempt that resumes with an unknown rest of the work."""
-    if Kind.KILL_DURING_RESUME in kinds and (len(kinds) == 1 or chance.random() < 0.25):
-        return Kind.KILL_DURING_RESUME, aims.resume()
+    if InterruptionKind.KILL_DURING_RESUME in kinds and (len(kinds) == 1 or chance.random() < 0.25):
+        return InterruptionKind.KILL_DURING_RESUME, aims.resume()
     if chance.random() < 0.5:
         return aims.next(late=False)
-    plain = [kind for kind in kinds if kind is not Kind.KILL_DURING_RESUME] or [Kind.KILL]
+    plain = [kind for kind in kinds if kind is not InterruptionKind.KILL_DURING_RESUME] or [InterruptionKind.KILL]
     return chance.choice(plain), AtTime(chance.uniform(*_LATER_SHARE))
 
 
-class _Aims:
+class _AimCycle:
     """Deals the points of the baseline to the kinds, so that all are reached before one comes twice."""
 
-    def __init__(self, profile: Profile, kinds: Sequence[Kind], chance: random.Random) -> None:
+    def __init__(self, profile: Profile, kinds: Sequence[InterruptionKind], chance: random.Random) -> None:
         self._events = profile.events
         self._chance = chance
-        wanted = [kind for kind in kinds if kind is not Kind.KILL_DURING_RESUME] or [Kind.KILL]
+        wanted = [kind for kind in kinds if kind is not InterruptionKind.KILL_DURING_RESUME] or [InterruptionKind.KILL]
         # No handler can soften a kill, so it gets two points where the others get one.
         self._kinds = itertools.cycle(
-            sorted([*wanted, *(kind for kind in wanted if kind is Kind.KILL)], key=lambda kind: kind is not Kind.KILL)
+            sorted(
+                [*wanted, *(kind for kind in wanted if kind is InterruptionKind.KILL)],
+                key=lambda kind: kind is not InterruptionKind.KILL,
+            )
         )
         self._touches = itertools.cycle((0, 1) if profile.events else (0,))
         self._points = {kind: itertools.cycle(self._ordered(kind)) for kind in wanted if self._ordered(kind)}
 
-    def _ordered(self, kind: Kind) -> list[tuple[str, Point]]:
+    def _ordered(self, kind: InterruptionKind) -> list[tuple[str, Point]]:
         order = _REPLACING if kind in TWO_WRITERS else _DANGER
         known = [key for key in self._events if key[1] in order]
         return sorted(known, key=lambda key: (self._events[key] < 2, order.index(key[1]), key[0]))

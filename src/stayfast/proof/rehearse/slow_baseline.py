@@ -9,8 +9,8 @@ import os
 import time
 from collections.abc import Callable
 
-from stayfast.process.tree import state_of
-from stayfast.proof.rehearse.attempt import Attempt, last_words
+from stayfast.process.tree import process_state
+from stayfast.proof.rehearse.attempt import Attempt, last_error_line
 
 FIRST_SECONDS = 30.0
 _IDLE_SHARE = 0.02  # of one core
@@ -44,7 +44,7 @@ class Slowness:
     def _describe(self, processes: list[int], share: float) -> str:
         rows = [f"{len(processes)} processes" if len(processes) != 1 else "1 process", f"{share:.0%} of a core"]
         waits = [_doing(pid) for pid in processes[-1:]]
-        if said := last_words(self._attempt.log):
+        if said := last_error_line(self._attempt.log):
             rows.append(f"last output {_since(self._attempt.log):.0f} s ago: {said[:120]}")
         else:
             rows.append("no output")
@@ -73,7 +73,7 @@ def _doing(pid: int) -> str:
         except OSError:
             words.append("")
     where = f" in {words[1]}" if words[1].strip("0") else ""
-    return f"process {pid} ({words[0][:80]}) {_STATES.get(state_of(pid), 'ends')}{where}"
+    return f"process {pid} ({words[0][:80]}) {_STATES.get(process_state(pid), 'ends')}{where}"
 
 
 def _since(path: str) -> float:

@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from stayfast.model.exit_codes import FINISHED
-from stayfast.process.container import Keepers
+from stayfast.process.container import InitServer
 from stayfast.proof.rehearse import confine
-from stayfast.proof.rehearse.attempt import Attempt, Surroundings
+from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment
 from stayfast.proof.rehearse.differences import Comparison, Difference, left_over
 from stayfast.proof.rehearse.divergence import read_steps
-from stayfast.proof.rehearse.facts import NOT_COUNTED, AttemptFact, TrialFact
-from stayfast.proof.rehearse.plan import Kill, Kind, Profile, TrialPlan
-from stayfast.proof.rehearse.workspace import Copier, empty, remove
-from stayfast.proof.syscalls.disk_limit import Disk
+from stayfast.proof.rehearse.facts import NOT_COUNTED, AttemptObservation, TrialObservation
+from stayfast.proof.rehearse.plan import InterruptionKind, Kill, Profile, TrialPlan
+from stayfast.proof.rehearse.workspace import WorkspaceCopier, empty_directory, remove_tree
+from stayfast.proof.syscalls.disk_limit import DiskLimit
 from stayfast.proof.syscalls.wall_clock import WallClock
 from stayfast.proof.syscalls.watcher import has_content
 
@@ -34,18 +34,18 @@ _PATIENCE_AGAIN = 10.0, 3.0  # the same for those after it
 _UNASKED_RESTARTS = 5  # in a row that say "resume me" although nobody interrupted them
 
 
-class Stopped(Exception):
+class RehearsalStoppedError(Exception):
     """The rehearsal itself is told to end."""
 
 
-class Setting(NamedTuple):
+class TrialSettings(NamedTuple):
     """What all trials of a rehearsal share."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     base: str
-    copier: Copier
-    fence: confine.Fence
+    copier: WorkspaceCopier
+    fence: confine.AllowedPaths
     comparison: Comparison
     grace_seconds: float
     backoff_limit: int
@@ -56,7 +56,7 @@ class Setting(NamedTuple):
     """0 where the clock is left alone."""
     disk_limit_bytes: int | None
     stop: threading.Event
-    keepers: Keepers
+    keepers: InitServer
     hung: threading.Event
     """Set once an attempt did not end within its time: another one that hangs too tells nothing new."""
     fingerprints: bool = False
@@ -66,32 +66,32 @@ class Setting(NamedTuple):
 class Trial:
     """Runs one plan."""
 
-    def __init__(self, setting: Setting, plan: TrialPlan, profile: Profile, *, baseline: str, label: str) -> None:
+    def __init__(self, setting: TrialSettings, plan: TrialPlan, profile: Profile, *, baseline: str, label: str) -> None:
         self._setting = setting
         self._plan = plan
         self._profile = profile
         self._baseline = baseline
         self._label = label
         self.folder = os.path.join(setting.base, label)
-        self._facts: list[AttemptFact] = []
+        self._facts: list[AttemptObservation] = []
         self._overwrote: list[str] = []
         self._wrote_after = False
-        self._old: _OldOne | None = None
-        self._disk: Disk | None = None
+        self._old: _ReplacedAttempt | None = None
+        self._disk: DiskLimit | None = None
 
-    def run(self) -> TrialFact:
+    def run(self) -> TrialObservation:
         """Copy, interrupt, start again, compare; the directory is gone afterwards."""
         began = time.monotonic()
         self._disk = prepare(self._setting, self.folder)
         try:
             ending = self._attempts()
             if self._old is not None:
-                self._bury(self._old, wait=True)
+                self._end_replaced(self._old, wait=True)
             differences: list[Difference] = []
             if ending.finished and not self._setting.comparison.is_empty:
                 differences = self._compare()
             facts = sorted(self._facts, key=lambda fact: fact.began_seconds)
-            return TrialFact(
+            return TrialObservation(
                 plan=self._plan,
                 attempts=tuple(fact._replace(began_seconds=fact.began_seconds - began) for fact in facts),
                 seconds=time.monotonic() - began,
@@ -107,7 +107,7 @@ class Trial:
             if self._old is not None:
                 self._old.attempt.close()
             empty_ephemeral(self._setting, self.folder, self._label)
-            remove(self.folder)
+            remove_tree(self.folder)
 
     def _compare(self) -> list[Difference]:
         setting = self._setting
@@ -116,7 +116,7 @@ class Trial:
 
     # -- the controller
 
-    def _attempts(self) -> _Ending:
+    def _attempts(self) -> _TrialEnd:
         kills = list(self._plan.kills)
         failures, same, unasked = 0, 0, 0
         number = 0
@@ -129,25 +129,32 @@ class Trial:
                 continue  # it lives on beside its replacement
             self._facts.append(fact)
             if fact.overran:  # it will not hear the next one either, and every time costs a whole grace
-                kills = [kill._replace(kind=Kind.KILL) if kill.kind is Kind.TERM else kill for kill in kills]
+                kills = [
+                    kill._replace(kind=InterruptionKind.KILL) if kill.kind is InterruptionKind.TERM else kill
+                    for kill in kills
+                ]
             if fact.timed_out:
                 self._setting.hung.set()
-                return _Ending(gave_up=f"attempt {number} did not end within {fact.seconds:.0f} s")
+                return _TrialEnd(gave_up=f"attempt {number} did not end within {fact.seconds:.0f} s")
             if fact.code == FINISHED:
                 unfinished = self._missing() if fact.interrupted and fact.noticed else []
-                return _Ending(finished=not unfinished, unfinished=unfinished)
+                return _TrialEnd(finished=not unfinished, unfinished=unfinished)
             if self._old is not None and not fact.interrupted:
-                self._bury(self._old, wait=True)  # it found the other one still at work; a Job backs off for longer
+                self._end_replaced(
+                    self._old, wait=True
+                )  # it found the other one still at work; a Job backs off for longer
             unasked = 0 if fact.interrupted or fact.code not in NOT_COUNTED else unasked + 1
             if unasked >= _UNASKED_RESTARTS:
-                return _Ending(gave_up=f"left with {fact.code} {unasked} times in a row although nobody interrupted it")
+                return _TrialEnd(
+                    gave_up=f"left with {fact.code} {unasked} times in a row although nobody interrupted it"
+                )
             if fact.code not in NOT_COUNTED:
                 failures += 1
             is_same = not fact.interrupted and fact.code not in NOT_COUNTED and fact.first_write_seconds is None
             same = same + 1 if is_same else 0
             if failures > self._setting.backoff_limit or same >= _SAME_FAILURES:
                 which = f"attempts {number - same + 1} to {number}" if same > 1 else f"attempt {number}"
-                return _Ending(gave_up=f"{which} left with {fact.code}: {fact.last_words}")
+                return _TrialEnd(gave_up=f"{which} left with {fact.code}: {fact.last_words}")
 
     def _missing(self) -> list[Difference]:
         """Interrupted, and it says that it is done: what is not as it would be at the end?"""
@@ -158,34 +165,34 @@ class Trial:
     def _new_node(self) -> None:
         """What does not move with the pod."""
         if self._old is None:
-            empty(os.path.join(self.folder, "tmp"))
+            empty_directory(os.path.join(self.folder, "tmp"))
         empty_ephemeral(self._setting, self.folder, self._label)
 
     # -- one attempt
 
-    def _one(self, number: int, kill: Kill | None) -> AttemptFact | None:
+    def _one(self, number: int, kill: Kill | None) -> AttemptObservation | None:
         around = surroundings(self._setting, self._label, self._profile, number, disk=self._disk)
         attempt = Attempt(number, around, kill, self._profile, count=not self._plan.kills)
         try:
             while not attempt.tick():
                 if self._setting.stop.is_set():
-                    raise Stopped
+                    raise RehearsalStoppedError
                 if self._old is not None:
-                    self._mind(self._old, attempt)
-                if attempt.leaves_an_old_one:
+                    self._check_replaced(self._old, attempt)
+                if attempt.runs_beside_replacement:
                     if self._old is not None:
-                        self._bury(self._old, wait=False)
+                        self._end_replaced(self._old, wait=False)
                     attempt.replace()
-                    self._old = _OldOne(attempt)
+                    self._old = _ReplacedAttempt(attempt)
                     return None
         except BaseException:
             attempt.close()
             raise
         if self._old is not None:
-            self._mind(self._old, attempt)
+            self._check_replaced(self._old, attempt)
         return attempt.close()
 
-    def _mind(self, old: _OldOne, new: Attempt) -> None:
+    def _check_replaced(self, old: _ReplacedAttempt, new: Attempt) -> None:
         """Look after the attempt that was replaced."""
         self._evidence(old, new)
         if old.attempt.is_frozen:
@@ -194,10 +201,10 @@ class Trial:
             waited = time.monotonic() - old.since
             if wrote or new.program.poll() is not None or waited > max(2.0, self._profile.seconds):
                 old.since = time.monotonic()
-                old.attempt.thaw()
+                old.attempt.resume()
             return
         if old.attempt.tick(alone=False):
-            self._bury(old, wait=False)
+            self._end_replaced(old, wait=False)
         else:
             old.attempt.enforce_grace(old.since)
 
@@ -205,11 +212,11 @@ class Trial:
         """Whether the replacement has not only emptied the file, but has something in it to lose."""
         return path in new.watcher.replaced and has_content(os.path.join(self.folder, "work", path))
 
-    def _bury(self, old: _OldOne, *, wait: bool) -> None:
+    def _end_replaced(self, old: _ReplacedAttempt, *, wait: bool) -> None:
         """The old one ends by itself or at the end of its grace."""
         if old.attempt.is_frozen:
             old.since = time.monotonic()
-            old.attempt.thaw()
+            old.attempt.resume()
         while wait and not old.attempt.tick(alone=False):
             if self._setting.stop.is_set():
                 break
@@ -218,7 +225,7 @@ class Trial:
         self._facts.append(old.attempt.close())
         self._old = None
 
-    def _evidence(self, old: _OldOne, new: Attempt | None) -> None:
+    def _evidence(self, old: _ReplacedAttempt, new: Attempt | None) -> None:
         """What did the old one replace after the new one had written it?"""
         if new is not None:
             old.newer = {**new.watcher.replaced, **old.newer}  # its first time: it may go on, and write it again
@@ -229,7 +236,7 @@ class Trial:
                 self._overwrote.append(path)
 
 
-class _Ending(NamedTuple):
+class _TrialEnd(NamedTuple):
     """How the controller stopped."""
 
     finished: bool = False
@@ -237,7 +244,7 @@ class _Ending(NamedTuple):
     gave_up: str = ""
 
 
-class _OldOne:
+class _ReplacedAttempt:
     """An attempt whose replacement runs already."""
 
     def __init__(self, attempt: Attempt) -> None:
@@ -248,24 +255,24 @@ class _OldOne:
         self.own = {*attempt.watcher.replaced, attempt.held_path}
 
 
-def prepare(setting: Setting, folder: str) -> Disk | None:
+def prepare(setting: TrialSettings, folder: str) -> DiskLimit | None:
     """The trial's own directory, and what there is of space in it."""
     os.mkdir(folder)
     os.mkdir(os.path.join(folder, "tmp"))
     work = os.path.join(folder, "work")
     setting.copier.copy_to(work)
-    return None if setting.disk_limit_bytes is None else Disk(work, setting.disk_limit_bytes)
+    return None if setting.disk_limit_bytes is None else DiskLimit(work, setting.disk_limit_bytes)
 
 
-def empty_ephemeral(setting: Setting, folder: str, label: str) -> None:
+def empty_ephemeral(setting: TrialSettings, folder: str, label: str) -> None:
     """The node's own disk is gone; an absolute path is as absolute as it was given."""
-    for name in confine.for_trial(setting.ephemeral, label):
-        empty(os.path.join(folder, "work", name))
+    for name in confine.expand_trial_name(setting.ephemeral, label):
+        empty_directory(os.path.join(folder, "work", name))
 
 
 def surroundings(
-    setting: Setting, label: str, profile: Profile | None, number: int, *, disk: Disk | None
-) -> Surroundings:
+    setting: TrialSettings, label: str, profile: Profile | None, number: int, *, disk: DiskLimit | None
+) -> AttemptEnvironment:
     """A pod's environment: a name of its own for every attempt, and the grace that the manifest gives it."""
     folder = os.path.join(setting.base, label)
     grace = f"{setting.grace_seconds:g}"
@@ -284,8 +291,8 @@ def surroundings(
     if profile is not None:
         patience = _PATIENCE_AGAIN if setting.hung.is_set() else _PATIENCE
         limit = patience[0] + patience[1] * profile.seconds
-    return Surroundings(
-        command=confine.for_trial(setting.command, label),
+    return AttemptEnvironment(
+        command=confine.expand_trial_name(setting.command, label),
         folder=folder,
         environment=environment,
         grace_seconds=setting.grace_seconds,
@@ -300,7 +307,7 @@ def surroundings(
     )
 
 
-def _clock(setting: Setting, profile: Profile | None, number: int) -> WallClock | None:
+def _clock(setting: TrialSettings, profile: Profile | None, number: int) -> WallClock | None:
     """A new node's clock is ahead of or behind the last one's, by turns, until it is set right."""
     if not setting.clock_jump_seconds:
         return None

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from stayfast.model.exit_codes import FINISHED
-from stayfast.proof.rehearse.facts import NOT_COUNTED, AttemptFact, BaselineFact, TrialFact
-from stayfast.proof.rehearse.plan import TWO_WRITERS, Kill, Kind
+from stayfast.proof.rehearse.facts import NOT_COUNTED, AttemptObservation, BaselineObservation, TrialObservation
+from stayfast.proof.rehearse.plan import TWO_WRITERS, InterruptionKind, Kill
 
 CODES = {
     "exit-zero-unfinished": "left with 0 before the work was done: the Job would be Complete",
@@ -35,7 +35,7 @@ _CLOSE = 0.75
 _CLOSE_WHEN_COUNTED = 0.4
 _SUSPICIOUS_SHARE = 0.8
 _WORTH_KEEPING_SECONDS = 0.5  # below this a program is little more than the start of its interpreter
-_NOTHING = AttemptFact(0, 0.0, 0.0, 0.0, 0)
+_NOTHING = AttemptObservation(0, 0.0, 0.0, 0.0, 0)
 SINGLE = frozenset({"exit-zero-unfinished", "grace-overrun"})
 """Reasons that one kill alone explains: nothing to shrink."""
 BY_RESULT = frozenset({"result-differs", "resume-crash", "duplicate-records", "missing-records"})
@@ -60,7 +60,7 @@ class Reason(NamedTuple):
         return ",".join(str(kill.number) for kill in self.kills)
 
 
-def judge(baseline: BaselineFact, trial: TrialFact) -> list[Reason]:
+def reasons_of(baseline: BaselineObservation, trial: TrialObservation) -> list[Reason]:
     """What is wrong with one trial; nothing when the program survived it."""
     found: dict[str, Reason] = {}
     for reason in _reasons(baseline, trial):
@@ -68,10 +68,14 @@ def judge(baseline: BaselineFact, trial: TrialFact) -> list[Reason]:
     return [found[code] for code in CODES if code in found]
 
 
-def _reasons(baseline: BaselineFact, trial: TrialFact) -> Iterator[Reason]:
+def _reasons(baseline: BaselineObservation, trial: TrialObservation) -> Iterator[Reason]:
     delivered = tuple(trial.delivered)
     for attempt in trial.attempts:
-        if attempt.overran and attempt.kill is not None and attempt.kill.kind in (Kind.TERM, Kind.OVERLAP):
+        if (
+            attempt.overran
+            and attempt.kill is not None
+            and attempt.kill.kind in (InterruptionKind.TERM, InterruptionKind.OVERLAP)
+        ):
             yield Reason("grace-overrun", (attempt.kill,), trial.plan.number, _overrun(attempt))
     if trial.unfinished_zero:
         last = next(item for item in reversed(trial.attempts) if item.code == 0 and item.kill is not None)
@@ -87,12 +91,12 @@ def _reasons(baseline: BaselineFact, trial: TrialFact) -> Iterator[Reason]:
         yield Reason("no-progress", delivered, trial.plan.number, detail, by_time)
 
 
-def _overrun(attempt: AttemptFact) -> str:
+def _overrun(attempt: AttemptObservation) -> str:
     why = "" if attempt.noticed else "; its first process neither handles nor waits for SIGTERM, so PID 1 never saw it"
     return f"attempt {attempt.number} got SIGTERM {attempt.at} and had to be killed{why}"
 
 
-def _gave_up(trial: TrialFact, delivered: tuple[Kill, ...]) -> Reason:
+def _gave_up(trial: TrialObservation, delivered: tuple[Kill, ...]) -> Reason:
     last = trial.attempts[-1]
     if last.timed_out or last.code in NOT_COUNTED:
         return Reason("no-progress", delivered, trial.plan.number, f"never finishes: {trial.gave_up}")
@@ -102,13 +106,13 @@ def _gave_up(trial: TrialFact, delivered: tuple[Kill, ...]) -> Reason:
     return Reason("resume-crash", delivered, trial.plan.number, trial.gave_up)
 
 
-def _meddled(trial: TrialFact, delivered: tuple[Kill, ...]) -> bool:
+def _meddled(trial: TrialObservation, delivered: tuple[Kill, ...]) -> bool:
     """Whether an old attempt wrote beside its replacement, so that what is wrong is its doing."""
     two_writers = any(kill.kind in TWO_WRITERS for kill in delivered)
     return two_writers and bool(trial.wrote_after_replaced or trial.overwrote)
 
 
-def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
+def _results(trial: TrialObservation, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
     two_writers = any(kill.kind in TWO_WRITERS for kill in delivered)
     if two_writers and trial.overwrote:
         detail = f"the old attempt replaced {trial.overwrote[0]} after its replacement had written it"
@@ -121,12 +125,12 @@ def _results(trial: TrialFact, delivered: tuple[Kill, ...]) -> Iterator[Reason]:
             yield Reason(row.code, delivered, trial.plan.number, f"{row.path} {row.detail}")
 
 
-def lost_everything(baseline: BaselineFact, trial: TrialFact) -> str:
+def lost_everything(baseline: BaselineObservation, trial: TrialObservation) -> str:
     """Whether the attempt that finished had to do everything again although much had been done; says how we know."""
     return _did_all_again(baseline, trial) if baseline.seconds >= _WORTH_KEEPING_SECONDS else ""
 
 
-def _did_all_again(baseline: BaselineFact, trial: TrialFact) -> str:
+def _did_all_again(baseline: BaselineObservation, trial: TrialObservation) -> str:
     *earlier, last = (attempt.on_its_own_clock() for attempt in trial.attempts)
     longest = max((_done_share(baseline, attempt) for attempt in earlier), default=0.0)
     if longest < _HALF or last.code != 0:
@@ -143,7 +147,7 @@ def _did_all_again(baseline: BaselineFact, trial: TrialFact) -> str:
     return f"an attempt had done {min(1.0, longest):.0%} of it, and the last one still needed {wall:.0%} of the time"
 
 
-def with_idle(baseline: BaselineFact, idle: TrialFact) -> BaselineFact:
+def with_idle_run(baseline: BaselineObservation, idle: TrialObservation) -> BaselineObservation:
     """The baseline beside a start in the directory that it has left.
 
     Who does there again what grows with the work has not seen that all is done, and tells nothing; where nothing does,
@@ -168,7 +172,7 @@ def with_idle(baseline: BaselineFact, idle: TrialFact) -> BaselineFact:
     )
 
 
-def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
+def with_control_run(baseline: BaselineObservation, control: TrialObservation) -> BaselineObservation:
     """The baseline as it would be now: an uninterrupted run beside a suspicious one has met the same busy machine.
 
     Where nothing can be counted its time alone is right, be it shorter: the first one may have been the slow one. And
@@ -188,7 +192,7 @@ def at_least(baseline: BaselineFact, control: TrialFact) -> BaselineFact:
     )
 
 
-def was_stalled(baseline: BaselineFact, trials: Sequence[TrialFact]) -> bool:
+def was_stalled(baseline: BaselineObservation, trials: Sequence[TrialObservation]) -> bool:
     """Whether the machine stood still while the baseline ran, so that all moments and shares are wrong.
 
     Interrupted as often as it may be, a trial that does all of the work takes no less time than one run of it.
@@ -198,24 +202,26 @@ def was_stalled(baseline: BaselineFact, trials: Sequence[TrialFact]) -> bool:
     return min(took, default=baseline.seconds) < _CLOSE * baseline.seconds
 
 
-def instead_of_the_signal(trial: TrialFact) -> list[Reason]:
+def reasons_without_signal(trial: TrialObservation) -> list[Reason]:
     """What an attempt that left with 0 is guilty of when no signal made it leave: a result of its own."""
     rows = [row for row in trial.unfinished_zero if "missing" not in row.detail]
     return [Reason(row.code, tuple(trial.delivered), trial.plan.number, f"{row.path} {row.detail}") for row in rows[:1]]
 
 
-def worked_on(baseline: BaselineFact, trial: TrialFact) -> Kill | None:
+def went_on_after_sigterm(baseline: BaselineObservation, trial: TrialObservation) -> Kill | None:
     """A SIGTERM after which the program went on to its end: with more left to do it might have overrun its grace.
 
     Whatever it says then: one whose first thread leaves with 75 and waits for the others has done all of the work.
     """
     attempts = (item.on_its_own_clock() for item in trial.attempts)
-    told = (item for item in attempts if item.kind in (Kind.TERM, Kind.OVERLAP) and not item.overran)
+    told = (
+        item for item in attempts if item.kind in (InterruptionKind.TERM, InterruptionKind.OVERLAP) and not item.overran
+    )
     done = (item for item in told if item.code == FINISHED or item.seconds >= _NEARLY_ALL * baseline.seconds)
     return next((item.kill for item in done), None)
 
 
-def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
+def may_hide_lost_work(baseline: BaselineObservation, trial: TrialObservation) -> bool:
     """Whether the first kill may have lost everything, and small gains between later kills have hidden it.
 
     Only a trial with that kill alone can tell.
@@ -227,7 +233,7 @@ def is_suspicious(baseline: BaselineFact, trial: TrialFact) -> bool:
     return sum(_working_opens(baseline, attempt) for attempt in later) >= _SUSPICIOUS_SHARE * whole
 
 
-def is_close(baseline: BaselineFact, trial: TrialFact) -> bool:
+def may_be_slow_baseline(baseline: BaselineObservation, trial: TrialObservation) -> bool:
     """Whether a slow baseline may be all that hides lost work: only a run beside an uninterrupted one can tell.
 
     Where everything that can be counted was done again, the baseline may have been much too slow.
@@ -238,12 +244,12 @@ def is_close(baseline: BaselineFact, trial: TrialFact) -> bool:
     return bool(_did_all_again(baseline._replace(seconds=share * baseline.seconds), trial))
 
 
-def _is_cpu_bound(baseline: BaselineFact) -> bool:
+def _is_cpu_bound(baseline: BaselineObservation) -> bool:
     return baseline.cpu_seconds >= _CPU_BOUND * baseline.seconds > 0
 
 
-def _is_countable(baseline: BaselineFact) -> bool:
-    return _counted_share(baseline, AttemptFact(1, 0.0, 1.0, 1.0, 0)) is not None
+def _is_countable(baseline: BaselineObservation) -> bool:
+    return _counted_share(baseline, AttemptObservation(1, 0.0, 1.0, 1.0, 0)) is not None
 
 
 def _share(value: float, whole: float, idle: float) -> float:
@@ -251,13 +257,13 @@ def _share(value: float, whole: float, idle: float) -> float:
     return max(0.0, value - idle) / max(whole - idle, 1e-9)
 
 
-def _start_is_nearly_all(baseline: BaselineFact) -> bool:
+def _start_is_nearly_all(baseline: BaselineObservation) -> bool:
     """Whether the work takes so little of the time that the clock cannot tell whether it was done again."""
     idle = baseline.idle
     return idle is not None and baseline.seconds - idle.seconds < _LEAST_WORK * baseline.seconds
 
 
-def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
+def _done_share(baseline: BaselineObservation, attempt: AttemptObservation) -> float:
     """How much an attempt had done when it was interrupted: by what it wrote where that tells, else by the clock."""
     ran = _on_its_clock(baseline, attempt)
     by_clock = ran / max(baseline.seconds, 1e-9)
@@ -275,20 +281,20 @@ def _done_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
     return min(share, _SLOW_BASELINE * by_clock)
 
 
-def _on_its_clock(baseline: BaselineFact, attempt: AttemptFact) -> float:
+def _on_its_clock(baseline: BaselineObservation, attempt: AttemptObservation) -> float:
     """How long an attempt ran, with a start no slower than the baseline's: a slow start is no work."""
     start = attempt.ran_seconds if attempt.first_write_seconds is None else attempt.first_write_seconds
     start = min(start, attempt.ran_seconds)
     return min(start, baseline.first_write_seconds) + attempt.ran_seconds - start
 
 
-def _grown_share(baseline: BaselineFact, attempt: AttemptFact) -> float:
+def _grown_share(baseline: BaselineObservation, attempt: AttemptObservation) -> float:
     """Of the files that come as it works, where there are such."""
     whole = sum(baseline.families.values())
     return sum(attempt.families.get(key, 0) for key in baseline.families) / whole if whole else 1.0
 
 
-def _working_share(baseline: BaselineFact, last: AttemptFact) -> float:
+def _working_share(baseline: BaselineObservation, last: AttemptObservation) -> float:
     """The share of the clock without the start, where the start is not nearly all: every attempt pays for that."""
     start = min(baseline.first_write_seconds, last.first_write_seconds or 0.0)
     if baseline.idle is not None and not _exact_shares(baseline, last):  # a slow moment of that one must not matter
@@ -298,7 +304,7 @@ def _working_share(baseline: BaselineFact, last: AttemptFact) -> float:
     return _share(last.seconds, baseline.seconds, start)
 
 
-def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
+def _counted_share(baseline: BaselineObservation, last: AttemptObservation) -> float | None:
     """The share of the work done in the last attempt by what can be counted; a loaded machine does not change it."""
     shares = _exact_shares(baseline, last)
     idle = baseline.idle or _NOTHING
@@ -308,7 +314,7 @@ def _counted_share(baseline: BaselineFact, last: AttemptFact) -> float | None:
     return min(shares) if shares else None
 
 
-def _exact_shares(baseline: BaselineFact, last: AttemptFact) -> list[float]:
+def _exact_shares(baseline: BaselineObservation, last: AttemptObservation) -> list[float]:
     """By files and writes, and only such as grow with the work.
 
     What is written to set things up is not written again by who has lost all the rest.
@@ -327,15 +333,19 @@ def _exact_shares(baseline: BaselineFact, last: AttemptFact) -> list[float]:
     return shares
 
 
-def _working_opens(baseline: BaselineFact, run: AttemptFact) -> int:
+def _working_opens(baseline: BaselineObservation, run: AttemptObservation) -> int:
     """Without the files that are there before the work begins: who keeps those may have lost all the rest."""
     return run.opens - sum(run.families.get(key, 0) for key in baseline.prepared)
 
 
-def counted_failures(trials: Sequence[TrialFact], backoff_limit: int) -> str:
+def counted_failures(trials: Sequence[TrialObservation], backoff_limit: int) -> str:
     """A sentence where the program survives, but each SIGTERM brings the Job closer to its end; else nothing."""
     attempts = [attempt for trial in trials for attempt in trial.attempts]
-    told = [attempt for attempt in attempts if attempt.kind is Kind.TERM and attempt.noticed and not attempt.overran]
+    told = [
+        attempt
+        for attempt in attempts
+        if attempt.kind is InterruptionKind.TERM and attempt.noticed and not attempt.overran
+    ]
     codes = sorted({attempt.code for attempt in told if attempt.code not in NOT_COUNTED | {FINISHED}})
     if not codes:
         return ""

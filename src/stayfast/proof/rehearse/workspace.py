@@ -23,7 +23,7 @@ LINKED = frozenset(
 )
 
 
-class Copier:
+class WorkspaceCopier:
     """Copies one directory as often as needed."""
 
     def __init__(self, source: str, *, may_link: bool) -> None:
@@ -97,7 +97,7 @@ def _clone(source: str, target: str) -> bool:
     return True
 
 
-def break_link(path: str) -> None:
+def unshare_file(path: str) -> None:
     """Give a file that shares its content with the original a content of its own; the program waits meanwhile."""
     try:
         found = os.lstat(path)
@@ -110,7 +110,7 @@ def break_link(path: str) -> None:
     os.replace(own, path)
 
 
-def remove(path: str) -> None:
+def remove_tree(path: str) -> None:
     """A directory and all below it, whatever modes the program has left there; absent is fine."""
 
     def unlock(_: object, failed: str, __: object) -> None:
@@ -127,12 +127,12 @@ def remove(path: str) -> None:
     shutil.rmtree(path, onerror=unlock)
 
 
-def empty(directory: str) -> None:
+def empty_directory(directory: str) -> None:
     """What the node's own disk loses with the node."""
     for name in os.listdir(directory) if os.path.isdir(directory) else ():
         path = os.path.join(directory, name)
         if os.path.isdir(path) and not os.path.islink(path):
-            remove(path)
+            remove_tree(path)
         else:
             os.unlink(path)
 

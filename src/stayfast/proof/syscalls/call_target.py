@@ -66,7 +66,7 @@ def source(call: seccomp.Call) -> list[str]:
     return [_place(path)] if path is not None and os.path.lexists(path) else []
 
 
-def real(call: seccomp.Call, path: str) -> str:
+def resolved_path(call: seccomp.Call, path: str) -> str:
     """Where the file is that a call names."""
     if call.name in _NAMING or _flags(call) & os.O_NOFOLLOW or _flags(call) & _NEW == _NEW:
         return _place(path)

@@ -17,7 +17,7 @@ _KEEP_SIZE = 1  # of fallocate
 _MOST_PIECES = 1024  # of one writev, the kernel's own limit
 
 
-class Disk:
+class DiskLimit:
     """The space of one trial, shared by all its attempts."""
 
     def __init__(self, root: str, limit_bytes: int) -> None:

@@ -13,31 +13,31 @@ from collections import Counter
 from collections.abc import Callable
 
 from stayfast.proof.syscalls.file_point import Point
-from stayfast.proof.syscalls.watcher import Event, Opened, Reaction, family
-from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, MODIFIED, PLACED, Watch
+from stayfast.proof.syscalls.watcher import FileEvent, OpenedFiles, Reaction, file_family
+from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, MODIFIED, RENAMED_INTO_PLACE, InotifyWatch
 
 _COUNTED = (Point.CHANGE, Point.RENAME)  # closed after writing, or changed since the last look; and named
-_POINTS = {MODIFIED: Point.LATER_WRITE, CLOSED: Point.CHANGE, PLACED: Point.RENAME}
+_POINTS = {MODIFIED: Point.LATER_WRITE, CLOSED: Point.CHANGE, RENAMED_INTO_PLACE: Point.RENAME}
 _NOT_ITS_WORK = ("__pycache__", ".git")
 _LOOK_SECONDS = 0.01
 _MOST_SHARE = 0.1  # of one core, however many files there are
 
 
-def watch_files(root: str, react: Callable[[Event], Reaction]) -> Poller:
+def watch_files(root: str, react: Callable[[FileEvent], Reaction]) -> FilePoller:
     """By the best means there is."""
-    watch = Watch(root, modifications=True)
-    if watch.is_told:
-        return Listener(root, watch, react=react)
+    watch = InotifyWatch(root, modifications=True)
+    if watch.is_active:
+        return InotifyPoller(root, watch, react=react)
     watch.close()
-    return Poller(root, react=react)
+    return FilePoller(root, react=react)
 
 
-class Poller(Opened):
+class FilePoller(OpenedFiles):
     """The same surface as the watcher of system calls."""
 
     means = "polling"
 
-    def __init__(self, root: str, *, react: Callable[[Event], Reaction]) -> None:
+    def __init__(self, root: str, *, react: Callable[[FileEvent], Reaction]) -> None:
         super().__init__()
         self._root = root
         self._react = react
@@ -46,7 +46,7 @@ class Poller(Opened):
         self._stop = threading.Event()
         self.counts: Counter[tuple[str, Point]] = Counter()
         self.first_event_seconds: float | None = None
-        self.last_event: Event | None = None
+        self.last_event: FileEvent | None = None
         self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
         self.renewals = 0
@@ -75,9 +75,9 @@ class Poller(Opened):
             pause = max(_LOOK_SECONDS, (time.monotonic() - began) / _MOST_SHARE)
 
     def _tell(self, path: str, point: Point, now: float) -> None:
-        name = family(path)
+        name = file_family(path)
         self.counts[name, point] += 1
-        event = Event(point, name, path, now - self._begun, self.counts[name, point])
+        event = FileEvent(point, name, path, now - self._begun, self.counts[name, point])
         self.renewals += point is Point.RENAME and path in self.replaced
         self.replaced[path] = now
         if point in _COUNTED:
@@ -102,14 +102,14 @@ class Poller(Opened):
         return found
 
 
-class Listener(Poller):
+class InotifyPoller(FilePoller):
     """Is told by the kernel what has just happened."""
 
     means = "notifications"
 
-    def __init__(self, root: str, watch: Watch, *, react: Callable[[Event], Reaction]) -> None:
+    def __init__(self, root: str, watch: InotifyWatch, *, react: Callable[[FileEvent], Reaction]) -> None:
         self._watch = watch
-        watch.follow(_below(root)[0])
+        watch.watch_folders(_below(root)[0])
         super().__init__(root, react=react)
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Listener(Poller):
             return
         if kind == CREATED and os.path.isdir(full):
             folders, files = _below(full)  # what came into it before we looked
-            self._watch.follow({path, *(f"{path}/{inner}" for inner in folders)})
+            self._watch.watch_folders({path, *(f"{path}/{inner}" for inner in folders)})
             for inner in files:
                 self._take(CREATED, f"{path}/{inner}")
             return

@@ -141,7 +141,7 @@ def receive_buffer() -> bytearray:
     return bytearray(_NOTIFICATION.size)
 
 
-def answer(identity: int, *, error: int = 0, value: int | None = None) -> bytes:
+def pack_response(identity: int, *, error: int = 0, value: int | None = None) -> bytes:
     """Go on, or fail with this error number, or do nothing more and return this value."""
     return _ANSWER.pack(identity, value or 0, -error, 0 if error or value is not None else _GO_ON)
 

@@ -71,7 +71,7 @@ class WallClock:
         """Whether a program is about to start, so that ``step`` has to be called soon."""
         return bool(self._starting)
 
-    def starts(self, call: Call) -> None:
+    def on_exec(self, call: Call) -> None:
         """A process is about to become another program."""
         if call.pid in self._starting:
             return  # its first try has failed: it looks for the program along PATH
@@ -133,7 +133,7 @@ def _place_of_vdso(words: memoryview[int]) -> int | None:
     return None
 
 
-def date_files(root: str, since_ns: int, off_seconds: float) -> None:
+def shift_file_times(root: str, since_ns: int, off_seconds: float) -> None:
     """Files get their times from the kernel, which knows nothing of this clock: give those changed since then its."""
     off_ns, now = int(off_seconds * 1e9), time.time_ns()
     for folder, _, files in os.walk(root):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stayfast.proof.syscalls import call_target, seccomp
-from stayfast.proof.syscalls.disk_limit import Disk
+from stayfast.proof.syscalls.disk_limit import DiskLimit
 from stayfast.proof.syscalls.file_point import COUNTABLE, Point
 from stayfast.proof.syscalls.wall_clock import CLOCKS, EXECS, WallClock
 
@@ -32,7 +32,7 @@ _MOST_STREAMS = 16  # a loop may send its output into a new file each time
 _NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
 
 
-class Event(NamedTuple):
+class FileEvent(NamedTuple):
     """The program is about to do this to a file of its own."""
 
     point: Point
@@ -51,16 +51,16 @@ class Reaction(NamedTuple):
     then: Callable[[], None] | None = None
 
 
-GO_ON = Reaction()
-HOLD = Reaction(hold=True)
+LET_GO = Reaction()
+HOLD_CALL = Reaction(hold=True)
 
 
-def family(relative: str) -> str:
+def file_family(relative: str) -> str:
     """The name without what changes from one file of a kind to the next."""
     return re.sub(r"\d+", "#", _RANDOM.sub(lambda match: f"{match[1] or ''}*", relative))
 
 
-class Opened:
+class OpenedFiles:
     """Files opened for writing or named, in their order: who does everything again does all of that again."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Opened:
         """How many by family and point."""
         return Counter(key for _, key in list(self._opened))
 
-    def grown(self) -> list[Event]:
+    def grown(self) -> list[FileEvent]:
         """Files in the place of standard output that hold more than at the last look; by watching calls alone."""
         return []
 
@@ -88,7 +88,7 @@ class Opened:
         return found
 
 
-class _Stream:
+class _RedirectedOutput:
     """A file in the place of standard output or error: writes into it are not held, because programs print a lot."""
 
     def __init__(self, name: str, relative: str, point: Point, size: int) -> None:
@@ -97,7 +97,7 @@ class _Stream:
         self.grown = 0
 
 
-class Watcher(Opened):
+class SyscallWatcher(OpenedFiles):
     """Answers the held calls of one attempt on a thread of its own."""
 
     means = "system calls"
@@ -107,10 +107,10 @@ class Watcher(Opened):
         listener: int,
         root: str,
         *,
-        react: Callable[[Event], Reaction],
+        react: Callable[[FileEvent], Reaction],
         allows: Callable[[str], bool],
         before_write: Callable[[str], None],
-        disk: Disk | None = None,
+        disk: DiskLimit | None = None,
         clock: WallClock | None = None,
     ) -> None:
         """``allows`` says whether a path may be written to; ``before_write`` is told of each that will be."""
@@ -123,16 +123,16 @@ class Watcher(Opened):
         self._allows = allows
         self._before_write = before_write
         self._begun = time.monotonic()
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _RedirectedOutput] = {}
         self._empty: set[str] = set()  # opened and emptied, nothing written yet
         self._emptied: set[str] = set()
-        self._held: list[tuple[int, Event, bool]] = []
+        self._held: list[tuple[int, FileEvent, bool]] = []
         self._then: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._stop_read, self._stop_write = os.pipe()
         self.counts: Counter[tuple[str, Point]] = Counter()
         self.first_event_seconds: float | None = None
-        self.last_event: Event | None = None
+        self.last_event: FileEvent | None = None
         self.last_event_at = 0.0
         self.replaced: dict[str, float] = {}
         """Paths that were emptied or renamed onto, with the monotonic instant of the last time."""
@@ -144,7 +144,7 @@ class Watcher(Opened):
         self._thread = threading.Thread(target=self._work, name="stayfast-watch", daemon=True)
         self._thread.start()
 
-    def grown(self) -> list[Event]:
+    def grown(self) -> list[FileEvent]:
         """From the second time on: only then is it half written rather than written once."""
         found = []
         for path, stream in list(self._streams.items()):
@@ -159,7 +159,7 @@ class Watcher(Opened):
                     key = stream.name, stream.point
                     self.counts[key] += 1
                     at_seconds = time.monotonic() - self._begun
-                    found.append(Event(stream.point, stream.name, stream.relative, at_seconds, self.counts[key]))
+                    found.append(FileEvent(stream.point, stream.name, stream.relative, at_seconds, self.counts[key]))
         return found
 
     def release(self) -> None:
@@ -218,7 +218,7 @@ class Watcher(Opened):
 
     def _tell_time(self, call: seccomp.Call, clock: WallClock) -> None:
         if call.name in EXECS:
-            clock.starts(call)
+            clock.on_exec(call)
             self._answer(call.id)
             return
         try:
@@ -228,7 +228,7 @@ class Watcher(Opened):
 
     def _answer(self, identity: int, error: int = 0, *, value: int | None = None) -> None:
         try:
-            fcntl.ioctl(self._listener, seccomp.SEND, seccomp.answer(identity, error=error, value=value))
+            fcntl.ioctl(self._listener, seccomp.SEND, seccomp.pack_response(identity, error=error, value=value))
         except OSError:
             pass  # the caller is gone
 
@@ -239,7 +239,7 @@ class Watcher(Opened):
             return 0  # a pipe, a socket, a name that cannot be read: not a file of its own
         descriptor = seccomp.descriptor_of(call)
         is_write, removes = descriptor is not None, call.name.startswith("unlink")
-        real = path if is_write else call_target.real(call, path)
+        real = path if is_write else call_target.resolved_path(call, path)
         if call.name in seccomp.CHANGED_AT:
             if self._relative(real) is not None:
                 self._before_write(real)
@@ -256,7 +256,7 @@ class Watcher(Opened):
             return errno.ENOSPC
         if descriptor is not None and descriptor < _STREAMS:
             return 0  # what a shell sends there was looked at when it put a file in that place
-        name = family(relative)
+        name = file_family(relative)
         if call.name.startswith("dup") and call.arguments[1] < _STREAMS:
             self._note_stream(real, name, relative)
         point = self._point(call, real, truncates)
@@ -266,7 +266,7 @@ class Watcher(Opened):
                 self._opened.append((now - self._begun, (name, Point.OPEN)))
             return 0
         self.counts[name, point] += 1
-        event = Event(point, name, relative, now - self._begun, self.counts[name, point])
+        event = FileEvent(point, name, relative, now - self._begun, self.counts[name, point])
         self.last_event = event
         self.last_event_at = now
         if self.first_event_seconds is None:
@@ -293,11 +293,11 @@ class Watcher(Opened):
     def _note_stream(self, path: str, name: str, relative: str) -> None:
         point = Point.LATER_WRITE if path in self._emptied else Point.WRITE
         self._streams.pop(path, None)
-        self._streams[path] = _Stream(name, relative, point, os.stat(path).st_size)
+        self._streams[path] = _RedirectedOutput(name, relative, point, os.stat(path).st_size)
         if len(self._streams) > _MOST_STREAMS:
             del self._streams[next(iter(self._streams))]
 
-    def _note_replaced(self, event: Event) -> None:
+    def _note_replaced(self, event: FileEvent) -> None:
         """Before the call is let go: what it takes away is still there."""
         now = time.monotonic()
         if event.point is Point.RENAME or has_content(os.path.join(self._root, event.path)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.context import Form, Outline
+from stayfast.render.context import Controller, RenderContext
 from stayfast.render.objects.environment import shared_variables
 
 INTERRUPTIBLE_PRIORITY = -5
@@ -13,7 +13,7 @@ JOB_SET_PRIORITY = 0
 """JobSet (0.11 and later) copies a pod's priority into a label, where a negative number is not allowed."""
 
 
-def namespace(outline: Outline) -> dict[str, Any]:
+def namespace(outline: RenderContext) -> dict[str, Any]:
     """With Pod Security's strictest profile, which all our pods meet."""
     level = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
     return {
@@ -23,7 +23,7 @@ def namespace(outline: Outline) -> dict[str, Any]:
     }
 
 
-def service_account(outline: Outline) -> dict[str, Any]:
+def service_account(outline: RenderContext) -> dict[str, Any]:
     """The identity that buckets are opened with, through Workload Identity; no token is mounted."""
     email = outline.spec.service_account
     return {
@@ -36,9 +36,9 @@ def service_account(outline: Outline) -> dict[str, Any]:
     }
 
 
-def priority_class(outline: Outline) -> dict[str, Any]:
+def priority_class(outline: RenderContext) -> dict[str, Any]:
     """Interruptible work gives way first; a JobSet cannot be below 0, but it never takes another pod's place."""
-    is_job_set = outline.form == Form.JOBSET
+    is_job_set = outline.form == Controller.JOBSET
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -50,7 +50,7 @@ def priority_class(outline: Outline) -> dict[str, Any]:
     }
 
 
-def config_map(outline: Outline) -> dict[str, Any]:
+def config_map(outline: RenderContext) -> dict[str, Any]:
     """Settings that the pods read at their start."""
     return {
         "apiVersion": "v1",

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.capacity.spec.workload import Kind
-from stayfast.render.context import Capacity, Outline
+from stayfast.capacity.spec.workload import WorkloadKind
+from stayfast.render.context import RenderContext, RenderedCapacity
 
 _PATIENCE_SECONDS = {
-    Capacity.SPOT: 1800,
-    Capacity.HYBRID: 1800,
-    Capacity.ON_DEMAND: 900,
-    Capacity.FLEX_START: 21_600,
-    Capacity.QUEUED: 21_600,
+    RenderedCapacity.SPOT: 1800,
+    RenderedCapacity.HYBRID: 1800,
+    RenderedCapacity.ON_DEMAND: 900,
+    RenderedCapacity.FLEX_START: 21_600,
+    RenderedCapacity.QUEUED: 21_600,
 }
 """How long Pending is normal where the spec does not say; flex-start waits by design."""
 
 
-def pending_seconds(outline: Outline) -> int:
+def pending_seconds(outline: RenderContext) -> int:
     """When waiting becomes news."""
     longest = outline.spec.longest_wait_seconds
     return max(300, round(longest)) if longest else _PATIENCE_SECONDS[outline.capacity]
 
 
-def alert_rules(outline: Outline) -> list[dict[str, Any]]:
+def alert_rules(outline: RenderContext) -> list[dict[str, Any]]:
     """The rules, without the object around them."""
     pods = f'namespace="{outline.namespace}",pod=~"{outline.name}-.+"'
     minutes = -(-pending_seconds(outline) // 60)
@@ -41,7 +41,7 @@ def alert_rules(outline: Outline) -> list[dict[str, Any]]:
             outline,
         )
     ]
-    if outline.capacity == Capacity.QUEUED:
+    if outline.capacity == RenderedCapacity.QUEUED:
         queue = f'cluster_queue="{outline.cluster_name}"'
         waiting = f"max(kueue_pending_workloads{{{queue}}}) + max(kueue_reserving_active_workloads{{{queue}}})"
         found.append(
@@ -54,7 +54,7 @@ def alert_rules(outline: Outline) -> list[dict[str, Any]]:
                 outline,
             )
         )
-    if outline.spec.kind != Kind.SERVE:
+    if outline.spec.kind != WorkloadKind.SERVE:
         jobs = f'namespace="{outline.namespace}",job_name=~"{outline.name}(-.+)?"'
         found.append(
             _rule(
@@ -69,7 +69,7 @@ def alert_rules(outline: Outline) -> list[dict[str, Any]]:
     return found
 
 
-def _rule(name: str, expression: str, wait: str, summary: str, action: str, outline: Outline) -> dict[str, Any]:
+def _rule(name: str, expression: str, wait: str, summary: str, action: str, outline: RenderContext) -> dict[str, Any]:
     return {
         "alert": name,
         "expr": expression,
@@ -79,19 +79,19 @@ def _rule(name: str, expression: str, wait: str, summary: str, action: str, outl
     }
 
 
-def prometheus_rule(outline: Outline) -> dict[str, Any]:
+def prometheus_rule(outline: RenderContext) -> dict[str, Any]:
     """For the Prometheus operator."""
     metadata = outline.metadata(f"{outline.name}-alerts")
     return _object(outline, "monitoring.coreos.com/v1", "PrometheusRule", metadata)
 
 
-def managed_rules(outline: Outline) -> dict[str, Any]:
+def managed_rules(outline: RenderContext) -> dict[str, Any]:
     """For Google's managed Prometheus; cluster-wide, since Kueue's metrics are not in our namespace."""
     metadata = outline.metadata(outline.cluster_name, shared=True)
     return _object(outline, "monitoring.googleapis.com/v1", "ClusterRules", metadata)
 
 
-def _object(outline: Outline, api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
+def _object(outline: RenderContext, api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
     group = {"name": f"stayfast-{outline.name}", "interval": "60s", "rules": alert_rules(outline)}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {"groups": [group]}}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.capacity.machines.prices import TPU_TOPOLOGIES
-from stayfast.render.context import Outline
+from stayfast.render.context import RenderContext
 from stayfast.render.objects.environment import lease_lead_seconds
 
 
-def compute_class(outline: Outline) -> dict[str, Any]:
+def compute_class(outline: RenderContext) -> dict[str, Any]:
     """Spot first, flex-start next, on-demand when nothing else is there."""
     return {
         "apiVersion": "cloud.google.com/v1",
@@ -24,7 +24,7 @@ def compute_class(outline: Outline) -> dict[str, Any]:
     }
 
 
-def _priority(outline: Outline, row: str) -> dict[str, Any]:
+def _priority(outline: RenderContext, row: str) -> dict[str, Any]:
     kind, count = outline.accelerator, outline.machine.count
     found: dict[str, Any] = {"machineType": outline.machine.name}
     if outline.is_tpu:

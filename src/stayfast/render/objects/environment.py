@@ -6,8 +6,8 @@ import math
 import re
 from typing import Any
 
-from stayfast.capacity.spec.workload import CapacityClass, Kind
-from stayfast.render.context import Capacity, Form, Outline
+from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind
+from stayfast.render.context import Controller, RenderContext, RenderedCapacity
 from stayfast.render.naming import REPLICATED_JOB, has_secret
 from stayfast.render.objects.command import is_torchrun
 from stayfast.render.objects.monitoring import METRICS_PORT, is_watched
@@ -17,7 +17,7 @@ MASTER_PORT = "29500"
 _BACKENDS = {"gs": "gcs", "s3": "s3", "file": "file"}
 
 
-def container_variables(outline: Outline) -> list[dict[str, Any]]:
+def container_variables(outline: RenderContext) -> list[dict[str, Any]]:
     """``env``: what must agree with the pod itself, then what programs look for."""
     window = outline.window
     found = [
@@ -43,12 +43,12 @@ def container_variables(outline: Outline) -> list[dict[str, Any]]:
     return found
 
 
-def lease_lead_seconds(outline: Outline) -> int:
+def lease_lead_seconds(outline: RenderContext) -> int:
     """Long enough for the save; the runtime's own default is 120 s."""
     return max(120, math.ceil(outline.plan.grace.needed_seconds * 1.5))
 
 
-def shared_variables(outline: Outline) -> dict[str, str]:
+def shared_variables(outline: RenderContext) -> dict[str, str]:
     """What the ConfigMap holds: may be changed without making the Job anew."""
     spec, prices = outline.spec, outline.plan.prices
     found: dict[str, str] = {}
@@ -56,13 +56,13 @@ def shared_variables(outline: Outline) -> dict[str, str]:
         found["RUN_URL"] = spec.checkpoint_url
     found |= {name: url for name, url in _urls(outline).items() if url is not None and not has_secret(url)}
     price = {
-        Capacity.SPOT: prices.spot,
-        Capacity.FLEX_START: prices.flex_start,
-        Capacity.QUEUED: prices.flex_start,
-        Capacity.ON_DEMAND: prices.on_demand,
+        RenderedCapacity.SPOT: prices.spot,
+        RenderedCapacity.FLEX_START: prices.flex_start,
+        RenderedCapacity.QUEUED: prices.flex_start,
+        RenderedCapacity.ON_DEMAND: prices.on_demand,
     }.get(outline.capacity)
-    if outline.capacity != Capacity.HYBRID:  # a hybrid pod cannot know which machine it got
-        kind = CapacityClass.FLEX_START if outline.capacity == Capacity.QUEUED else outline.capacity
+    if outline.capacity != RenderedCapacity.HYBRID:  # a hybrid pod cannot know which machine it got
+        kind = CapacityClass.FLEX_START if outline.capacity == RenderedCapacity.QUEUED else outline.capacity
         found["STAYFAST_CAPACITY"] = kind.value
     if price is not None:
         found["STAYFAST_USD_PER_HOUR"] = f"{price:g}"
@@ -71,32 +71,32 @@ def shared_variables(outline: Outline) -> dict[str, str]:
     return found
 
 
-def secret_variables(outline: Outline) -> list[str]:
+def secret_variables(outline: RenderContext) -> list[str]:
     """Variables whose values carry a password and therefore come from a Secret that the user makes."""
     return [name for name, url in _urls(outline).items() if has_secret(url)]
 
 
-def secret_name(outline: Outline) -> str:
+def secret_name(outline: RenderContext) -> str:
     """Of the Secret with those values."""
     return f"{outline.name}-urls"
 
 
-def needs_credentials(outline: Outline) -> bool:
+def needs_credentials(outline: RenderContext) -> bool:
     """Workload Identity opens ``gs://``; ``s3://`` needs keys."""
     spec = outline.spec
     return any(url is not None and url.startswith("s3://") for url in (spec.checkpoint_url, spec.sink_url))
 
 
-def credentials_name(outline: Outline) -> str:
+def credentials_name(outline: RenderContext) -> str:
     """Of the Secret with those keys."""
     return f"{outline.name}-credentials"
 
 
-def _urls(outline: Outline) -> dict[str, str | None]:
+def _urls(outline: RenderContext) -> dict[str, str | None]:
     return {"STAYFAST_QUEUE": outline.spec.queue_url, "STAYFAST_SINK": outline.spec.sink_url}
 
 
-def _documents(outline: Outline) -> list[dict[str, Any]]:
+def _documents(outline: RenderContext) -> list[dict[str, Any]]:
     spec = outline.spec
     directory = spec.volume_path if spec.volume_kind else spec.checkpoint_url
     if directory is None:
@@ -112,17 +112,17 @@ def _documents(outline: Outline) -> list[dict[str, Any]]:
     return found
 
 
-def interval_steps(outline: Outline) -> int | None:
+def interval_steps(outline: RenderContext) -> int | None:
     """The plan's interval in steps, as the programs that read it expect; None where no step time is known."""
     spec, seconds = outline.spec, outline.plan.interval.interval_seconds
-    if spec.kind != Kind.TRAIN or not spec.unit_seconds or not math.isfinite(seconds):
+    if spec.kind != WorkloadKind.TRAIN or not spec.unit_seconds or not math.isfinite(seconds):
         return None
     steps = max(1, round(seconds / spec.unit_seconds))
     unit = int(10 ** max(0, len(str(steps)) - 2))
     return round(steps / unit) * unit  # two digits: the plan knows no more, and a diff should mean something
 
 
-def _ranks(outline: Outline) -> list[dict[str, Any]]:
+def _ranks(outline: RenderContext) -> list[dict[str, Any]]:
     """Where rank 0 is and who we are; ``$(NODE_RANK)`` may stand in the command."""
     values = {"MASTER_ADDR": master_address(outline), "MASTER_PORT": MASTER_PORT, "NNODES": str(outline.spec.nodes)}
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -135,9 +135,9 @@ def _ranks(outline: Outline) -> list[dict[str, Any]]:
     return found
 
 
-def master_address(outline: Outline) -> str:
+def master_address(outline: RenderContext) -> str:
     """The stable name of the first pod."""
-    pod = f"{outline.name}-0" if outline.form == Form.JOB else f"{outline.name}-{REPLICATED_JOB}-0-0"
+    pod = f"{outline.name}-0" if outline.form == Controller.JOB else f"{outline.name}-{REPLICATED_JOB}-0-0"
     return f"{pod}.{outline.name}"
 
 
@@ -149,5 +149,5 @@ def _from_field(name: str, field: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
 
 
-def _secret(outline: Outline, name: str) -> dict[str, Any]:
+def _secret(outline: RenderContext, name: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret_name(outline), "key": name}}}

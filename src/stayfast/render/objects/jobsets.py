@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.context import Capacity, Outline
+from stayfast.render.context import RenderContext, RenderedCapacity
 from stayfast.render.naming import REPLICATED_JOB
 from stayfast.render.objects.kueue import queue_annotations, queue_labels
 from stayfast.render.objects.pod import pod_template
 from stayfast.render.objects.workload import FAILURES_PER_POD, gang_policy
 
 
-def job_set(outline: Outline) -> dict[str, Any]:
+def job_set(outline: RenderContext) -> dict[str, Any]:
     """One replicated Job with a pod per node."""
     spec: dict[str, Any] = {}
-    if outline.capacity == Capacity.QUEUED:
+    if outline.capacity == RenderedCapacity.QUEUED:
         spec["suspend"] = True  # Kueue starts it when every node is there
     spec["network"] = {"enableDNSHostnames": True, "subdomain": outline.name, "publishNotReadyAddresses": True}
     spec["failurePolicy"] = {
@@ -44,7 +44,7 @@ def job_set(outline: Outline) -> dict[str, Any]:
     }
 
 
-def _ranks(outline: Outline) -> dict[str, Any]:
+def _ranks(outline: RenderContext) -> dict[str, Any]:
     nodes = outline.spec.nodes
     return {
         "completionMode": "Indexed",

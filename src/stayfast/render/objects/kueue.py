@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.context import Capacity, Outline
+from stayfast.render.context import RenderContext, RenderedCapacity
 from stayfast.render.objects.resources import cpu_request, memory_request_gib, requests
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
@@ -17,17 +17,17 @@ RETRIES = 1000
 """After that many refused requests Kueue gives the workload up; its default, 3, is an afternoon."""
 
 
-def queue_labels(outline: Outline) -> dict[str, str]:
+def queue_labels(outline: RenderContext) -> dict[str, str]:
     """For the workload object itself: Kueue does not look at pod templates."""
-    return {QUEUE_LABEL: outline.name} if outline.capacity == Capacity.QUEUED else {}
+    return {QUEUE_LABEL: outline.name} if outline.capacity == RenderedCapacity.QUEUED else {}
 
 
-def queue_annotations(outline: Outline) -> dict[str, str]:
+def queue_annotations(outline: RenderContext) -> dict[str, str]:
     """How long the machines are booked; a text, as all annotations."""
-    return {RUN_DURATION: str(outline.lease_seconds)} if outline.capacity == Capacity.QUEUED else {}
+    return {RUN_DURATION: str(outline.lease_seconds)} if outline.capacity == RenderedCapacity.QUEUED else {}
 
 
-def queue_objects(outline: Outline) -> list[dict[str, Any]]:
+def queue_objects(outline: RenderContext) -> list[dict[str, Any]]:
     """Flavor, provisioning, check and the two queues."""
     return [
         resource_flavor(outline),
@@ -38,7 +38,7 @@ def queue_objects(outline: Outline) -> list[dict[str, Any]]:
     ]
 
 
-def resource_flavor(outline: Outline) -> dict[str, Any]:
+def resource_flavor(outline: RenderContext) -> dict[str, Any]:
     """What kind of node the quota is for."""
     return _shared(
         outline,
@@ -49,7 +49,7 @@ def resource_flavor(outline: Outline) -> dict[str, Any]:
     )
 
 
-def provisioning_config(outline: Outline) -> dict[str, Any]:
+def provisioning_config(outline: RenderContext) -> dict[str, Any]:
     """GKE's class for queued requests; pods then run on the nodes of their own request."""
     return _shared(
         outline,
@@ -70,7 +70,7 @@ def provisioning_config(outline: Outline) -> dict[str, Any]:
     )
 
 
-def admission_check(outline: Outline) -> dict[str, Any]:
+def admission_check(outline: RenderContext) -> dict[str, Any]:
     """Holds the workload back until its ProvisioningRequest is fulfilled."""
     return _shared(
         outline,
@@ -86,7 +86,7 @@ def admission_check(outline: Outline) -> dict[str, Any]:
     )
 
 
-def cluster_queue(outline: Outline) -> dict[str, Any]:
+def cluster_queue(outline: RenderContext) -> dict[str, Any]:
     """Quota for exactly this gang, usable from its namespace only."""
     nodes, machine = outline.spec.nodes, outline.machine
     quotas = {
@@ -116,7 +116,7 @@ def cluster_queue(outline: Outline) -> dict[str, Any]:
     )
 
 
-def local_queue(outline: Outline) -> dict[str, Any]:
+def local_queue(outline: RenderContext) -> dict[str, Any]:
     """The queue that the workload names."""
     return {
         "apiVersion": API_VERSION,
@@ -126,6 +126,6 @@ def local_queue(outline: Outline) -> dict[str, Any]:
     }
 
 
-def _shared(outline: Outline, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+def _shared(outline: RenderContext, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     metadata = outline.metadata(outline.cluster_name, shared=True)
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.capacity.spec.workload import Kind, Monitoring
-from stayfast.render.context import LABEL_RUN, Outline
+from stayfast.capacity.spec.workload import Monitoring, WorkloadKind
+from stayfast.render.context import LABEL_RUN, RenderContext
 
 METRICS_PORT = 9464
 PORT_NAME = "metrics"
@@ -17,12 +17,12 @@ MONITORING_FILE = "monitoring/pod-monitoring.yaml"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def is_watched(outline: Outline) -> bool:
+def is_watched(outline: RenderContext) -> bool:
     """Whether its pods serve metrics; an endpoint serves its own, if any."""
-    return outline.spec.monitoring == Monitoring.MANAGED and outline.spec.kind != Kind.SERVE
+    return outline.spec.monitoring == Monitoring.MANAGED and outline.spec.kind != WorkloadKind.SERVE
 
 
-def pod_monitoring(outline: Outline) -> dict[str, Any]:
+def pod_monitoring(outline: RenderContext) -> dict[str, Any]:
     """What to scrape and how often; of a gang only the pod of rank 0, which tells for all."""
     labels = {LABEL_RUN: outline.name}
     if outline.is_gang:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.context import Capacity, Outline
+from stayfast.render.context import RenderContext, RenderedCapacity
 
 SPOT = "cloud.google.com/gke-spot"
 FLEX_START = "cloud.google.com/gke-flex-start"
@@ -15,36 +15,36 @@ RUN_LIMIT = "cloud.google.com/gke-max-run-duration-seconds"
 ZONE = "topology.kubernetes.io/zone"
 
 
-def node_selector(outline: Outline) -> dict[str, str]:
+def node_selector(outline: RenderContext) -> dict[str, str]:
     """Labels that the node must have."""
     if outline.class_rows:
         return {COMPUTE_CLASS: outline.cluster_name}  # the class says the rest; a second selector would fight it
     selector = dict(outline.accelerator_labels)
-    if outline.capacity == Capacity.SPOT:
+    if outline.capacity == RenderedCapacity.SPOT:
         selector[SPOT] = "true"
-    if outline.capacity in (Capacity.FLEX_START, Capacity.QUEUED):
+    if outline.capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED):
         selector[FLEX_START] = "true"
-    if outline.capacity == Capacity.FLEX_START and outline.is_autopilot:
+    if outline.capacity == RenderedCapacity.FLEX_START and outline.is_autopilot:
         selector[RUN_LIMIT] = str(outline.lease_seconds)  # on Standard the pool says it
     return selector
 
 
-def tolerations(outline: Outline) -> list[dict[str, str]]:
+def tolerations(outline: RenderContext) -> list[dict[str, str]]:
     """Taints of exactly the nodes that were selected.
 
     GKE adds the one for accelerators to pods, but not to the template that a ProvisioningRequest is made from.
     """
     found = [{"key": outline.resource, "operator": "Exists", "effect": "NoSchedule"}]
-    key = {Capacity.SPOT: SPOT, Capacity.QUEUED: QUEUED}.get(outline.capacity)
+    key = {RenderedCapacity.SPOT: SPOT, RenderedCapacity.QUEUED: QUEUED}.get(outline.capacity)
     if key is not None and not outline.class_rows:
         found.append({"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
     return found
 
 
-def affinity(outline: Outline) -> dict[str, Any]:
+def affinity(outline: RenderContext) -> dict[str, Any]:
     """Zones, named pools, and for on-demand work: away from machines that go away."""
     rules: list[dict[str, Any]] = []
-    if outline.capacity == Capacity.ON_DEMAND:
+    if outline.capacity == RenderedCapacity.ON_DEMAND:
         rules.append({"key": SPOT, "operator": "DoesNotExist"})
         if not outline.is_autopilot:
             rules.append({"key": FLEX_START, "operator": "DoesNotExist"})

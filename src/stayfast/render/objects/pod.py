@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.capacity.spec.workload import Kind
-from stayfast.render.context import LABEL_COUPLED, LEASE_ENDS_AT, Form, Outline
+from stayfast.capacity.spec.workload import WorkloadKind
+from stayfast.render.context import LABEL_COUPLED, LEASE_ENDS_AT, Controller, RenderContext
 from stayfast.render.objects.command import container_command
 from stayfast.render.objects.environment import (
     LEASE_DIRECTORY,
@@ -23,10 +23,10 @@ from stayfast.render.objects.storage import claim_name
 USER = 1000
 
 
-def pod_template(outline: Outline) -> dict[str, Any]:
+def pod_template(outline: RenderContext) -> dict[str, Any]:
     """Metadata and spec of the pods."""
     labels = dict(outline.labels)
-    if outline.spec.kind in (Kind.BATCH, Kind.SWEEP):
+    if outline.spec.kind in (WorkloadKind.BATCH, WorkloadKind.SWEEP):
         labels[LABEL_COUPLED] = "false"  # several pods, but none waits for another
     metadata: dict[str, Any] = {"labels": labels}
     if outline.spec.volume_kind == "gcsfuse":
@@ -34,9 +34,9 @@ def pod_template(outline: Outline) -> dict[str, Any]:
     return {"metadata": metadata, "spec": pod_spec(outline)}
 
 
-def pod_spec(outline: Outline) -> dict[str, Any]:
+def pod_spec(outline: RenderContext) -> dict[str, Any]:
     """Only what is wanted: no key without a value."""
-    is_endpoint = outline.spec.kind == Kind.SERVE
+    is_endpoint = outline.spec.kind == WorkloadKind.SERVE
     spec: dict[str, Any] = {
         "restartPolicy": "Always" if is_endpoint else "Never",
         "terminationGracePeriodSeconds": outline.window.pod_seconds,
@@ -46,7 +46,7 @@ def pod_spec(outline: Outline) -> dict[str, Any]:
     }
     if outline.has_priority:
         spec["priorityClassName"] = outline.priority_class_name
-    if outline.is_gang and outline.form == Form.JOB:
+    if outline.is_gang and outline.form == Controller.JOB:
         spec["subdomain"] = outline.name
     spec["nodeSelector"] = node_selector(outline)
     where = {"affinity": affinity(outline), "tolerations": tolerations(outline)}
@@ -64,7 +64,7 @@ def pod_spec(outline: Outline) -> dict[str, Any]:
     return spec
 
 
-def container(outline: Outline) -> dict[str, Any]:
+def container(outline: RenderContext) -> dict[str, Any]:
     """The one container of the pod."""
     found: dict[str, Any] = {
         "name": "main",
@@ -93,7 +93,7 @@ def container(outline: Outline) -> dict[str, Any]:
     return found
 
 
-def mounts(outline: Outline) -> list[dict[str, Any]]:
+def mounts(outline: RenderContext) -> list[dict[str, Any]]:
     """Where the volumes appear."""
     found: list[dict[str, Any]] = [
         {"name": "tmp", "mountPath": "/tmp"},
@@ -106,7 +106,7 @@ def mounts(outline: Outline) -> list[dict[str, Any]]:
     return found
 
 
-def volumes(outline: Outline) -> list[dict[str, Any]]:
+def volumes(outline: RenderContext) -> list[dict[str, Any]]:
     """Scratch space, the lease's end, and checkpoints where they are kept on a volume."""
     found: list[dict[str, Any]] = [
         {"name": "tmp", "emptyDir": {}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from stayfast.capacity.machines.prices import Machine
-from stayfast.render.context import Outline
+from stayfast.render.context import RenderContext
 
 EPHEMERAL_GIB = 10
 """For /tmp and logs; without a request Autopilot allows 1 GiB."""
@@ -38,17 +38,17 @@ def _left(total: float, slices: tuple[tuple[float, float], ...]) -> float:
     return total - reserved
 
 
-def snapshot_gib(outline: Outline) -> float:
+def snapshot_gib(outline: RenderContext) -> float:
     """Host memory of one snapshot: this node's share of the state."""
     return (outline.spec.state_bytes or 0) / outline.spec.nodes / 2**30
 
 
-def shared_memory_gib(outline: Outline) -> int:
+def shared_memory_gib(outline: RenderContext) -> int:
     """/dev/shm for data loaders and collectives; Kubernetes gives 64 MiB otherwise."""
     return max(1, min(64, memory_request_gib(outline.machine) // 4))
 
 
-def requests(outline: Outline) -> dict[str, str]:
+def requests(outline: RenderContext) -> dict[str, str]:
     """``resources.requests`` of the container, GPUs included."""
     return {
         "cpu": str(cpu_request(outline.machine)),
@@ -58,7 +58,7 @@ def requests(outline: Outline) -> dict[str, str]:
     }
 
 
-def memory_advice(outline: Outline) -> list[str]:
+def memory_advice(outline: RenderContext) -> list[str]:
     """A sentence when the snapshot leaves the program too little."""
     room, snapshot = memory_request_gib(outline.machine), snapshot_gib(outline)
     if snapshot * 2 <= room:

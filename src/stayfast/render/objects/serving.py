@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.capacity.spec.workload import Kind
-from stayfast.render.context import LABEL_RUN, Outline
+from stayfast.capacity.spec.workload import WorkloadKind
+from stayfast.render.context import LABEL_RUN, RenderContext
 from stayfast.render.objects.environment import MASTER_PORT
 from stayfast.render.objects.pod import pod_template
 
 
-def deployment(outline: Outline) -> dict[str, Any]:
+def deployment(outline: RenderContext) -> dict[str, Any]:
     """A replica per node; one at a time is replaced, since there is no spare accelerator to surge onto."""
     return {
         "apiVersion": "apps/v1",
@@ -25,7 +25,7 @@ def deployment(outline: Outline) -> dict[str, Any]:
     }
 
 
-def headless_service(outline: Outline) -> dict[str, Any]:
+def headless_service(outline: RenderContext) -> dict[str, Any]:
     """Gives each rank a name that survives its pod."""
     return {
         "apiVersion": "v1",
@@ -40,16 +40,16 @@ def headless_service(outline: Outline) -> dict[str, Any]:
     }
 
 
-def needs_budget(outline: Outline) -> bool:
+def needs_budget(outline: RenderContext) -> bool:
     """Where a drain should take pods one by one.
 
     Not on machines that go away: a budget does not stop that. Not for a gang: it restarts as a whole anyway. Not for
     one pod: the budget would block every drain.
     """
-    return not outline.is_interruptible and outline.spec.kind != Kind.TRAIN and outline.spec.nodes > 1
+    return not outline.is_interruptible and outline.spec.kind != WorkloadKind.TRAIN and outline.spec.nodes > 1
 
 
-def disruption_budget(outline: Outline) -> dict[str, Any]:
+def disruption_budget(outline: RenderContext) -> dict[str, Any]:
     """An integer, since Jobs have no scale that a percentage could be of."""
     return {
         "apiVersion": "policy/v1",

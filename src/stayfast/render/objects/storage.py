@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.context import Outline
+from stayfast.render.context import RenderContext
 
 FILESTORE_CLASS = "standard-rwx"
 """GKE's own class for Filestore; its smallest instance is 1 TiB."""
@@ -14,12 +14,12 @@ DEFAULT_DISK_BYTES = 200 * 2**30
 GCSFUSE = "gcsfuse.csi.storage.gke.io"
 
 
-def claim_name(outline: Outline) -> str:
+def claim_name(outline: RenderContext) -> str:
     """Of the claim that the pods mount."""
     return f"{outline.name}-checkpoints"
 
 
-def storage_objects(outline: Outline) -> list[dict[str, Any]]:
+def storage_objects(outline: RenderContext) -> list[dict[str, Any]]:
     """Class, volume and claim, as far as each kind needs them."""
     match outline.spec.volume_kind:
         case "filestore":
@@ -32,7 +32,7 @@ def storage_objects(outline: Outline) -> list[dict[str, Any]]:
             return []
 
 
-def regional_disk_class(outline: Outline) -> dict[str, Any]:
+def regional_disk_class(outline: RenderContext) -> dict[str, Any]:
     """Two zones hold the disk, so that the next pod may run in either."""
     found: dict[str, Any] = {
         "apiVersion": "storage.k8s.io/v1",
@@ -50,7 +50,7 @@ def regional_disk_class(outline: Outline) -> dict[str, Any]:
     return found
 
 
-def bucket_volume(outline: Outline) -> dict[str, Any]:
+def bucket_volume(outline: RenderContext) -> dict[str, Any]:
     """A bucket as a file system, for programs that know only directories."""
     return {
         "apiVersion": "v1",
@@ -68,13 +68,13 @@ def bucket_volume(outline: Outline) -> dict[str, Any]:
     }
 
 
-def _bucket_claim(outline: Outline) -> dict[str, Any]:
+def _bucket_claim(outline: RenderContext) -> dict[str, Any]:
     claim = _claim(outline, "ReadWriteMany", "")
     claim["spec"]["volumeName"] = outline.cluster_name
     return claim
 
 
-def _claim(outline: Outline, mode: str, storage_class: str) -> dict[str, Any]:
+def _claim(outline: RenderContext, mode: str, storage_class: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -87,7 +87,7 @@ def _claim(outline: Outline, mode: str, storage_class: str) -> dict[str, Any]:
     }
 
 
-def _size(outline: Outline) -> str:
+def _size(outline: RenderContext) -> str:
     fallback = FILESTORE_LEAST_BYTES if outline.spec.volume_kind == "filestore" else DEFAULT_DISK_BYTES
     size = outline.spec.volume_bytes or fallback
     return f"{-(-size // 2**30)}Gi"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.capacity.spec.workload import Kind
+from stayfast.capacity.spec.workload import WorkloadKind
 from stayfast.model.exit_codes import INTERRUPTED
-from stayfast.render.context import Outline
+from stayfast.render.context import RenderContext
 from stayfast.render.objects.pod import pod_template
 
 FAILURES_PER_POD = 6
@@ -16,7 +16,7 @@ TERMINATED, KILLED = 143, 137
 MOST_INDEXES = 100_000
 
 
-def job(outline: Outline) -> dict[str, Any]:
+def job(outline: RenderContext) -> dict[str, Any]:
     """A Job by itself."""
     return {
         "apiVersion": "batch/v1",
@@ -26,13 +26,13 @@ def job(outline: Outline) -> dict[str, Any]:
     }
 
 
-def job_size(outline: Outline) -> dict[str, Any]:
+def job_size(outline: RenderContext) -> dict[str, Any]:
     """How many pods, and what they are counted by."""
     spec = outline.spec
-    if spec.kind == Kind.SWEEP and not outline.is_queue_worker:
+    if spec.kind == WorkloadKind.SWEEP and not outline.is_queue_worker:
         trials = spec.units or spec.nodes
         return {"completionMode": "Indexed", "completions": trials, "parallelism": min(spec.nodes, trials)}
-    if spec.kind in (Kind.BATCH, Kind.SWEEP):
+    if spec.kind in (WorkloadKind.BATCH, WorkloadKind.SWEEP):
         # Without completions, the first worker that finds the queue empty would end the replacement of all others.
         return {"completions": spec.nodes, "parallelism": spec.nodes}
     if spec.nodes > 1:
@@ -40,11 +40,11 @@ def job_size(outline: Outline) -> dict[str, Any]:
     return {"completions": 1, "parallelism": 1}
 
 
-def independent_policy(outline: Outline) -> dict[str, Any]:
+def independent_policy(outline: RenderContext) -> dict[str, Any]:
     """Interruptions are free; everything else counts. Never FailJob on 1: launchers turn much into 1."""
     spec = outline.spec
     limit: dict[str, Any] = {"backoffLimit": FAILURES_PER_POD * spec.nodes}
-    if spec.kind == Kind.SWEEP and not outline.is_queue_worker:
+    if spec.kind == WorkloadKind.SWEEP and not outline.is_queue_worker:
         limit = {"backoffLimitPerIndex": FAILURES_PER_POD}
     return {
         **limit,

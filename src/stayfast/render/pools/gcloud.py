@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from stayfast.documents.writer import document
-from stayfast.render.context import Outline
+from stayfast.render.context import RenderContext
 from stayfast.render.pools.pool import SPOT_TAINT, NodePool, node_pools
 
 GRACE_FILE = "node-config/spot-grace.yaml"
@@ -20,7 +20,7 @@ exists() {
 """
 
 
-def gcloud_script(outline: Outline) -> str:
+def gcloud_script(outline: RenderContext) -> str:
     """Makes what is not there yet; safe to run twice."""
     commands = "".join(f"\n# {pool.why}\n{_create(pool)}" for pool in node_pools(outline))
     return _HEAD % shlex.quote(outline.plan.region) + commands
@@ -61,7 +61,7 @@ def flags(pool: NodePool) -> list[str]:
     return found
 
 
-def grace_config(outline: Outline) -> str:
+def grace_config(outline: RenderContext) -> str:
     """The kubelet's shutdown grace period, in the file that gcloud takes."""
     window = outline.window
     return document(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stayfast.render.context import Capacity, Outline
+from stayfast.render.context import RenderContext, RenderedCapacity
 from stayfast.render.naming import pool_name
 
 SPOT_TAINT = "cloud.google.com/gke-spot"
@@ -33,7 +33,7 @@ class NodePool:
     critical_seconds: int | None = None
 
 
-def node_pools(outline: Outline) -> list[NodePool]:
+def node_pools(outline: RenderContext) -> list[NodePool]:
     """None on Autopilot, none for a ComputeClass (it makes its own), none where the spec names existing ones."""
     if outline.is_autopilot:
         return []
@@ -41,22 +41,22 @@ def node_pools(outline: Outline) -> list[NodePool]:
     return [*pools, _control(outline)] if not outline.spec.pools else []
 
 
-def _workers(outline: Outline) -> NodePool:
+def _workers(outline: RenderContext) -> NodePool:
     spec, machine, capacity = outline.spec, outline.machine, outline.capacity
     suffix = {
-        Capacity.SPOT: "spot",
-        Capacity.FLEX_START: "flex",
-        Capacity.QUEUED: "queued",
-        Capacity.ON_DEMAND: "on-demand",
+        RenderedCapacity.SPOT: "spot",
+        RenderedCapacity.FLEX_START: "flex",
+        RenderedCapacity.QUEUED: "queued",
+        RenderedCapacity.ON_DEMAND: "on-demand",
     }[capacity]
     why = {
-        Capacity.SPOT: "Spot machines, tainted so that nothing lands there by accident",
-        Capacity.FLEX_START: "flex-start machines, handed out one by one, for at most seven days",
-        Capacity.QUEUED: "flex-start machines, handed out all at once when a ProvisioningRequest asks",
-        Capacity.ON_DEMAND: "on-demand machines with the accelerator",
+        RenderedCapacity.SPOT: "Spot machines, tainted so that nothing lands there by accident",
+        RenderedCapacity.FLEX_START: "flex-start machines, handed out one by one, for at most seven days",
+        RenderedCapacity.QUEUED: "flex-start machines, handed out all at once when a ProvisioningRequest asks",
+        RenderedCapacity.ON_DEMAND: "on-demand machines with the accelerator",
     }[capacity]
-    is_flex = capacity in (Capacity.FLEX_START, Capacity.QUEUED)
-    is_long = capacity == Capacity.SPOT and outline.window.is_long
+    is_flex = capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED)
+    is_long = capacity == RenderedCapacity.SPOT and outline.window.is_long
     return NodePool(
         name=pool_name(outline.name, suffix),
         machine=machine.name,
@@ -67,16 +67,18 @@ def _workers(outline: Outline) -> NodePool:
         has_accelerator=True,
         gpu=None if outline.is_tpu else outline.accelerator,  # a TPU machine is what its type says
         gpu_count=0 if outline.is_tpu else machine.count,
-        spot=capacity == Capacity.SPOT,
+        spot=capacity == RenderedCapacity.SPOT,
         flex_start=is_flex,
-        queued=capacity == Capacity.QUEUED,
-        run_seconds=outline.lease_seconds if capacity == Capacity.FLEX_START else None,  # queued: each request says it
+        queued=capacity == RenderedCapacity.QUEUED,
+        run_seconds=outline.lease_seconds
+        if capacity == RenderedCapacity.FLEX_START
+        else None,  # queued: each request says it
         shutdown_seconds=outline.window.shutdown_seconds if is_long else None,
         critical_seconds=outline.window.critical_seconds if is_long else None,
     )
 
 
-def _control(outline: Outline) -> NodePool:
+def _control(outline: RenderContext) -> NodePool:
     return NodePool(
         name=CONTROL_POOL,
         machine=CONTROL_MACHINE,

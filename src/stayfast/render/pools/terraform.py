@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stayfast.render.context import Outline
+from stayfast.render.context import RenderContext
 from stayfast.render.pools.pool import SPOT_TAINT, NodePool, node_pools
 
 Body = Sequence[tuple[str, Any]]
@@ -16,7 +16,7 @@ class Reference(str):
     """An expression, as opposed to a text."""
 
 
-def terraform(outline: Outline) -> str:
+def terraform(outline: RenderContext) -> str:
     """Variables and a resource per pool."""
     parts = [
         _block("variable", ["cluster"], [("type", Reference("string")), ("description", "name of the cluster")]),

@@ -18,7 +18,7 @@ HUGE_PAGE = 2 << 20
 TOUCH_BYTES = 64 << 20
 
 
-class Arena:
+class HostBuffer:
     """One growable buffer. ``view`` and ``address`` change when it grows, never while a snapshot holds it."""
 
     def __init__(self, executor: Executor) -> None:
@@ -34,11 +34,11 @@ class Arena:
         """Hold at least this many bytes; a smaller buffer is dropped first, so that two never exist at once."""
         if length <= self.capacity:
             return
-        self.drop()
+        self.free()
         capacity = -(-length // HUGE_PAGE) * HUGE_PAGE
         self._pages, self.view, self.address = map_pages(capacity)
         self.capacity = capacity
-        touch(self.address, capacity, self._executor)
+        prefault(self.address, capacity, self._executor)
 
     def pin(self, register: Callable[[int, int], Callable[[], None] | None]) -> None:
         """Let a device copy into this memory without staging; ``register`` gives back how to undo it."""
@@ -46,7 +46,7 @@ class Arena:
             self._unpin = register(self.address, self.capacity)
             self.pinned = self._unpin is not None
 
-    def drop(self) -> None:
+    def free(self) -> None:
         """Give the memory back."""
         if self._unpin is not None:
             self._unpin()
@@ -70,17 +70,17 @@ def map_pages(length: int) -> tuple[mmap.mmap, memoryview, int]:
     return pages, memoryview(pages)[skip : skip + length], start + skip
 
 
-def touch(address: int, length: int, executor: Executor) -> None:
+def prefault(address: int, length: int, executor: Executor) -> None:
     """Make the kernel hand out the pages now, by several threads, instead of under the first copy."""
     offsets = range(0, length, TOUCH_BYTES)
     list(executor.map(lambda at: ctypes.memset(address + at, 0, min(TOUCH_BYTES, length - at)), offsets))
 
 
-class Pool:
+class HostBufferPool:
     """The engine's few arenas; ``acquire`` waits until one is free."""
 
     def __init__(self, count: int, executor: Executor) -> None:
-        self._free = [Arena(executor) for _ in range(count)]
+        self._free = [HostBuffer(executor) for _ in range(count)]
         self._count = count
         self._changed = threading.Condition()
 
@@ -89,14 +89,14 @@ class Pool:
         with self._changed:
             return len(self._free)
 
-    def acquire(self) -> Arena:
+    def acquire(self) -> HostBuffer:
         with self._changed:
             self._changed.wait_for(lambda: bool(self._free))
             # The largest first: the one that was used before needs no new pages.
             self._free.sort(key=lambda arena: arena.capacity)
             return self._free.pop()
 
-    def release(self, arena: Arena) -> None:
+    def release(self, arena: HostBuffer) -> None:
         with self._changed:
             self._free.append(arena)
             self._changed.notify()
@@ -105,4 +105,4 @@ class Pool:
         """Give back the memory of every free arena."""
         with self._changed:
             for arena in self._free:
-                arena.drop()
+                arena.free()

@@ -23,18 +23,18 @@ from typing import Any
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import CheckpointError, CorruptError
-from stayfast.runtime.checkpoint.arena import Arena, Pool
+from stayfast.runtime.checkpoint.arena import HostBuffer, HostBufferPool
 from stayfast.runtime.checkpoint.checksum import default_algorithm
-from stayfast.runtime.checkpoint.cuda_copies import Arrival, DeviceCopier, register_host
-from stayfast.runtime.checkpoint.estimate import Rates
-from stayfast.runtime.checkpoint.in_place_reader import read_into
+from stayfast.runtime.checkpoint.cuda_copies import DeviceCopier, PendingCopies, pin_function
+from stayfast.runtime.checkpoint.estimate import SaveRates
+from stayfast.runtime.checkpoint.in_place_reader import restore_in_place
 from stayfast.runtime.checkpoint.inventory import Inventory
-from stayfast.runtime.checkpoint.layout import PART_BYTES, Layout, Planner
-from stayfast.runtime.checkpoint.reader import Damage, assemble, find_damage, read_all, read_inventory
-from stayfast.runtime.checkpoint.sharded_reader import RankState
-from stayfast.runtime.checkpoint.snapshot import Snapshot, copy_host, take_apart
-from stayfast.runtime.checkpoint.writer import CHUNK_BYTES, Content, Persisted, Writer, folder_of
-from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.runtime.checkpoint.layout import PART_BYTES, Layout, LayoutCache
+from stayfast.runtime.checkpoint.reader import DamagedFile, build_state, read_all, read_inventory, verify_checkpoint
+from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
+from stayfast.runtime.checkpoint.snapshot import Snapshot, copy_host_leaves, flatten_state
+from stayfast.runtime.checkpoint.writer import CHUNK_BYTES, Content, DurableSnapshot, PartWriter, checkpoint_folder
+from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.runtime.state.numpy_arrays import Leaf
 from stayfast.storage.stores.protocol import Store
 
@@ -50,7 +50,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class Engine:
+class Checkpointer:
     """Saves and restores one run's state in one store; safe to call from the loop and one background thread."""
 
     def __init__(
@@ -70,29 +70,29 @@ class Engine:
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="stayfast-engine")
         # Copies have threads of their own: queued behind the writes of the last save they would stall the loop.
         self._copiers = ThreadPoolExecutor(min(self._threads, _cores()), thread_name_prefix="stayfast-copy")
-        self._pool = Pool(buffers, self._copiers)
-        self._planner = Planner(part_bytes)
+        self._pool = HostBufferPool(buffers, self._copiers)
+        self._planner = LayoutCache(part_bytes)
         self._algorithm = algorithm or default_algorithm()
         self._rank = rank
-        self._rates = Rates()
+        self._rates = SaveRates()
         self._lock = threading.Lock()
         self._persisting = threading.Lock()
         self._base: Inventory | None = None
         self._in_flight: set[str] = set()
         self._device: DeviceCopier | None = None
-        self._last: Persisted | None = None
+        self._last: DurableSnapshot | None = None
 
     # -- saving
 
     def snapshot(self, step: int, state: Mapping[str, Any]) -> Snapshot:
         """Copy the state out of the training loop's reach; waits only when every buffer still holds a snapshot."""
         started = self._clock.monotonic()
-        leaves, layout = take_apart(state, self._planner)
+        leaves, layout = flatten_state(state, self._planner)
         arena = self._pool.acquire()
         try:
             arena.reserve(layout.total)
             arrival = self._copy_device(leaves, layout, arena)
-            copy_host(leaves, layout, arena, self._copiers)
+            copy_host_leaves(leaves, layout, arena, self._copiers)
         except BaseException:
             self._pool.release(arena)
             raise
@@ -100,19 +100,25 @@ class Engine:
         self._rates.snapshot_took(layout.total, seconds)
         snapshot = Snapshot(step, layout, leaves, arena, self._pool, seconds)
         if arrival is not None:
-            snapshot.wait, snapshot.settle, snapshot.prints = arrival.wait, arrival.settle, arrival.prints
+            snapshot.wait, snapshot.wait_all, snapshot.fingerprints = (
+                arrival.wait_for_part,
+                arrival.wait_all,
+                arrival.prints,
+            )
             base = self._base
             assert base is not None or not arrival.same
-            snapshot.same = {number: base.parts[number] for number in arrival.same} if base is not None else {}
+            snapshot.unchanged_parts = (
+                {number: base.parts[number] for number in arrival.same} if base is not None else {}
+            )
         else:
-            snapshot.forget()
+            snapshot.drop_values()
         return snapshot
 
-    def _copy_device(self, leaves: list[Leaf], layout: Layout, arena: Arena) -> Arrival | None:
+    def _copy_device(self, leaves: list[Leaf], layout: Layout, arena: HostBuffer) -> PendingCopies | None:
         if not any(leaf.address is None and leaf.length for leaf in leaves):
             return None
         torch = sys.modules["torch"]
-        arena.pin(register_host(torch))
+        arena.pin(pin_function(torch))
         with self._lock:
             last = self._last
         same_shape = last is not None and last.layout is layout and last.inventory is self._base
@@ -125,39 +131,39 @@ class Engine:
                 self._device = DeviceCopier(torch)
             return self._device
 
-    def watch(self, thing: Any) -> None:
+    def watch_optimizer(self, thing: Any) -> None:
         """Tell the engine of a tracked object; a torch optimizer will wait on the device for copies under way."""
         torch: Any = sys.modules.get("torch")
         if torch is not None and isinstance(thing, torch.optim.Optimizer):
-            self._copier(torch).hook(thing)
+            self._copier(torch).watch_optimizer(thing)
 
-    def prepare(self, state: Mapping[str, Any]) -> None:
+    def preallocate(self, state: Mapping[str, Any]) -> None:
         """Get (and pin) the memory that snapshots of this state need, ahead of the first one; call it in a thread."""
-        leaves, layout = take_apart(state, self._planner)
+        leaves, layout = flatten_state(state, self._planner)
         on_device = any(leaf.address is None and leaf.length for leaf in leaves)
         taken = [self._pool.acquire() for _ in range(self._pool.free)]
         for arena in taken:
             try:
                 arena.reserve(layout.total)
                 if on_device:
-                    arena.pin(register_host(sys.modules["torch"]))
+                    arena.pin(pin_function(sys.modules["torch"]))
             finally:
                 self._pool.release(arena)
 
-    def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
+    def persist(self, snapshot: Snapshot, attempt: int) -> DurableSnapshot:
         """Make a snapshot durable and release its buffer; after an error the snapshot may be persisted again."""
-        folder = folder_of(snapshot.step, attempt, self._rank)
+        folder = checkpoint_folder(snapshot.step, attempt, self._rank)
         with self._persisting:
-            self._forget_if_uncertain()
-            known = self._known()
-            if any(known.get(part.content) != part.key for part in snapshot.same.values()):
+            self._drop_base_if_uncertain()
+            known = self._known_parts()
+            if any(known.get(part.content) != part.key for part in snapshot.unchanged_parts.values()):
                 raise CheckpointError(
                     "a newer save replaced what this snapshot builds on", help="take another snapshot"
                 )
             with self._lock:
                 self._in_flight.add(folder)
             try:
-                writer = Writer(self._store, self._clock, self._algorithm, known, CHUNK_BYTES, self._rank)
+                writer = PartWriter(self._store, self._clock, self._algorithm, known, CHUNK_BYTES, self._rank)
                 persisted = writer.write(snapshot, attempt, self._executor)
             except BaseException:
                 with self._lock:
@@ -167,7 +173,7 @@ class Engine:
         snapshot.release()
         return persisted
 
-    def committed(self, persisted: Persisted) -> None:
+    def mark_committed(self, persisted: DurableSnapshot) -> None:
         """The caller's commit succeeded: later saves may reference these parts."""
         with self._lock:
             self._base = persisted.inventory
@@ -175,7 +181,7 @@ class Engine:
             self._in_flight.clear()  # what was uncertain before is listed now, or never will be
 
     @property
-    def in_flight(self) -> frozenset[str]:
+    def unfinished_folders(self) -> frozenset[str]:
         """Folders of saves that are under way or whose commit is not certain: garbage collection leaves them alone."""
         with self._lock:
             return frozenset(self._in_flight)
@@ -185,11 +191,11 @@ class Engine:
         """How many snapshots can be taken now without waiting."""
         return self._pool.free
 
-    def estimate(self, state_bytes: int) -> tuple[float, float]:
+    def estimate_seconds(self, state_bytes: int) -> tuple[float, float]:
         """Seconds to snapshot and to persist this many bytes, learned from the saves so far."""
         return self._rates.estimate(state_bytes)
 
-    def _forget_if_uncertain(self) -> None:
+    def _drop_base_if_uncertain(self) -> None:
         """After a commit of unknown outcome the head may list other parts than we think, and a prune may end the rest.
 
         So the next save writes everything, and references nothing until it is committed.
@@ -198,7 +204,7 @@ class Engine:
             if self._in_flight:
                 self._base = self._last = None
 
-    def _known(self) -> dict[Content, str]:
+    def _known_parts(self) -> dict[Content, str]:
         with self._lock:
             base = self._base
         if base is None or base.algorithm != self._algorithm or base.chunk_bytes != CHUNK_BYTES:
@@ -207,7 +213,7 @@ class Engine:
 
     # -- restoring
 
-    def restore(self, committed: Committed, *, into: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def restore(self, committed: CheckpointRecord, *, into: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The state of one committed checkpoint; ``CorruptError`` names the file that does not verify.
 
         ``into`` is a state like the one that was saved: its tensors are filled in place where name, dtype and shape
@@ -215,22 +221,22 @@ class Engine:
         """
         _, inventory = read_inventory(self._store, committed)
         if into or (_gpu_here() and any(entry.device for entry in inventory.entries)):
-            state = read_into(self._store, inventory, into, self._threads)
+            state = restore_in_place(self._store, inventory, into, self._threads)
         else:
             memory = read_all(self._store, inventory, self._executor)
-            state = assemble(inventory, memory)
+            state = build_state(inventory, memory)
         with self._lock:
             self._base = inventory
         return state
 
     def restore_newest(
         self,
-        head: Head,
+        head: RunRecord,
         *,
         into: Mapping[str, Any] | None = None,
-        reread: Callable[[], Head | None] | None = None,
-        read: Callable[[Committed], dict[str, Any]] | None = None,
-    ) -> tuple[Committed, dict[str, Any]] | None:
+        reread: Callable[[], RunRecord | None] | None = None,
+        read: Callable[[CheckpointRecord], dict[str, Any]] | None = None,
+    ) -> tuple[CheckpointRecord, dict[str, Any]] | None:
         """The newest checkpoint that verifies, or None when the run has none; ``read`` may stand in for ``restore``.
 
         A damaged one is named in a warning and the one before it is used. When a part vanishes under the reader,
@@ -260,23 +266,23 @@ class Engine:
             )
         return None
 
-    def open_rank(self, row: Committed) -> RankState:
+    def open_saved_rank(self, row: CheckpointRecord) -> SavedRankState:
         """What one rank has saved, to be read piece by piece."""
-        return RankState(self._store, row, self._executor)
+        return SavedRankState(self._store, row, self._executor)
 
-    def continue_from(self, rank: RankState) -> None:
+    def set_base(self, rank: SavedRankState) -> None:
         """Later saves may reference the parts of this one, as after ``restore``."""
         with self._lock:
             self._base = rank.inventory
 
-    def verify(self, committed: Committed) -> Iterator[Damage | int]:
+    def verify(self, committed: CheckpointRecord) -> Iterator[DamagedFile | int]:
         """Read a whole checkpoint: yields the length of every good chunk, and a ``Damage`` for every bad one."""
-        return find_damage(self._store, committed, self._executor)
+        return verify_checkpoint(self._store, committed, self._executor)
 
     def close(self) -> None:
         """Stop the threads and give the memory back."""
         if self._device is not None:
-            self._device.unhook()
+            self._device.unwatch_optimizers()
         self._executor.shutdown(wait=True)
         self._copiers.shutdown(wait=True)
         self._pool.drop()

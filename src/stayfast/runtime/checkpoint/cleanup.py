@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from stayfast.errors import CorruptError, FormatError, KeyMissingError
 from stayfast.runtime.checkpoint import inventory as inventory_format
 from stayfast.runtime.checkpoint.inventory import FOLDER, INVENTORY_KEY, PART_KEY
-from stayfast.runtime.checkpoint.reader import matches
+from stayfast.runtime.checkpoint.reader import matches_record
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import Delete, Get, Keys, Protocol
-from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.runtime.run_record.effects import Delete, EffectGenerator, Get, Keys
+from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Blob, Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CleanupResult:
     """What was removed, and why nothing was when nothing was."""
 
     keys: tuple[str, ...] = ()
@@ -33,7 +33,9 @@ class Collected:
     refused: str | None = None
 
 
-def collect(attempt: int | None, in_flight: Collection[str] = (), *, dry_run: bool = False) -> Protocol[Collected]:
+def delete_unreferenced(
+    attempt: int | None, in_flight: Collection[str] = (), *, dry_run: bool = False
+) -> EffectGenerator[CleanupResult]:
     """Delete unreferenced objects of this attempt and older ones.
 
     ``attempt`` is the caller's own; None means a caller from outside the run (the command line), which leaves alone
@@ -42,24 +44,24 @@ def collect(attempt: int | None, in_flight: Collection[str] = (), *, dry_run: bo
     """
     held = yield from read_head()
     if held is None:
-        return Collected(refused="the run has never been claimed: there is no HEAD.json to say what is needed")
+        return CleanupResult(refused="the run has never been claimed: there is no HEAD.json to say what is needed")
     head = held.head
     if attempt is not None and head.attempt != attempt:
-        return Collected(refused=f"attempt {head.attempt} owns the run, not {attempt}")
+        return CleanupResult(refused=f"attempt {head.attempt} owns the run, not {attempt}")
     entries: list[Entry] = yield Keys(f"{FOLDER}/")
     try:
-        needed = yield from _needed(head, entries)
+        needed = yield from _referenced_keys(head, entries)
     except (CorruptError, FormatError) as error:
-        return Collected(refused=f"what is needed cannot be told: {error}")
-    doomed = [entry for entry in entries if _may_go(entry.key, head, attempt, needed, in_flight)]
+        return CleanupResult(refused=f"what is needed cannot be told: {error}")
+    doomed = [entry for entry in entries if _is_deletable(entry.key, head, attempt, needed, in_flight)]
     doomed.sort(key=lambda entry: (entry.key.endswith(".bin"), entry.key))  # an inventory goes before its parts
     if not dry_run:
         for entry in doomed:
             yield Delete(entry.key)
-    return Collected(tuple(entry.key for entry in doomed), sum(entry.size for entry in doomed))
+    return CleanupResult(tuple(entry.key for entry in doomed), sum(entry.size for entry in doomed))
 
 
-def _may_go(key: str, head: Head, attempt: int | None, needed: set[str], in_flight: Collection[str]) -> bool:
+def _is_deletable(key: str, head: RunRecord, attempt: int | None, needed: set[str], in_flight: Collection[str]) -> bool:
     match = PART_KEY.match(key) or INVENTORY_KEY.match(key)
     if match is None or key in needed:  # not of our making, or of use
         return False
@@ -68,14 +70,14 @@ def _may_go(key: str, head: Head, attempt: int | None, needed: set[str], in_flig
     step, owner = int(match[1]), int(match[2])
     if owner > head.attempt:
         return False
-    if owner < head.attempt or (attempt is None and head.attempts and head.row.outcome is not None):
+    if owner < head.attempt or (attempt is None and head.attempts and head.current_attempt.outcome is not None):
         return True
     # Of the live attempt, only what lies before its newest commit: the rest may be in flight, here or on another rank.
     newest = -1 if head.newest is None else head.newest.step
     return step < newest or (step == newest and attempt is not None)
 
 
-def _needed(head: Head, entries: list[Entry]) -> Protocol[set[str]]:
+def _referenced_keys(head: RunRecord, entries: list[Entry]) -> EffectGenerator[set[str]]:
     """Every key that a committed checkpoint needs, its inventory included."""
     needed: set[str] = set()
     for committed in head.checkpoints:
@@ -87,7 +89,9 @@ def _needed(head: Head, entries: list[Entry]) -> Protocol[set[str]]:
     return needed
 
 
-def _inventory(committed: Committed, entries: list[Entry]) -> Protocol[tuple[str, inventory_format.Inventory]]:
+def _inventory(
+    committed: CheckpointRecord, entries: list[Entry]
+) -> EffectGenerator[tuple[str, inventory_format.Inventory]]:
     """The one inventory under the folder that the commit record means."""
     folder = f"{FOLDER}/{committed.folder}/"
     for key in [entry.key for entry in entries if entry.key.startswith(folder) and INVENTORY_KEY.match(entry.key)]:
@@ -95,6 +99,6 @@ def _inventory(committed: Committed, entries: list[Entry]) -> Protocol[tuple[str
             blob: Blob = yield Get(key)
         except KeyMissingError:
             continue
-        if matches(blob.data, committed):
+        if matches_record(blob.data, committed):
             return key, inventory_format.decode(blob.data, where=key)
     raise CorruptError(f"{folder}inventory.json is missing or does not match the commit record")

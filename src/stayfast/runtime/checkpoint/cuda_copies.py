@@ -16,22 +16,22 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stayfast.runtime.checkpoint.arena import Arena
-from stayfast.runtime.checkpoint.fingerprint import Fingerprints
+from stayfast.runtime.checkpoint.arena import HostBuffer
+from stayfast.runtime.checkpoint.fingerprint import DeviceFingerprints
 from stayfast.runtime.checkpoint.layout import Layout
 from stayfast.runtime.state.numpy_arrays import Leaf
 
 GROUP_BYTES = 256 << 20
 """An event is recorded after this much, so that parts can be written before all have arrived."""
 
-Mark = tuple[int, int, Any]
+CopyMark = tuple[int, int, Any]
 """From which place on, on which device, and the event after which it has landed."""
 
-Cold = dict[int, bytes | None]
+UnchangedParts = dict[int, bytes | None]
 """Parts that did not change in the last save, with their fingerprints where they were taken."""
 
 
-def register_host(torch: Any) -> Callable[[int, int], Callable[[], None] | None]:
+def pin_function(torch: Any) -> Callable[[int, int], Callable[[], None] | None]:
     """How to pin memory that we mapped ourselves."""
 
     def register(address: int, length: int) -> Callable[[], None] | None:
@@ -43,7 +43,7 @@ def register_host(torch: Any) -> Callable[[int, int], Callable[[], None] | None]
     return register
 
 
-class Arrival:
+class PendingCopies:
     """One snapshot's copies on their way; what it holds is kept alive until they have landed."""
 
     def __init__(self, layout: Layout, prints: dict[int, bytes], same: set[int]) -> None:
@@ -51,17 +51,17 @@ class Arrival:
         self.landed = False
         self._layout = layout
         self._issued = threading.Event()
-        self._marks: list[Mark] = []
+        self._marks: list[CopyMark] = []
         self._error: BaseException | None = None
         self._keep: Sequence[Leaf] = ()
 
-    def begin(self, first: list[Mark], copies: list[Callable[[], Mark]], keep: Sequence[Leaf]) -> None:
+    def begin(self, first: list[CopyMark], copies: list[Callable[[], CopyMark]], keep: Sequence[Leaf]) -> None:
         """Issue the copies from a thread of their own, so that the caller pays for none of them."""
         self._keep = keep
         self._marks = list(first)
         threading.Thread(target=self._issue, args=(copies,), name="stayfast-copies", daemon=True).start()
 
-    def _issue(self, copies: list[Callable[[], Mark]]) -> None:
+    def _issue(self, copies: list[Callable[[], CopyMark]]) -> None:
         try:
             for copy in copies:
                 self._marks.append(copy())
@@ -70,7 +70,7 @@ class Arrival:
         finally:
             self._issued.set()
 
-    def wait(self, part: int) -> None:
+    def wait_for_part(self, part: int) -> None:
         """Block this host thread until the part has landed."""
         self._issued.wait()
         if self._error is not None:
@@ -81,9 +81,9 @@ class Arrival:
             if start < end:
                 event.synchronize()
         if part == len(self._layout.parts) - 1:
-            self.settle()
+            self.wait_all()
 
-    def settle(self) -> None:
+    def wait_all(self) -> None:
         """Block until no copy is under way any more, whatever became of it, and let go of the tensors."""
         self._issued.wait()
         for _, _, event in self._marks:
@@ -93,7 +93,7 @@ class Arrival:
             leaf.value = None
         self._keep = ()
 
-    def hold_back(self, torch: Any) -> None:
+    def make_streams_wait(self, torch: Any) -> None:
         """Make the current stream of every device wait for the copies; the host goes on."""
         self._issued.wait()
         if torch.cuda.is_current_stream_capturing():
@@ -110,10 +110,10 @@ class DeviceCopier:
         self._streams: dict[int, Any] = {}
         self._optimizers: list[Any] = []
         self._handles: list[Any] = []
-        self._pending: list[Arrival] = []
-        self._fingerprints: dict[int, Fingerprints] = {}
+        self._pending: list[PendingCopies] = []
+        self._fingerprints: dict[int, DeviceFingerprints] = {}
 
-    def hook(self, optimizer: Any) -> None:
+    def watch_optimizer(self, optimizer: Any) -> None:
         """From now on this optimizer's step waits, on the device, for copies of what it will overwrite.
 
         A wrapper that has no hooks of its own (accelerate's) steps the optimizer inside it, which has them.
@@ -127,7 +127,7 @@ class DeviceCopier:
         self._optimizers.append(optimizer)
         self._handles.append(optimizer.register_step_pre_hook(self._before_step))
 
-    def unhook(self) -> None:
+    def unwatch_optimizers(self) -> None:
         """Leave the optimizers as they were."""
         for handle in self._handles:
             handle.remove()
@@ -135,9 +135,9 @@ class DeviceCopier:
 
     def _before_step(self, *_: Any) -> None:
         while self._pending:
-            self._pending.pop().hold_back(self._torch)
+            self._pending.pop().make_streams_wait(self._torch)
 
-    def _owned(self) -> set[int]:
+    def _optimizer_tensors(self) -> set[int]:
         """Addresses of tensors that change only in a hooked, uncaptured ``step()``."""
         found: set[int] = set()
         for optimizer in self._optimizers:
@@ -148,7 +148,7 @@ class DeviceCopier:
                 found.update(value.data_ptr() for value in row.values() if isinstance(value, self._torch.Tensor))
         return found
 
-    def copy(self, leaves: Sequence[Leaf], layout: Layout, arena: Arena, cold: Cold) -> Arrival:
+    def copy(self, leaves: Sequence[Leaf], layout: Layout, arena: HostBuffer, cold: UnchangedParts) -> PendingCopies:
         """Start copying every device leaf to its place in the arena; returns at once.
 
         Parts that did not change in the last save are asked on the device whether they changed now. That question
@@ -160,11 +160,11 @@ class DeviceCopier:
         devices = sorted({leaves[number].value.device.index for number in numbers})
         for device in devices:
             self._stream(device).wait_stream(torch.cuda.current_stream(device))
-        prints = self._prints(leaves, layout, set(cold)) if cold else {}
+        prints = self._part_fingerprints(leaves, layout, set(cold)) if cold else {}
         same = {part for part, found in prints.items() if found == cold.get(part)}
         numbers = [number for number in numbers if not same.issuperset(layout.parts_of(number, leaves[number].length))]
-        numbers.sort(key=lambda number: layout.places[number])
-        owned = self._owned()
+        numbers.sort(key=lambda number: layout.positions[number])
+        owned = self._optimizer_tensors()
         at_once = [number for number in numbers if leaves[number].value.data_ptr() not in owned]
         later = [number for number in numbers if leaves[number].value.data_ptr() in owned]
         first = []
@@ -174,21 +174,23 @@ class DeviceCopier:
                 event = self._issue(mine, leaves, layout, host, device)
                 torch.cuda.current_stream(device).wait_event(event)
                 first.append((0, device, event))
-        arrival = Arrival(layout, prints, same)
+        arrival = PendingCopies(layout, prints, same)
         copies = []
         for device in devices:
             mine = [number for number in later if leaves[number].value.device.index == device]
-            copies += [self._later(group, leaves, layout, host, device) for group in _grouped(mine, leaves)]
+            copies += [
+                self._deferred_copy(group, leaves, layout, host, device) for group in _split_by_bytes(mine, leaves)
+            ]
         arrival.begin(first, copies, leaves)
         self._pending = [item for item in self._pending if not item.landed]
         if self._optimizers:
             self._pending.append(arrival)
         return arrival
 
-    def _later(
+    def _deferred_copy(
         self, numbers: list[int], leaves: Sequence[Leaf], layout: Layout, host: Any, device: int
-    ) -> Callable[[], Mark]:
-        start = layout.places[numbers[0]]
+    ) -> Callable[[], CopyMark]:
+        start = layout.positions[numbers[0]]
         return lambda: (start, device, self._issue(numbers, leaves, layout, host, device))
 
     def _issue(self, numbers: list[int], leaves: Sequence[Leaf], layout: Layout, host: Any, device: int) -> Any:
@@ -197,7 +199,7 @@ class DeviceCopier:
         stream = self._stream(device)
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             for number in numbers:
-                leaf, place = leaves[number], layout.places[number]
+                leaf, place = leaves[number], layout.positions[number]
                 leaf.value = leaf.value.detach().contiguous()  # a view with gaps is made whole on the device
                 source = leaf.value.reshape(-1).view(torch.uint8)
                 host[place : place + leaf.length].copy_(source, non_blocking=True)
@@ -205,7 +207,7 @@ class DeviceCopier:
             event.record(stream)
         return event
 
-    def _prints(self, leaves: Sequence[Leaf], layout: Layout, parts: set[int]) -> dict[int, bytes]:
+    def _part_fingerprints(self, leaves: Sequence[Leaf], layout: Layout, parts: set[int]) -> dict[int, bytes]:
         """Fingerprints of those of the parts that lie wholly on devices."""
         torch = self._torch
         pieces: dict[int, list[tuple[int, int, int]]] = {}
@@ -214,18 +216,18 @@ class DeviceCopier:
                 if leaf.address is not None:
                     parts.discard(part)
                 place = layout.parts[part]
-                low = max(place.start - layout.places[number], 0)
-                pieces.setdefault(part, []).append((number, low, place.start + place.length - layout.places[number]))
+                low = max(place.start - layout.positions[number], 0)
+                pieces.setdefault(part, []).append((number, low, place.start + place.length - layout.positions[number]))
         found: dict[int, list[tuple[int, Any]]] = {}
         for part in sorted(parts):
             for number, low, high in pieces.get(part, []):
                 value = leaves[number].value.detach()
                 device = value.device.index
                 if device not in self._fingerprints:
-                    self._fingerprints[device] = Fingerprints(torch, value.device)
+                    self._fingerprints[device] = DeviceFingerprints(torch, value.device)
                 with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(self._stream(device)):
                     flat = value.contiguous().reshape(-1).view(torch.uint8)[low:high]
-                    found.setdefault(device, []).append((part, self._fingerprints[device].of(flat)))
+                    found.setdefault(device, []).append((part, self._fingerprints[device].compute(flat)))
         result: dict[int, bytes] = {}
         for device, rows in found.items():
             with torch.cuda.device(device), torch.cuda.stream(self._stream(device)):
@@ -242,7 +244,7 @@ class DeviceCopier:
         return self._streams[device]
 
 
-def _grouped(numbers: list[int], leaves: Sequence[Leaf]) -> list[list[int]]:
+def _split_by_bytes(numbers: list[int], leaves: Sequence[Leaf]) -> list[list[int]]:
     groups: list[list[int]] = []
     filled = GROUP_BYTES
     for number in numbers:

@@ -11,7 +11,7 @@ REMEMBERED = 8
 MEANINGFUL_BYTES = 1 << 20
 
 
-class Rates:
+class SaveRates:
     """The slowest of the last few saves: a promise to a deadline is made on bad days, not on average ones."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ BLOCK_ROWS = 2048
 """32 MiB at a time: the products are four times as long as the words and live only for a moment."""
 
 
-class Fingerprints:
+class DeviceFingerprints:
     """The keys of one device."""
 
     def __init__(self, torch: Any, device: Any) -> None:
@@ -26,7 +26,7 @@ class Fingerprints:
         low, high = -(1 << 63), (1 << 63) - 1
         self._keys = torch.randint(low, high, (2, WORDS), generator=generator, dtype=torch.int64).to(device)
 
-    def of(self, data: Any) -> Any:
+    def compute(self, data: Any) -> Any:
         """The fingerprint of a flat tensor of bytes: two 64-bit numbers per 16 KiB, still on the device."""
         torch = self._torch
         whole = data.numel() // ROW_BYTES * ROW_BYTES

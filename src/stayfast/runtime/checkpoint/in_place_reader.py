@@ -15,12 +15,12 @@ from typing import Any
 
 from stayfast.errors import CorruptError, EncodingError
 from stayfast.runtime.checkpoint.arena import map_pages
-from stayfast.runtime.checkpoint.cuda_copies import register_host
+from stayfast.runtime.checkpoint.cuda_copies import pin_function
 from stayfast.runtime.checkpoint.inventory import Inventory, InventoryEntry
-from stayfast.runtime.checkpoint.reader import chunk_length, chunks_of, finish, part_starts, read_chunk
+from stayfast.runtime.checkpoint.reader import chunk_length, chunks_of, part_starts, read_chunk, wait_all_or_cancel
 from stayfast.runtime.state.decoding import decode
 from stayfast.runtime.state.encoding import encode, name_leaves
-from stayfast.runtime.state.numpy_arrays import build, check_size, torch_dtype
+from stayfast.runtime.state.numpy_arrays import build_leaf, check_size, torch_dtype
 from stayfast.storage.stores.protocol import Store
 
 Piece = tuple[int, int, int]
@@ -29,34 +29,36 @@ READERS = 10
 """More of them only fight over memory bandwidth and the interpreter: half as fast with 16 on a 16-core machine."""
 
 
-class Destination:
+class RestoreTarget:
     """Where the bytes of one entry go: host memory by address, or a device tensor seen as bytes."""
 
     def __init__(self, value: Any, address: int | None, flat: Any = None) -> None:
         self.value, self.address, self.flat = value, address, flat
 
 
-def destinations(inventory: Inventory, into: Mapping[str, Any] | None, torch: Any) -> list[Destination]:
+def restore_targets(inventory: Inventory, into: Mapping[str, Any] | None, torch: Any) -> list[RestoreTarget]:
     """An existing tensor where ``into`` has one of the same name, dtype and shape; fresh memory otherwise."""
     existing = _existing(into)
-    found: list[Destination] = []
+    found: list[RestoreTarget] = []
     fresh: list[tuple[int, int]] = []
     total = 0
     for entry in inventory.entries:
         value = existing.get((entry.name, entry.dtype, entry.shape))
         if value is not None and entry.length:
-            found.append(_over(torch, value))
+            found.append(_target_over(torch, value))
         elif entry.device.startswith("cuda") and torch is not None and torch.cuda.is_available() and entry.length:
-            found.append(_over(torch, _on_device(torch, entry)))
+            found.append(_target_over(torch, _on_device(torch, entry)))
         else:
             fresh.append((len(found), total))
-            found.append(Destination(None, None))
+            found.append(RestoreTarget(None, None))
             total += -(-entry.length // 64) * 64
     _, memory, address = map_pages(max(total, 1))
     for number, place in fresh:
         entry = inventory.entries[number]
         view = memory[place : place + entry.length]
-        found[number] = Destination(view if entry.dtype == "json" else build(entry.dtype, entry.shape, view), None)
+        found[number] = RestoreTarget(
+            view if entry.dtype == "json" else build_leaf(entry.dtype, entry.shape, view), None
+        )
         found[number].address = address + place
         if entry.dtype == "bytes":
             found[number].value = view  # bytes are made when they are there
@@ -78,10 +80,10 @@ def _existing(into: Mapping[str, Any] | None) -> dict[tuple[str, str, tuple[int,
     }
 
 
-def _over(torch: Any, tensor: Any) -> Destination:
+def _target_over(torch: Any, tensor: Any) -> RestoreTarget:
     if tensor.device.type == "cpu":
-        return Destination(tensor, tensor.data_ptr())
-    return Destination(tensor, None, tensor.detach().reshape(-1).view(torch.uint8))
+        return RestoreTarget(tensor, tensor.data_ptr())
+    return RestoreTarget(tensor, None, tensor.detach().reshape(-1).view(torch.uint8))
 
 
 def _on_device(torch: Any, entry: InventoryEntry) -> Any:
@@ -92,11 +94,11 @@ def _on_device(torch: Any, entry: InventoryEntry) -> Any:
     return torch.empty(entry.shape, dtype=dtype, device=entry.device if same else "cuda")
 
 
-Move = tuple[Destination, int, int, int]
+CopyRange = tuple[RestoreTarget, int, int, int]
 """Where to, at which of its bytes, from which byte of the chunk, how many."""
 
 
-class Slot:
+class ReadBuffer:
     """One reader's buffer, pinned where there is a GPU, and its streams to the devices.
 
     Each reader makes its own: pinning is slow, and this way the others read meanwhile. It belongs to one thread, whose
@@ -109,7 +111,7 @@ class Slot:
         self._streams: dict[int, tuple[Any, Any]] = {}
         self._unpin: Callable[[], None] | None = None
         if torch is not None:
-            self._unpin = register_host(torch)(self._address, length)
+            self._unpin = pin_function(torch)(self._address, length)
             self._flat = torch.frombuffer(self.view, dtype=torch.uint8)
 
     def wait(self) -> None:
@@ -117,7 +119,7 @@ class Slot:
         for _, event in self._streams.values():
             event.synchronize()
 
-    def scatter(self, moves: list[Move]) -> None:
+    def copy_out(self, moves: list[CopyRange]) -> None:
         """Start the copies to where the bytes belong; nothing more, as the interpreter is what many readers lack."""
         used: set[int] = set()
         for target, at, start, length in moves:
@@ -140,7 +142,7 @@ class Slot:
         self._torch.cuda.set_stream(self._streams[device][0])
         self._device = device
 
-    def drop(self) -> None:
+    def free(self) -> None:
         """Wait for the copies and give the memory back."""
         for stream, _ in self._streams.values():
             stream.synchronize()
@@ -148,22 +150,24 @@ class Slot:
             self._unpin()
 
 
-def read_into(store: Store, inventory: Inventory, into: Mapping[str, Any] | None, threads: int) -> dict[str, Any]:
+def restore_in_place(
+    store: Store, inventory: Inventory, into: Mapping[str, Any] | None, threads: int
+) -> dict[str, Any]:
     """The state, with the tensors of ``into`` in it wherever they fit. They are overwritten even if a later chunk is
     damaged: the caller then restores another checkpoint over them, or gives up."""
     torch = sys.modules.get("torch")
     torch = torch if torch is not None and torch.cuda.is_available() else None
-    targets = destinations(inventory, into, sys.modules.get("torch"))
+    targets = restore_targets(inventory, into, sys.modules.get("torch"))
     starts = part_starts(inventory)
     order = sorted((starts[e.part] + e.offset, n, e.length) for n, e in enumerate(inventory.entries) if e.length)
     pieces = [(number, start, start + length) for start, number, length in order]
     if torch is not None:
         torch.cuda.synchronize()  # whatever was queued on these tensors comes before what we write into them
-    work = deque(_matched(inventory, pieces))
+    work = deque(_entries_by_chunk(inventory, pieces))
     length_of_slot = min(inventory.chunk_bytes, max((part.length for part in inventory.parts), default=1))
 
     def reader() -> None:
-        slot = Slot(length_of_slot, torch)
+        slot = ReadBuffer(length_of_slot, torch)
         try:
             while work:
                 try:
@@ -173,24 +177,24 @@ def read_into(store: Store, inventory: Inventory, into: Mapping[str, Any] | None
                 length = chunk_length(inventory, part, number)
                 slot.wait()
                 read_chunk(store, inventory, part, number, slot.view[:length])
-                moves: list[Move] = []
+                moves: list[CopyRange] = []
                 for which, start, end in overlapping:
                     low, high = max(start, place), min(end, place + length)
                     moves.append((targets[which], low - start, low - place, high - low))
-                slot.scatter(moves)
+                slot.copy_out(moves)
         except BaseException:
             work.clear()  # nobody needs the rest
             raise
         finally:
-            slot.drop()
+            slot.free()
 
     readers = min(threads, READERS, max(1, len(work)))
     with ThreadPoolExecutor(readers, thread_name_prefix="stayfast-restore") as pool:
-        finish([pool.submit(reader) for _ in range(readers)])
-    return _assemble(inventory, targets)
+        wait_all_or_cancel([pool.submit(reader) for _ in range(readers)])
+    return _build_state(inventory, targets)
 
 
-def _matched(inventory: Inventory, pieces: list[Piece]) -> list[tuple[Any, list[Piece]]]:
+def _entries_by_chunk(inventory: Inventory, pieces: list[Piece]) -> list[tuple[Any, list[Piece]]]:
     """Each chunk with the entries that lie in it; both are in order of place."""
     result = []
     first = 0
@@ -206,7 +210,7 @@ def _matched(inventory: Inventory, pieces: list[Piece]) -> list[tuple[Any, list[
     return result
 
 
-def _assemble(inventory: Inventory, targets: list[Destination]) -> dict[str, Any]:
+def _build_state(inventory: Inventory, targets: list[RestoreTarget]) -> dict[str, Any]:
     def fetch(number: int) -> Any:
         if not 0 <= number < len(inventory.entries) - 1:
             raise CorruptError(f"the tree refers to leaf {number}, which does not exist")

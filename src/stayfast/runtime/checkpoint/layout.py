@@ -21,7 +21,7 @@ LEAF_ALIGNMENT = 64
 
 
 @dataclass(slots=True)
-class PartPlan:
+class PlannedPart:
     """One part to be: where it starts in the snapshot's buffer, and how long it is with padding."""
 
     start: int
@@ -32,16 +32,16 @@ class PartPlan:
 class Layout:
     """Parts lie one after the other in one buffer; ``places[i]`` is leaf i's position in that buffer."""
 
-    parts: list[PartPlan] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    in_part: list[int] = field(default_factory=list)
-    pads: list[tuple[int, int]] = field(default_factory=list)
+    parts: list[PlannedPart] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    first_part_of: list[int] = field(default_factory=list)
+    padding: list[tuple[int, int]] = field(default_factory=list)
     """Start and length of every gap; they are written and checksummed as zeros."""
 
     def parts_of(self, number: int, length: int) -> range:
         """The parts that a leaf of this length lies in."""
-        first = last = self.in_part[number]
-        end = self.places[number] + length
+        first = last = self.first_part_of[number]
+        end = self.positions[number] + length
         while self.parts[last].start + self.parts[last].length < end:
             last += 1
         return range(first, last + 1)
@@ -51,7 +51,7 @@ class Layout:
         return self.parts[-1].start + self.parts[-1].length if self.parts else 0
 
 
-class Planner:
+class LayoutCache:
     """Remembers the last layout: a training state has the same shape every time."""
 
     def __init__(self, part_bytes: int = PART_BYTES) -> None:
@@ -61,13 +61,13 @@ class Planner:
     def plan(self, leaves: Sequence[Leaf]) -> Layout:
         shape = [(leaf.group, leaf.length) for leaf in leaves]
         if self._last is None or self._last[0] != shape:
-            self._last = (shape, plan(leaves, part_bytes=self._part_bytes))
+            self._last = (shape, plan_layout(leaves, part_bytes=self._part_bytes))
         return self._last[1]
 
 
-def plan(leaves: Sequence[Leaf], *, part_bytes: int = PART_BYTES) -> Layout:
+def plan_layout(leaves: Sequence[Leaf], *, part_bytes: int = PART_BYTES) -> Layout:
     """The same leaves always give the same layout, so that unchanged parts keep their bytes."""
-    layout = Layout(places=[0] * len(leaves), in_part=[0] * len(leaves))
+    layout = Layout(positions=[0] * len(leaves), first_part_of=[0] * len(leaves))
     packer = _Packer(layout, part_bytes)
     for group in _groups(leaves):
         for number in group:
@@ -100,14 +100,14 @@ class _Packer:
         self._used = 0
 
     def place(self, number: int, length: int) -> None:
-        offset = _up(self._used, LEAF_ALIGNMENT)
+        offset = _round_up(self._used, LEAF_ALIGNMENT)
         if self._used and (length >= OWN_PART_BYTES or offset + length > self._part_bytes):
             self.close()
             offset = 0
         if offset > self._used:
-            self._layout.pads.append((self._start + self._used, offset - self._used))
-        self._layout.places[number] = self._start + offset
-        self._layout.in_part[number] = len(self._layout.parts)
+            self._layout.padding.append((self._start + self._used, offset - self._used))
+        self._layout.positions[number] = self._start + offset
+        self._layout.first_part_of[number] = len(self._layout.parts)
         self._used = offset + length
         while self._used > self._part_bytes:  # longer than a part: runs on into the next
             rest = self._used - self._part_bytes
@@ -119,13 +119,13 @@ class _Packer:
 
     def close(self) -> None:
         if self._used:
-            length = _up(self._used, ALIGNMENT)
+            length = _round_up(self._used, ALIGNMENT)
             if length > self._used:
-                self._layout.pads.append((self._start + self._used, length - self._used))
-            self._layout.parts.append(PartPlan(self._start, length))
+                self._layout.padding.append((self._start + self._used, length - self._used))
+            self._layout.parts.append(PlannedPart(self._start, length))
             self._start += length
             self._used = 0
 
 
-def _up(value: int, step: int) -> int:
+def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step

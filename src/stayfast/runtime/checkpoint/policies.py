@@ -25,7 +25,7 @@ ASSUMED_MEAN_SECONDS = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class CadenceInput:
     """What a policy may look at, at the end of a step."""
 
     step: int
@@ -47,10 +47,10 @@ class Cadence(ABC):
     """Base of the policies; anything with ``is_due`` may stand in for one."""
 
     @abstractmethod
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, moment: CadenceInput) -> bool:
         """Whether to save at the end of this step."""
 
-    def next_look(self, _moment: Moment) -> tuple[float, float]:
+    def next_check(self, _moment: CadenceInput) -> tuple[float, float]:
         """Seconds and steps from now before which ``is_due`` cannot turn true; whichever comes first ends the pause.
 
         It spares the hot loop the question. A policy that cannot tell is asked at every step.
@@ -71,10 +71,10 @@ class EverySteps(Cadence):
     def __post_init__(self) -> None:
         _positive("count", self.count)
 
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, moment: CadenceInput) -> bool:
         return moment.steps_since_save >= self.count
 
-    def next_look(self, moment: Moment) -> tuple[float, float]:
+    def next_check(self, moment: CadenceInput) -> tuple[float, float]:
         return math.inf, self.count - moment.steps_since_save
 
 
@@ -88,10 +88,10 @@ class EverySeconds(Cadence):
     def __post_init__(self) -> None:
         _positive("seconds", self.seconds)
 
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, moment: CadenceInput) -> bool:
         return moment.seconds_since_save >= self.seconds
 
-    def next_look(self, moment: Moment) -> tuple[float, float]:
+    def next_check(self, moment: CadenceInput) -> tuple[float, float]:
         return self.seconds - moment.seconds_since_save, math.inf
 
 
@@ -106,13 +106,13 @@ class YoungDaly(Cadence):
     assumed_mean_seconds: float = ASSUMED_MEAN_SECONDS
     """Between interruptions, until the run has seen some."""
 
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, moment: CadenceInput) -> bool:
         return moment.seconds_since_save >= self.interval_seconds(moment)
 
-    def next_look(self, moment: Moment) -> tuple[float, float]:
+    def next_check(self, moment: CadenceInput) -> tuple[float, float]:
         return self.interval_seconds(moment) - moment.seconds_since_save, math.inf
 
-    def interval_seconds(self, moment: Moment) -> float:
+    def interval_seconds(self, moment: CadenceInput) -> float:
         """What the rule says now."""
         # One assumed interruption counts like an observed one, so that the first real ones move the mean, not jump it.
         mean = (self.assumed_mean_seconds + moment.run_seconds) / (1 + moment.interruptions)
@@ -130,13 +130,13 @@ class HazardRule(Cadence):
     longest_seconds: float = LONGEST_SECONDS
     """Never more seldom."""
 
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, moment: CadenceInput) -> bool:
         return moment.seconds_since_save >= self.interval_seconds(moment)
 
-    def next_look(self, moment: Moment) -> tuple[float, float]:
+    def next_check(self, moment: CadenceInput) -> tuple[float, float]:
         return self.shortest_seconds - moment.seconds_since_save, math.inf  # the hazard may rise meanwhile
 
-    def interval_seconds(self, moment: Moment) -> float:
+    def interval_seconds(self, moment: CadenceInput) -> float:
         """What the rule says at this age; no risk at all means the longest interval."""
         rate = self.hazard(moment.age_seconds)
         ideal = math.sqrt(2 * moment.save_seconds / rate) if rate > 0 else math.inf
@@ -149,15 +149,15 @@ class AnyOf(Cadence):
     def __init__(self, *policies: Cadence) -> None:
         self.policies = policies
 
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, moment: CadenceInput) -> bool:
         return any(policy.is_due(moment) for policy in self.policies)
 
-    def next_look(self, moment: Moment) -> tuple[float, float]:
-        looks = [policy.next_look(moment) for policy in self.policies]
+    def next_check(self, moment: CadenceInput) -> tuple[float, float]:
+        looks = [policy.next_check(moment) for policy in self.policies]
         return min(seconds for seconds, _ in looks), min(steps for _, steps in looks)
 
 
-def _clamp(seconds: float, shortest: float, longest: float, moment: Moment) -> float:
+def _clamp(seconds: float, shortest: float, longest: float, moment: CadenceInput) -> float:
     return max(min(max(seconds, shortest), longest), moment.persist_seconds)
 
 

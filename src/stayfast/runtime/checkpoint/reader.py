@@ -20,9 +20,9 @@ from stayfast.runtime.checkpoint.inventory import (
     InventoryEntry,
     Part,
 )
-from stayfast.runtime.run_record.record import Committed
+from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.state.decoding import decode
-from stayfast.runtime.state.numpy_arrays import build
+from stayfast.runtime.state.numpy_arrays import build_leaf
 from stayfast.storage.stores.protocol import Store
 
 TRIES = 3
@@ -31,14 +31,14 @@ ASKED_BY_NAME = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedFile:
     """One file of a checkpoint that does not verify."""
 
     key: str
     what: str
 
 
-def read_inventory(store: Store, committed: Committed) -> tuple[str, Inventory]:
+def read_inventory(store: Store, committed: CheckpointRecord) -> tuple[str, Inventory]:
     """The inventory that the commit record means, and its key.
 
     A save repeated in the same attempt after a failure leaves more than one under the folder; the record's sha256 says
@@ -50,7 +50,7 @@ def read_inventory(store: Store, committed: Committed) -> tuple[str, Inventory]:
     seen = False
     for key in _inventory_keys(store, stem):
         data = _get(store, key)
-        if data is not None and matches(data, committed):
+        if data is not None and matches_record(data, committed):
             break
         seen = seen or data is not None
     else:
@@ -84,7 +84,7 @@ def _get(store: Store, key: str) -> bytes | None:
     raise AssertionError("unreachable: the last try returns or raises")
 
 
-def matches(data: bytes, committed: Committed) -> bool:
+def matches_record(data: bytes, committed: CheckpointRecord) -> bool:
     """Whether these are the bytes that the commit record means."""
     return hashlib.sha256(data).hexdigest() == committed.inventory_sha256
 
@@ -130,11 +130,11 @@ def read_all(store: Store, inventory: Inventory, executor: Executor) -> memoryvi
         part, number, _, place = row
         read_chunk(store, inventory, part, number, memory[place : place + chunk_length(inventory, part, number)])
 
-    finish([executor.submit(job, row) for row in chunks_of(inventory)])
+    wait_all_or_cancel([executor.submit(job, row) for row in chunks_of(inventory)])
     return memory
 
 
-def finish(futures: list[Future[None]]) -> None:
+def wait_all_or_cancel(futures: list[Future[None]]) -> None:
     """Wait for all; after an error the rest is called off, and nobody writes into the memory once this returns."""
     try:
         for future in futures:
@@ -148,7 +148,7 @@ def finish(futures: list[Future[None]]) -> None:
         raise
 
 
-def assemble(inventory: Inventory, memory: memoryview) -> dict[str, Any]:
+def build_state(inventory: Inventory, memory: memoryview) -> dict[str, Any]:
     """Arrays and tensors over the very bytes that were read, and the tree around them."""
     starts = part_starts(inventory)
     built: dict[int, Any] = {}
@@ -158,7 +158,7 @@ def assemble(inventory: Inventory, memory: memoryview) -> dict[str, Any]:
             raise CorruptError(f"the tree refers to leaf {number}, which does not exist")
         if number not in built:
             entry = inventory.entries[number]
-            built[number] = build(entry.dtype, entry.shape, slice_of(entry, starts, memory))
+            built[number] = build_leaf(entry.dtype, entry.shape, slice_of(entry, starts, memory))
         return built[number]
 
     tree = slice_of(inventory.entries[-1], starts, memory)
@@ -180,23 +180,23 @@ def slice_of(entry: InventoryEntry, starts: list[int], memory: memoryview) -> me
     return memory[start : start + entry.length]
 
 
-def find_damage(
-    store: Store, committed: Committed, executor: Executor, buffer_of: Any = bytearray
-) -> Iterator[Damage | int]:
+def verify_checkpoint(
+    store: Store, committed: CheckpointRecord, executor: Executor, buffer_of: Any = bytearray
+) -> Iterator[DamagedFile | int]:
     """Read everything; yields the bytes of each good chunk and a ``Damage`` for each bad file."""
     try:
         _, inventory = read_inventory(store, committed)
     except CorruptError as error:
-        yield Damage(f"{FOLDER}/{committed.folder}/inventory.json", error.message)
+        yield DamagedFile(f"{FOLDER}/{committed.folder}/inventory.json", error.message)
         return
 
-    def job(row: tuple[Part, int, int, int]) -> Damage | int:
+    def job(row: tuple[Part, int, int, int]) -> DamagedFile | int:
         part, number, _, _ = row
         length = chunk_length(inventory, part, number)
         try:
             read_chunk(store, inventory, part, number, memoryview(buffer_of(length)))
         except CorruptError as error:
-            return Damage(part.key, error.message)
+            return DamagedFile(part.key, error.message)
         return length
 
     yield from executor.map(job, chunks_of(inventory))

@@ -11,14 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stayfast.runtime.run_record.record import Committed
+from stayfast.runtime.run_record.record import CheckpointRecord
 
 
 class Retention(ABC):
     """Base of the policies; anything with ``keeps`` may stand in for one."""
 
     @abstractmethod
-    def keeps(self, checkpoints: Sequence[Committed]) -> set[Committed]:
+    def select(self, checkpoints: Sequence[CheckpointRecord]) -> set[CheckpointRecord]:
         """Those to keep, of all that are committed, newest first."""
 
     def __or__(self, other: Retention) -> Retention:
@@ -36,7 +36,7 @@ class KeepLast(Retention):
         if self.count < 1:
             raise ValueError(f"count must be at least 1, not {self.count}")
 
-    def keeps(self, checkpoints: Sequence[Committed]) -> set[Committed]:
+    def select(self, checkpoints: Sequence[CheckpointRecord]) -> set[CheckpointRecord]:
         return set(checkpoints[: self.count])
 
 
@@ -51,8 +51,8 @@ class KeepEvery(Retention):
         if self.steps < 1:
             raise ValueError(f"steps must be at least 1, not {self.steps}")
 
-    def keeps(self, checkpoints: Sequence[Committed]) -> set[Committed]:
-        first: dict[int, Committed] = {}
+    def select(self, checkpoints: Sequence[CheckpointRecord]) -> set[CheckpointRecord]:
+        first: dict[int, CheckpointRecord] = {}
         for committed in checkpoints:  # newest first, so the oldest of a stretch stays
             first[committed.step // self.steps] = committed
         return set(first.values())
@@ -61,7 +61,7 @@ class KeepEvery(Retention):
 class KeepAll(Retention):
     """Everything."""
 
-    def keeps(self, checkpoints: Sequence[Committed]) -> set[Committed]:
+    def select(self, checkpoints: Sequence[CheckpointRecord]) -> set[CheckpointRecord]:
         return set(checkpoints)
 
 
@@ -71,11 +71,11 @@ class KeepAny(Retention):
     def __init__(self, *policies: Retention) -> None:
         self.policies = policies
 
-    def keeps(self, checkpoints: Sequence[Committed]) -> set[Committed]:
-        return set().union(*(policy.keeps(checkpoints) for policy in self.policies))
+    def select(self, checkpoints: Sequence[CheckpointRecord]) -> set[CheckpointRecord]:
+        return set().union(*(policy.select(checkpoints) for policy in self.policies))
 
 
-def retained(policy: Retention, checkpoints: Sequence[Committed]) -> tuple[Committed, ...]:
+def apply_retention(policy: Retention, checkpoints: Sequence[CheckpointRecord]) -> tuple[CheckpointRecord, ...]:
     """The list to write into the next head: newest first, and never without the newest."""
-    kept = policy.keeps(checkpoints) | set(checkpoints[:1])
+    kept = policy.select(checkpoints) | set(checkpoints[:1])
     return tuple(item for item in checkpoints if item in kept)

@@ -17,15 +17,15 @@ from stayfast.runtime.checkpoint.inventory import InventoryEntry, Part
 from stayfast.runtime.checkpoint.reader import (
     chunk_length,
     chunks_of,
-    finish,
     part_starts,
     read_chunk,
     read_inventory,
     slice_of,
+    wait_all_or_cancel,
 )
-from stayfast.runtime.run_record.record import Committed
-from stayfast.runtime.state.decoding import build_value, parse
-from stayfast.runtime.state.numpy_arrays import build
+from stayfast.runtime.run_record.record import CheckpointRecord
+from stayfast.runtime.state.decoding import build_value, parse_tree
+from stayfast.runtime.state.numpy_arrays import build_leaf
 from stayfast.storage.stores.protocol import Store
 
 Row = tuple[Part, int, int, int]
@@ -35,7 +35,7 @@ _LEAF_TAGS = ("tensor", "parameter", "parameter_fixed", "array", "leaf")
 
 
 @dataclass(frozen=True, slots=True)
-class LeafRef:
+class UnreadTensor:
     """A tensor that has not been read: which one it is, and what it would be."""
 
     number: int
@@ -43,10 +43,10 @@ class LeafRef:
     shape: tuple[int, ...]
 
 
-class RankState:
+class SavedRankState:
     """What one rank has saved in one committed checkpoint."""
 
-    def __init__(self, store: Store, row: Committed, executor: Executor) -> None:
+    def __init__(self, store: Store, row: CheckpointRecord, executor: Executor) -> None:
         self.row = row
         self._store = store
         self._executor = executor
@@ -63,17 +63,17 @@ class RankState:
         """The tracked things in it."""
         return list(self._body())
 
-    def outline(self, name: str) -> Any:
+    def structure(self, name: str) -> Any:
         """The state of one tracked thing with a ``LeafRef`` for every tensor in it."""
         return build_value(self._branch(name), self._reference)
 
-    def whole(self, name: str) -> Any:
+    def load_object(self, name: str) -> Any:
         """The state of one tracked thing, read and verified."""
         branch = self._branch(name)
-        self.load({number for number in _leaves(branch) if 0 <= number < len(self.inventory.entries)})
-        return build_value(branch, self.value)
+        self.read_leaves({number for number in _leaves(branch) if 0 <= number < len(self.inventory.entries)})
+        return build_value(branch, self.read_leaf)
 
-    def load(self, numbers: Collection[int]) -> None:
+    def read_leaves(self, numbers: Collection[int]) -> None:
         """Read the chunks these leaves lie in, in parallel; each chunk once."""
         wanted = set(numbers) - self._loaded
         spans = sorted(self._span(self._entry(number)) for number in wanted)
@@ -83,26 +83,26 @@ class RankState:
                 self._read.add(row[3])
                 jobs.append(self._executor.submit(self._chunk, row))
         try:
-            finish(jobs)
+            wait_all_or_cancel(jobs)
         except BaseException:
             self._read.clear()  # what was called off has not been read
             self._loaded.clear()
             raise
         self._loaded |= wanted
 
-    def value(self, number: int) -> Any:
+    def read_leaf(self, number: int) -> Any:
         """A leaf as a tensor, an array or bytes over the memory it was read into."""
-        self.load([number])
+        self.read_leaves([number])
         entry = self._entry(number)
-        return build(entry.dtype, entry.shape, slice_of(entry, self._starts, self._memory))
+        return build_leaf(entry.dtype, entry.shape, slice_of(entry, self._starts, self._memory))
 
     # -- inside
 
     def _body(self) -> dict[str, Any]:
         if self._tree is None:
             last = len(self.inventory.entries) - 1
-            self.load([last])
-            body = parse(slice_of(self.inventory.entries[last], self._starts, self._memory))
+            self.read_leaves([last])
+            body = parse_tree(slice_of(self.inventory.entries[last], self._starts, self._memory))
             if type(body) is not dict or list(body) != ["map"] or type(body["map"]) is not dict:
                 raise CorruptError(f"the tree of {self.key} is not a state: its outermost value is no map")
             self._tree = body["map"]
@@ -122,8 +122,8 @@ class RankState:
     def _reference(self, number: int) -> Any:
         entry = self._entry(number)
         if entry.dtype.startswith("torch:"):
-            return LeafRef(number, entry.dtype.partition(":")[2], entry.shape)
-        return self.value(number)
+            return UnreadTensor(number, entry.dtype.partition(":")[2], entry.shape)
+        return self.read_leaf(number)
 
     def _span(self, entry: InventoryEntry) -> tuple[int, int]:
         start = self._starts[entry.part] + entry.offset if entry.length else 0

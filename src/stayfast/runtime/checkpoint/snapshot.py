@@ -9,9 +9,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from stayfast.runtime.checkpoint.arena import Arena, Pool
+from stayfast.runtime.checkpoint.arena import HostBuffer, HostBufferPool
 from stayfast.runtime.checkpoint.inventory import TREE, InventoryEntry, Part
-from stayfast.runtime.checkpoint.layout import Layout, Planner
+from stayfast.runtime.checkpoint.layout import Layout, LayoutCache
 from stayfast.runtime.state.encoding import encode, name_leaves
 from stayfast.runtime.state.numpy_arrays import Leaf, bytes_leaf
 
@@ -19,11 +19,11 @@ COPY_BYTES = 16 << 20
 Wait = Callable[[int], None]
 
 
-def _at_once(_part: int) -> None:
+def _host_part_is_ready(_part: int) -> None:
     """Host memory: the copy was finished before the snapshot was handed out."""
 
 
-def _nothing_pending() -> None:
+def _no_pending_copies() -> None:
     """Host memory: no copy outlives the call that took the snapshot."""
 
 
@@ -34,16 +34,16 @@ class Snapshot:
     step: int
     layout: Layout
     leaves: list[Leaf]
-    arena: Arena
-    pool: Pool
+    arena: HostBuffer
+    pool: HostBufferPool
     seconds: float = 0.0
-    wait: Wait = _at_once
+    wait: Wait = _host_part_is_ready
     """Blocks until the given part has arrived from the device."""
-    settle: Callable[[], None] = _nothing_pending
+    wait_all: Callable[[], None] = _no_pending_copies
     """Blocks until no copy is under way any more, whatever became of it."""
-    same: dict[int, Part] = field(default_factory=dict)
+    unchanged_parts: dict[int, Part] = field(default_factory=dict)
     """Parts that were found unchanged on the device and not copied: the stored ones that they equal."""
-    prints: dict[int, bytes] = field(default_factory=dict)
+    fingerprints: dict[int, bytes] = field(default_factory=dict)
     _released: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -52,7 +52,7 @@ class Snapshot:
         """Bytes that persisting writes at most."""
         return self.layout.total
 
-    def forget(self) -> None:
+    def drop_values(self) -> None:
         """Let go of the state itself: from here on only its description is needed."""
         for leaf in self.leaves:
             leaf.value = leaf.address = None
@@ -62,8 +62,8 @@ class Snapshot:
         name_leaves(self.leaves)
         layout, rows = self.layout, []
         for number, leaf in enumerate(self.leaves):
-            part = layout.in_part[number] if leaf.length else 0
-            offset = layout.places[number] - layout.parts[part].start if leaf.length else 0
+            part = layout.first_part_of[number] if leaf.length else 0
+            offset = layout.positions[number] - layout.parts[part].start if leaf.length else 0
             rows.append(InventoryEntry(leaf.name, leaf.dtype, leaf.shape, part, offset, leaf.length, leaf.device))
         return tuple(rows)
 
@@ -78,11 +78,11 @@ class Snapshot:
             if self._released:
                 return
             self._released = True
-        self.settle()  # no copy may still be landing when somebody else writes there
+        self.wait_all()  # no copy may still be landing when somebody else writes there
         self.pool.release(self.arena)
 
 
-def take_apart(state: Mapping[str, Any], planner: Planner) -> tuple[list[Leaf], Layout]:
+def flatten_state(state: Mapping[str, Any], planner: LayoutCache) -> tuple[list[Leaf], Layout]:
     """The leaves of a state, the tree as the last of them, and where each goes."""
     encoded = encode(state)
     tree = bytes_leaf(encoded.tree)
@@ -91,9 +91,9 @@ def take_apart(state: Mapping[str, Any], planner: Planner) -> tuple[list[Leaf], 
     return leaves, planner.plan(leaves)
 
 
-def copy_host(leaves: Sequence[Leaf], layout: Layout, arena: Arena, executor: Executor) -> None:
+def copy_host_leaves(leaves: Sequence[Leaf], layout: Layout, arena: HostBuffer, executor: Executor) -> None:
     """Copy everything that lies in host memory, by several threads, and return when it is done."""
-    for start, length in layout.pads:
+    for start, length in layout.padding:
         ctypes.memset(arena.address + start, 0, length)
     jobs: list[list[tuple[int, int, int]]] = []
     batch: list[tuple[int, int, int]] = []
@@ -101,7 +101,7 @@ def copy_host(leaves: Sequence[Leaf], layout: Layout, arena: Arena, executor: Ex
     for number, leaf in enumerate(leaves):
         if leaf.address is None or not leaf.length:
             continue
-        target = arena.address + layout.places[number]
+        target = arena.address + layout.positions[number]
         for start in range(0, leaf.length, COPY_BYTES):
             length = min(COPY_BYTES, leaf.length - start)
             batch.append((target + start, leaf.address + start, length))

@@ -20,18 +20,18 @@ from stayfast.storage.stores.protocol import ABSENT, Store
 CHUNK_BYTES = 8 << 20
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.1
-FRESH_NAMES = 9999
+MAX_NAME_SUFFIXES = 9999
 
 Content = tuple[int, tuple[str, ...]]
 
 
-def folder_of(step: int, attempt: int, rank: int = 0) -> str:
+def checkpoint_folder(step: int, attempt: int, rank: int = 0) -> str:
     """Where the objects of one save go; each rank but the first has a folder of its own in it."""
     return f"{FOLDER}/{step:012d}-{attempt:06d}" + (f"/rank-{rank:05d}" if rank else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Persisted:
+class DurableSnapshot:
     """Durable and complete, but not committed: the caller replaces HEAD, and only then does the checkpoint exist."""
 
     step: int
@@ -48,7 +48,7 @@ class Persisted:
 
 
 @dataclass(slots=True)
-class Writer:
+class PartWriter:
     """One save in progress."""
 
     store: Store
@@ -59,10 +59,10 @@ class Writer:
     chunk_bytes: int = CHUNK_BYTES
     rank: int = 0
 
-    def write(self, snapshot: Snapshot, attempt: int, executor: Executor) -> Persisted:
+    def write(self, snapshot: Snapshot, attempt: int, executor: Executor) -> DurableSnapshot:
         """Parts in parallel, the inventory after the last of them; an error stops the parts not yet begun."""
         started = self.clock.monotonic()
-        folder = folder_of(snapshot.step, attempt, self.rank)
+        folder = checkpoint_folder(snapshot.step, attempt, self.rank)
         failed = threading.Event()
         numbers = range(len(snapshot.layout.parts))
         futures = [executor.submit(self._part, snapshot, number, folder, failed) for number in numbers]
@@ -70,7 +70,7 @@ class Writer:
         rows = [future.result() for future in futures if future.exception() is None]
         try:
             if errors:
-                raise next((error for error in errors if not isinstance(error, _Stopped)), errors[0])
+                raise next((error for error in errors if not isinstance(error, _CancelledError)), errors[0])
             return self._inventory(snapshot, attempt, folder, rows, started)
         except BaseException:
             self._discard([part.key for part, written in rows if written])
@@ -78,7 +78,7 @@ class Writer:
 
     def _inventory(
         self, snapshot: Snapshot, attempt: int, folder: str, rows: list[tuple[Part, int]], started: float
-    ) -> Persisted:
+    ) -> DurableSnapshot:
         inventory = Inventory(
             step=snapshot.step,
             attempt=attempt,
@@ -89,8 +89,8 @@ class Writer:
         )
         check(inventory)
         data = encode(inventory)
-        create_object(self.store, self.clock, f"{folder}/inventory", ".json", data)
-        return Persisted(
+        create_once(self.store, self.clock, f"{folder}/inventory", ".json", data)
+        return DurableSnapshot(
             step=snapshot.step,
             attempt=attempt,
             size=inventory.size,
@@ -99,7 +99,7 @@ class Writer:
             seconds=self.clock.monotonic() - started,
             inventory=inventory,
             layout=snapshot.layout,
-            unchanged={number: snapshot.prints.get(number) for number, row in enumerate(rows) if not row[1]},
+            unchanged={number: snapshot.fingerprints.get(number) for number, row in enumerate(rows) if not row[1]},
         )
 
     def _discard(self, keys: list[str]) -> None:
@@ -115,9 +115,9 @@ class Writer:
 
     def _part(self, snapshot: Snapshot, number: int, folder: str, failed: threading.Event) -> tuple[Part, int]:
         if failed.is_set():
-            raise _Stopped("another part of this save failed first")
+            raise _CancelledError("another part of this save failed first")
         try:
-            if (same := snapshot.same.get(number)) is not None:
+            if (same := snapshot.unchanged_parts.get(number)) is not None:
                 return same, 0
             snapshot.wait(number)
             view = snapshot.part(number)
@@ -126,18 +126,18 @@ class Writer:
             known = self.known.get((len(view), chunks))
             if known is not None:
                 return Part(known, len(view), chunks), 0
-            key = create_object(self.store, self.clock, f"{folder}/part-{number:05d}", ".bin", view)
+            key = create_once(self.store, self.clock, f"{folder}/part-{number:05d}", ".bin", view)
             return Part(key, len(view), chunks), len(view)
         except BaseException:
             failed.set()
             raise
 
 
-def create_object(store: Store, clock: Clock, stem: str, suffix: str, data: Buffer) -> str:
+def create_once(store: Store, clock: Clock, stem: str, suffix: str, data: Buffer) -> str:
     """Create-only, under a name nobody used: leftovers and writes of unknown outcome stay as they are; the key."""
     pause = FIRST_PAUSE_SECONDS
     tries = 1
-    for fresh in range(FRESH_NAMES):
+    for fresh in range(MAX_NAME_SUFFIXES):
         key = f"{stem}{suffix}" if not fresh else f"{stem}.{fresh}{suffix}"
         try:
             store.put(key, data, if_generation=ABSENT)
@@ -150,8 +150,8 @@ def create_object(store: Store, clock: Clock, stem: str, suffix: str, data: Buff
         tries += 1
         clock.sleep(pause)
         pause *= 2
-    raise CheckpointError(f"there are {FRESH_NAMES} leftovers under {stem}", help="remove them by hand")
+    raise CheckpointError(f"there are {MAX_NAME_SUFFIXES} leftovers under {stem}", help="remove them by hand")
 
 
-class _Stopped(CheckpointError):
+class _CancelledError(CheckpointError):
     """Not the error that matters."""

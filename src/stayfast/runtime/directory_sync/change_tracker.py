@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stayfast.runtime.directory_sync.file_scan import FILE, Listing, Seen
-from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, PLACED, Event
+from stayfast.runtime.directory_sync.file_scan import FILE, FileState, Listing
+from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, RENAMED_INTO_PLACE, InotifyEvent
 
 QUIET_SECONDS = 1.0
 """Untouched this long is finished, when nobody told us of its closing."""
@@ -36,7 +36,7 @@ CLOSED_BY_DEATH_SECONDS = 0.5
 NEVER = -1
 
 
-class Cut(NamedTuple):
+class CopySet(NamedTuple):
     """What to copy: whole files as they are, growing ones up to the length they have, the rest as in the last copy."""
 
     listing: Listing
@@ -46,22 +46,22 @@ class Cut(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Track:
+class _TrackedPath:
     """What is known of one path that differs from the last copy."""
 
-    seen: Seen | None
+    seen: FileState | None
     since: float
     began: int
     """Number of an event or look before which it was surely as in the last copy; NEVER when that version is lost."""
     ended: int
     """Number of an event or look by which its last change was surely done."""
-    closed: Seen | None = None
-    placed: Seen | None = None
+    closed: FileState | None = None
+    placed: FileState | None = None
     closed_at: float | None = None
     told: bool = False
 
 
-class Journal:
+class ChangeTracker:
     """Follows a directory from look to look."""
 
     def __init__(self, base: Listing, *, is_told: bool) -> None:
@@ -69,7 +69,7 @@ class Journal:
         self._is_told = is_told
         self._number = 0
         self._last_look = 0
-        self._tracks: dict[str, _Track] = {}
+        self._tracks: dict[str, _TrackedPath] = {}
         self._created: dict[str, int] = {}
         self._events: dict[str, tuple[str, int]] = {}
         self._deaths: list[tuple[int, float]] = []
@@ -78,7 +78,7 @@ class Journal:
 
     # -- what happens
 
-    def note(self, events: Iterable[Event]) -> None:
+    def add_events(self, events: Iterable[InotifyEvent]) -> None:
         """Events in the order of the kernel."""
         for event in events:
             self._number += 1
@@ -86,7 +86,7 @@ class Journal:
                 self._created[event.path] = self._number
             self._events[event.path] = (event.kind, self._number)
 
-    def untold(self, listing: Listing) -> list[str]:
+    def files_without_events(self, listing: Listing) -> list[str]:
         """New versions of files of which no event has come: a folder was made or renamed, and they were in it first."""
         return [
             path
@@ -95,11 +95,11 @@ class Journal:
             if (track := self._tracks.get(path)) is None or (track.closed != seen and not track.told)
         ]
 
-    def mourn(self, wall_ns: int, now: float) -> None:
+    def note_crash(self, wall_ns: int, now: float) -> None:
         """A signal ended a process at this instant: its closing of files says nothing about their being finished."""
         self._deaths.append((wall_ns, now))
 
-    def is_torn(self, path: str, seen: Seen | None) -> bool:
+    def is_torn(self, path: str, seen: FileState | None) -> bool:
         """Whether this version may be half written, by a process that was killed just then.
 
         Its death closes a file as its own will does; a rename into place is nothing but its will.
@@ -115,7 +115,7 @@ class Journal:
                 return True
         return False
 
-    def look(self, listing: Listing, now: float) -> bool:
+    def update(self, listing: Listing, now: float) -> bool:
         """Take in a look; true when something differs from the last copy."""
         start, self._number = self._last_look, self._number + 1
         for path in listing.keys() | self.base.keys():
@@ -126,20 +126,20 @@ class Journal:
             kind, number = self._events.get(path, ("", 0))
             if track is None:
                 began = self._created.get(path, start) if base is None else start
-                track = self._tracks[path] = _Track(seen, now, began, self._number)
+                track = self._tracks[path] = _TrackedPath(seen, now, began, self._number)
                 self.changed_at = now
             elif track.seen != seen:
                 if base is None and path in self._created:
                     track.began = self._created[path]  # another file of that name: before it there was none
-                elif track.closed is not None or not _grew(track.seen, seen):
+                elif track.closed is not None or not _has_only_grown(track.seen, seen):
                     track.began = NEVER  # a finished version that was never copied has been overwritten
                 track.seen, track.since, track.ended = seen, now, self._number
                 self.changed_at = now
             if kind:
                 track.told = True
-                if kind in (CLOSED, PLACED):
+                if kind in (CLOSED, RENAMED_INTO_PLACE):
                     track.closed, track.closed_at = seen, now
-                if kind == PLACED:
+                if kind == RENAMED_INTO_PLACE:
                     track.placed = seen
                 if kind != CREATED or (seen is not None and seen.kind != FILE):
                     track.ended = number
@@ -156,7 +156,7 @@ class Journal:
 
     # -- what follows
 
-    def cut(self, listing: Listing, now: float, *, last: bool = False) -> Cut | None:
+    def next_copy_set(self, listing: Listing, now: float, *, last: bool = False) -> CopySet | None:
         """The state to copy now; None when there is nothing new, or it is better to wait.
 
         ``last``: everybody who wrote is gone, and so is the time to wait; as many of the unfinished files as order
@@ -166,7 +166,7 @@ class Journal:
             return None
         unfinished = self._unfinished(now, last)
         if not unfinished:
-            return Cut(listing, frozenset(), frozenset())
+            return CopySet(listing, frozenset(), frozenset())
         if len(unfinished) == len(self._tracks):
             return None
         begun = sorted({self._tracks[path].began for path in unfinished})
@@ -174,15 +174,15 @@ class Journal:
             left = {path for path in unfinished if self._tracks[path].began >= number}
             if all(track.ended < number for path, track in self._tracks.items() if path not in left):
                 growing = frozenset(path for path in unfinished - left if path in listing)
-                return Cut(self._as_before(listing, left), growing, frozenset(left))
-        return self.everything(listing, now, last=True) if last else None
+                return CopySet(self._as_before(listing, left), growing, frozenset(left))
+        return self.full_copy_set(listing, now, last=True) if last else None
 
-    def everything(self, listing: Listing, now: float, *, last: bool = False) -> Cut:
+    def full_copy_set(self, listing: Listing, now: float, *, last: bool = False) -> CopySet:
         """All there is at this instant, finished or not."""
         unfinished = self._unfinished(now, last)
-        return Cut(listing, frozenset(path for path in unfinished if path in listing), frozenset())
+        return CopySet(listing, frozenset(path for path in unfinished if path in listing), frozenset())
 
-    def is_starving(self, now: float) -> bool:
+    def is_overdue(self, now: float) -> bool:
         """Whether a copy has been waited for too long."""
         if self.pending_since is None:
             return False
@@ -196,7 +196,7 @@ class Journal:
         mixed.update({path: self.base[path] for path in unfinished if path in self.base})
         return mixed
 
-    def _is_settled(self, path: str, track: _Track, now: float, last: bool) -> bool:
+    def _is_settled(self, path: str, track: _TrackedPath, now: float, last: bool) -> bool:
         seen = track.seen
         if seen is None or seen.kind != FILE:
             return True
@@ -210,11 +210,11 @@ class Journal:
     def _patience(self, unfinished: set[str]) -> float:
         for path in unfinished:
             base, seen = self.base.get(path), self._tracks[path].seen
-            if not _grew(base, seen) or (base is not None and seen is not None and base.size == seen.size):
+            if not _has_only_grown(base, seen) or (base is not None and seen is not None and base.size == seen.size):
                 return PATIENCE_SECONDS
         return PATIENCE_GROWING_SECONDS
 
-    def copied(self, listing: Listing) -> None:
+    def mark_copied(self, listing: Listing) -> None:
         """This state is in the store now."""
         self.base = listing
         for path in [path for path, track in self._tracks.items() if track.seen == listing.get(path)]:
@@ -222,5 +222,5 @@ class Journal:
         self.pending_since = None
 
 
-def _grew(before: Seen | None, after: Seen | None) -> bool:
+def _has_only_grown(before: FileState | None, after: FileState | None) -> bool:
     return before is not None and after is not None and before.inode == after.inode and after.size >= before.size

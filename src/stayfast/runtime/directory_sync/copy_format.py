@@ -13,7 +13,7 @@ from typing import Any
 
 from stayfast.errors import CheckpointError, CorruptError, FormatError
 from stayfast.runtime.checkpoint.inventory import TREE, Inventory, InventoryEntry, Part
-from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, OURS, Listing, Seen, stays_inside
+from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, OURS, FileState, Listing, stays_inside
 from stayfast.runtime.state.decoding import decode
 
 DIRECTORY = "~directory"
@@ -24,11 +24,11 @@ MAX_PATH_CHARACTERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedEntry:
     """One file, folder or link of a copy."""
 
     path: str
-    seen: Seen
+    seen: FileState
     parts: tuple[Part, ...] = ()
 
 
@@ -45,7 +45,11 @@ def tree_bytes(listing: Listing) -> tuple[bytes, list[str]]:
 
 
 def build_inventory(
-    step: int, attempt: int, algorithm: str, files: list[tuple[Seen, tuple[Part, ...]]], tree: tuple[int, list[Part]]
+    step: int,
+    attempt: int,
+    algorithm: str,
+    files: list[tuple[FileState, tuple[Part, ...]]],
+    tree: tuple[int, list[Part]],
 ) -> Inventory:
     """The inventory over the parts of all files, in order, and of the tree."""
     parts: list[Part] = []
@@ -67,7 +71,7 @@ def build_inventory(
     )
 
 
-def read_rows(inventory: Inventory, tree: bytes | memoryview, *, where: str) -> list[Copied]:
+def read_entries(inventory: Inventory, tree: bytes | memoryview, *, where: str) -> list[CopiedEntry]:
     """What a copy holds, checked before a single name of it touches the disk."""
 
     def no_leaves(_number: int) -> Any:
@@ -92,7 +96,7 @@ def is_directory(tree: bytes | memoryview) -> bool:
     return bytes(tree[:40]).startswith(b'{"map":{"' + DIRECTORY.encode() + b'"')
 
 
-def _row(row: Any, inventory: Inventory) -> Copied:
+def _row(row: Any, inventory: Inventory) -> CopiedEntry:
     path, kind, mode, mtime_ns, last, absolute = row
     if type(path) is not str or type(mode) is not int or type(mtime_ns) is not int or type(absolute) is not bool:
         raise ValueError("a row of the wrong form")
@@ -100,11 +104,11 @@ def _row(row: Any, inventory: Inventory) -> Copied:
     if not 0 <= mode <= 0o777 or not 0 <= mtime_ns < 1 << 63:
         raise ValueError(f"the mode or time of {path[:60]!r}")
     if kind == FOLDER:
-        return Copied(path, Seen(FOLDER, mode))
+        return CopiedEntry(path, FileState(FOLDER, mode))
     if kind == LINK:
         if type(last) is not str or len(last) > MAX_PATH_CHARACTERS or not stays_inside(path, last):
             raise ValueError(f"the link {path[:60]!r} leads outside")
-        return Copied(path, Seen(LINK, target=last, absolute=absolute))
+        return CopiedEntry(path, FileState(LINK, target=last, absolute=absolute))
     if kind != FILE or type(last) is not int or not 0 <= last < len(inventory.entries) - 1:
         raise ValueError(f"{path[:60]!r} is nothing that is known")
     entry = inventory.entries[last]
@@ -112,7 +116,7 @@ def _row(row: Any, inventory: Inventory) -> Copied:
     parts = inventory.parts[entry.part : entry.part + count] if entry.length else ()
     if entry.offset or inventory.chunk_bytes != PART_BYTES or any(part.length > PART_BYTES for part in parts):
         raise ValueError(f"{path[:60]!r} does not lie in parts of its own")
-    return Copied(path, Seen(FILE, mode, entry.length, mtime_ns), parts)
+    return CopiedEntry(path, FileState(FILE, mode, entry.length, mtime_ns), parts)
 
 
 def _check_path(path: str) -> None:
@@ -123,7 +127,7 @@ def _check_path(path: str) -> None:
         raise ValueError(f"the path {path[:60]!r} is not allowed")
 
 
-def _checked(rows: list[Copied]) -> list[Copied]:
+def _checked(rows: list[CopiedEntry]) -> list[CopiedEntry]:
     """Every parent is a folder of the same copy, so that no file is ever written through a link."""
     kinds: dict[str, str] = {}
     for row in rows:

@@ -16,25 +16,25 @@ from stayfast.errors import CorruptError, FormatError, RunError
 from stayfast.runtime.checkpoint.checksum import digest_named
 from stayfast.runtime.checkpoint.inventory import ALIGNMENT, Inventory, Part
 from stayfast.runtime.checkpoint.reader import read_chunk, read_inventory
-from stayfast.runtime.directory_sync.copy_format import PART_BYTES, Copied, is_directory, read_rows
-from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, Listing, Seen, scan
+from stayfast.runtime.directory_sync.copy_format import PART_BYTES, CopiedEntry, is_directory, read_entries
+from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, FileState, Listing, scan
 from stayfast.runtime.directory_sync.local_state import STAGING, clear_leftovers
-from stayfast.runtime.directory_sync.parallel import each
-from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.runtime.directory_sync.parallel import run_parallel
+from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Store
 
 log = logging.getLogger("stayfast")
 
 
-class Copy(NamedTuple):
+class DirectoryCopy(NamedTuple):
     """A committed copy, read and checked, nothing of it fetched yet."""
 
-    committed: Committed
+    committed: CheckpointRecord
     inventory: Inventory
-    rows: list[Copied]
+    rows: list[CopiedEntry]
 
 
-def read_copy(store: Store, committed: Committed) -> Copy:
+def read_copy(store: Store, committed: CheckpointRecord) -> DirectoryCopy:
     """The list of what a copy holds."""
     if committed.inventory_sha256 is None:
         raise _not_a_directory(store)
@@ -42,7 +42,7 @@ def read_copy(store: Store, committed: Committed) -> Copy:
     tree = _tree(store, inventory)
     if not is_directory(tree):
         raise _not_a_directory(store)
-    return Copy(committed, inventory, read_rows(inventory, tree, where=key))
+    return DirectoryCopy(committed, inventory, read_entries(inventory, tree, where=key))
 
 
 def _not_a_directory(store: Store) -> FormatError:
@@ -58,11 +58,11 @@ def _tree(store: Store, inventory: Inventory) -> bytes:
         return b""  # written by stayfast.run, which packs its parts
     data = bytearray()
     for part in parts:
-        data += fetch(store, inventory, part)
+        data += read_part(store, inventory, part)
     return bytes(data[: entry.length])
 
 
-def fetch(store: Store, inventory: Inventory, part: Part, into: memoryview | None = None) -> memoryview:
+def read_part(store: Store, inventory: Inventory, part: Part, into: memoryview | None = None) -> memoryview:
     """One part, verified."""
     if len(part.chunks) != 1 or part.length > PART_BYTES:
         raise CorruptError(f"{part.key} is longer than any part of a directory's copy")
@@ -71,7 +71,7 @@ def fetch(store: Store, inventory: Inventory, part: Part, into: memoryview | Non
     return buffer
 
 
-def bring_back(store: Store, head: Head, root: str, *, replace: bool) -> Copy | None:
+def restore_newest_copy(store: Store, head: RunRecord, root: str, *, replace: bool) -> DirectoryCopy | None:
     """The newest copy that verifies, now in the directory; None when there is none.
 
     ``replace``: what the copy does not hold is removed; otherwise the caller has seen to it that nothing else is there.
@@ -110,14 +110,14 @@ def _disk_error(root: str, error: OSError, size: int) -> RunError:
     return RunError(f"the copy cannot be written to {root}: {error.strerror or error}", help="make it writable")
 
 
-def _stage(store: Store, copy: Copy, root: str) -> None:
+def _stage(store: Store, copy: DirectoryCopy, root: str) -> None:
     """Fetch beside its place what the directory does not have already."""
     staging = os.path.join(root, STAGING)
     clear_leftovers(root)
     os.mkdir(staging, 0o700)
     jobs: list[tuple[str, int, Part, int]] = []
     for number, row in enumerate(copy.rows):
-        if row.seen.kind != FILE or _has(root, row, copy.inventory):
+        if row.seen.kind != FILE or _has_same_content(root, row, copy.inventory):
             continue
         target = os.path.join(staging, str(number))
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -130,7 +130,7 @@ def _stage(store: Store, copy: Copy, root: str) -> None:
 
     def work(job: tuple[str, int, Part, int], view: memoryview) -> None:
         target, at, part, length = job
-        data = fetch(store, copy.inventory, part, view)[:length]
+        data = read_part(store, copy.inventory, part, view)[:length]
         fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
         try:
             while data:
@@ -139,7 +139,7 @@ def _stage(store: Store, copy: Copy, root: str) -> None:
         finally:
             os.close(fd)
 
-    each(jobs, work)
+    run_parallel(jobs, work)
 
 
 def _reserve(path: str, size: int) -> None:
@@ -154,7 +154,7 @@ def _reserve(path: str, size: int) -> None:
         os.close(fd)
 
 
-def _has(root: str, row: Copied, inventory: Inventory) -> bool:
+def _has_same_content(root: str, row: CopiedEntry, inventory: Inventory) -> bool:
     """Whether the directory holds this very file already, by its content."""
     path = os.path.join(root, row.path)
     if os.path.realpath(os.path.dirname(path)) != os.path.normpath(os.path.dirname(path)):
@@ -179,11 +179,11 @@ def _has(root: str, row: Copied, inventory: Inventory) -> bool:
         os.close(fd)
 
 
-def _apply(copy: Copy, root: str, *, replace: bool) -> None:
+def _apply(copy: DirectoryCopy, root: str, *, replace: bool) -> None:
     """Everything is here and whole: put it in its place."""
     wanted = {row.path: row.seen.kind for row in copy.rows}
     found = scan(root)
-    for path in sorted({*found.listing, *found.left_out} - {"."}, reverse=True):
+    for path in sorted({*found.listing, *found.skipped} - {"."}, reverse=True):
         kind = found.listing[path].kind if path in found.listing else "other"
         if wanted.get(path) != kind and (replace or path in wanted):
             _remove(os.path.join(root, path))
@@ -213,7 +213,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _link(root: str, row: Copied) -> None:
+def _link(root: str, row: CopiedEntry) -> None:
     path = os.path.join(root, row.path)
     target = row.seen.target
     if row.seen.absolute:
@@ -223,25 +223,25 @@ def _link(root: str, row: Copied) -> None:
     os.symlink(target, path)
 
 
-def is_same(root: str, copy: Copy) -> bool:
+def is_same(root: str, copy: DirectoryCopy) -> bool:
     """Whether everything in the directory is also in the copy, the same: a restore that was cut short, or a copy."""
     rows = {row.path: row for row in copy.rows}
     for path, seen in scan(root).listing.items():
         row = rows.get(path)
         if row is None or row.seen.kind != seen.kind or (seen.kind == LINK and seen.target != row.seen.target):
             return False
-        if seen.kind == FILE and not _has(root, row, copy.inventory):
+        if seen.kind == FILE and not _has_same_content(root, row, copy.inventory):
             return False
     return True
 
 
-def listing_of(root: str, copy: Copy) -> tuple[Listing, dict[str, tuple[Part, ...]]]:
+def listing_after_restore(root: str, copy: DirectoryCopy) -> tuple[Listing, dict[str, tuple[Part, ...]]]:
     """What the directory looks like now, as far as it is the copy's: what later looks are compared with."""
     now = scan(root).listing
     listing: Listing = {}
     parts: dict[str, tuple[Part, ...]] = {}
     for row in copy.rows:
-        seen = now.get(row.path, Seen("gone"))
+        seen = now.get(row.path, FileState("gone"))
         same = seen.kind == row.seen.kind and seen.size == row.seen.size and seen.mode == row.seen.mode
         if same and (seen.kind != FILE or seen.mtime_ns == row.seen.mtime_ns):
             listing[row.path] = seen

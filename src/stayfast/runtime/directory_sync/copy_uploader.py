@@ -17,11 +17,11 @@ from stayfast.clock import Clock
 from stayfast.errors import StayfastError
 from stayfast.runtime.checkpoint.checksum import digest_named
 from stayfast.runtime.checkpoint.inventory import ALIGNMENT, Inventory, Part, check, encode
-from stayfast.runtime.checkpoint.writer import Content, create_object, folder_of
-from stayfast.runtime.directory_sync.change_tracker import Cut
+from stayfast.runtime.checkpoint.writer import Content, checkpoint_folder, create_once
+from stayfast.runtime.directory_sync.change_tracker import CopySet
 from stayfast.runtime.directory_sync.copy_format import PART_BYTES, build_inventory, tree_bytes
-from stayfast.runtime.directory_sync.file_scan import FILE, Seen, seen_file
-from stayfast.runtime.directory_sync.parallel import each
+from stayfast.runtime.directory_sync.file_scan import FILE, FileState, file_state
+from stayfast.runtime.directory_sync.parallel import run_parallel
 from stayfast.storage.stores.protocol import Store
 
 OPEN_FILES = 256
@@ -30,11 +30,11 @@ SMALL_BYTES, SMALL_IN_ALL_BYTES = 256 << 10, 32 << 20
 """Files up to this size are read while the program stands still, this much of them at most."""
 
 
-class Changed(StayfastError):
+class FileChangedError(StayfastError):
     """A file changed under the reader: this copy is off, the next look starts another."""
 
 
-class Unreadable(Changed):
+class FileUnreadableError(FileChangedError):
     """A file that we may not open: it is left out, or nothing would ever be copied."""
 
     def __init__(self, path: str) -> None:
@@ -43,7 +43,7 @@ class Unreadable(Changed):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class UploadedCopy:
     """Durable, not committed."""
 
     step: int
@@ -56,7 +56,7 @@ class Written:
 class OpenFiles:
     """The files of one cut, held open."""
 
-    def __init__(self, root: str, cut: Cut, paths: list[str]) -> None:
+    def __init__(self, root: str, cut: CopySet, paths: list[str]) -> None:
         self._root = root
         self._cut = cut
         self._fds: dict[str, int] = {}
@@ -76,12 +76,12 @@ class OpenFiles:
         try:
             fd = os.open(os.path.join(self._root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except PermissionError:
-            raise Unreadable(path) from None
+            raise FileUnreadableError(path) from None
         except OSError as error:
-            raise Changed(f"{path} cannot be opened ({error.strerror})") from None
+            raise FileChangedError(f"{path} cannot be opened ({error.strerror})") from None
         try:
             self.check(path, fd)
-        except Changed:
+        except FileChangedError:
             os.close(fd)
             raise
         return fd
@@ -115,14 +115,14 @@ class OpenFiles:
         """Still what the cut says: the same file, not written to since; a growing one may be longer by now."""
         if path in self._content:
             return
-        wanted, now = self._cut.listing[path], seen_file(os.fstat(fd))
+        wanted, now = self._cut.listing[path], file_state(os.fstat(fd))
         same = now.inode == wanted.inode
         if path in self._cut.growing:
             same = same and now.size >= wanted.size
         else:  # not ctime: a rename over it, or its deletion, changes that and not a byte of it
             same = same and (now.size, now.mtime_ns) == (wanted.size, wanted.mtime_ns)
         if not same:
-            raise Changed(f"{path} changed while it was copied")
+            raise FileChangedError(f"{path} changed while it was copied")
 
     def close(self, path: str) -> None:
         with contextlib.suppress(OSError):
@@ -142,10 +142,12 @@ class Uploader:
     names: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def write(self, files: OpenFiles, cut: Cut, base: dict[str, tuple[Part, ...]], place: tuple[int, int]) -> Written:
+    def write(
+        self, files: OpenFiles, cut: CopySet, base: dict[str, tuple[Part, ...]], place: tuple[int, int]
+    ) -> UploadedCopy:
         """Parts first, the inventory after the last of them. ``base``: files that the last copy has as they are."""
         step, attempt = place
-        folder = folder_of(step, attempt)
+        folder = checkpoint_folder(step, attempt)
         before = sum(part.length for part in self.fresh.values())
         tree, order = tree_bytes(cut.listing)
         parts = dict(base)
@@ -166,7 +168,7 @@ class Uploader:
             if is_last:
                 self._finish(files, cut, path, [found[path, at] for at in _starts(cut.listing[path])])
 
-        each(jobs, work)
+        run_parallel(jobs, work)
         for path in todo:
             parts[path] = tuple(found[path, at] for at in _starts(cut.listing[path]))
         own = self._bytes(tree, folder)
@@ -174,17 +176,17 @@ class Uploader:
         inventory = build_inventory(step, attempt, self.algorithm, rows, (len(tree), own))
         check(inventory)
         data = encode(inventory)
-        create_object(self.store, self.clock, f"{folder}/inventory", ".json", data)
+        create_once(self.store, self.clock, f"{folder}/inventory", ".json", data)
         after = sum(part.length for part in self.fresh.values())
-        return Written(step, inventory, hashlib.sha256(data).hexdigest(), parts, after - before + len(data))
+        return UploadedCopy(step, inventory, hashlib.sha256(data).hexdigest(), parts, after - before + len(data))
 
-    def _finish(self, files: OpenFiles, cut: Cut, path: str, parts: list[Part]) -> None:
+    def _finish(self, files: OpenFiles, cut: CopySet, path: str, parts: list[Part]) -> None:
         files.check(path, files.fd(path))
         if path in cut.growing:
             self._read_again(files, cut.listing[path], path, parts)
         files.close(path)
 
-    def _read_again(self, files: OpenFiles, seen: Seen, path: str, parts: list[Part]) -> None:
+    def _read_again(self, files: OpenFiles, seen: FileState, path: str, parts: list[Part]) -> None:
         """A file that is still written to counts as grown only if what was there is there still."""
         buffer = memoryview(bytearray(PART_BYTES))
         for number, part in enumerate(parts):
@@ -193,7 +195,7 @@ class Uploader:
             files.read(path, at, buffer[:length])
             buffer[length : part.length] = bytes(part.length - length)
             if digest_named(self.algorithm)(buffer[: part.length]) != part.chunks[0]:
-                raise Changed(f"{path} is written to in its middle while it is copied")
+                raise FileChangedError(f"{path} is written to in its middle while it is copied")
 
     def _part(self, fill: Callable[[], None], view: memoryview, length: int, folder: str) -> Part:
         fill()
@@ -204,7 +206,7 @@ class Uploader:
         if part is None:
             with self.lock:
                 number, self.names = self.names, self.names + 1
-            key = create_object(self.store, self.clock, f"{folder}/part-{number:05d}", ".bin", view[:padded])
+            key = create_once(self.store, self.clock, f"{folder}/part-{number:05d}", ".bin", view[:padded])
             part = self.fresh[content] = Part(key, *content)
         return part
 
@@ -217,19 +219,19 @@ class Uploader:
             parts.append(self._part(lambda: None, buffer, len(piece), folder))
         return parts
 
-    def committed(self, inventory: Inventory) -> None:
+    def mark_committed(self, inventory: Inventory) -> None:
         """From now on the parts of this copy may be referred to, and no others."""
-        self.know(inventory)
+        self.set_known_parts(inventory)
         self.fresh.clear()
         self.names = 0
 
-    def know(self, inventory: Inventory) -> None:
+    def set_known_parts(self, inventory: Inventory) -> None:
         """Refer to the parts of this committed copy where content is the same."""
         same = inventory.algorithm == self.algorithm and inventory.chunk_bytes == PART_BYTES
         self.known = {part.content: part for part in inventory.parts} if same else {}
 
 
-def _starts(seen: Seen) -> range:
+def _starts(seen: FileState) -> range:
     return range(0, seen.size, PART_BYTES)
 
 
@@ -239,12 +241,12 @@ def _read(fd: int, at: int, view: memoryview, path: str) -> None:
         try:
             count = os.preadv(fd, [view[done:]], at + done)
         except OSError as error:
-            raise Changed(f"{path} cannot be read ({error.strerror})") from None
+            raise FileChangedError(f"{path} cannot be read ({error.strerror})") from None
         if not count:
-            raise Changed(f"{path} became shorter while it was copied")
+            raise FileChangedError(f"{path} became shorter while it was copied")
         done += count
 
 
-def to_read(cut: Cut, base: dict[str, Seen]) -> list[str]:
+def changed_files(cut: CopySet, base: dict[str, FileState]) -> list[str]:
     """The files that the last copy does not have just as they are."""
     return [path for path, seen in cut.listing.items() if seen.kind == FILE and base.get(path) != seen]

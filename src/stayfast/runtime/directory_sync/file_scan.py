@@ -13,7 +13,7 @@ OURS = ".stayfast-"
 """How names at the top of the directory start that are ours: never copied, never restored."""
 
 
-class Seen(NamedTuple):
+class FileState(NamedTuple):
     """One name, as two looks can compare it: equal means that nothing was done to it in between."""
 
     kind: str
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
     """The link was written with the directory's own path in front."""
 
 
-Listing = dict[str, Seen]
+Listing = dict[str, FileState]
 """By path relative to the directory, with slashes."""
 
 
@@ -36,9 +36,9 @@ class Scan(NamedTuple):
     """One look at the whole directory."""
 
     listing: Listing
-    left_out: dict[str, str]
+    skipped: dict[str, str]
     """What is not copied, and why."""
-    unread: list[str]
+    unreadable_folders: list[str]
     """Folders of which nobody knows what is in them."""
 
 
@@ -54,7 +54,7 @@ def scan(root: str) -> Scan:
                     path = f"{folder}/{row.name}" if folder else row.name
                     if not folder and row.name.startswith(OURS):
                         continue
-                    seen = _look(root, path, row, found.left_out)
+                    seen = _look(root, path, row, found.skipped)
                     if seen is not None:
                         found.listing[path] = seen
                         if seen.kind == FOLDER:
@@ -62,12 +62,12 @@ def scan(root: str) -> Scan:
         except FileNotFoundError:
             continue
         except OSError as error:
-            found.left_out[folder or "."] = f"cannot be read ({error.strerror})"
-            found.unread.append(folder)
+            found.skipped[folder or "."] = f"cannot be read ({error.strerror})"
+            found.unreadable_folders.append(folder)
     return found
 
 
-def _look(root: str, path: str, row: os.DirEntry[str], left_out: dict[str, str]) -> Seen | None:
+def _look(root: str, path: str, row: os.DirEntry[str], left_out: dict[str, str]) -> FileState | None:
     try:
         status = row.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
@@ -75,29 +75,29 @@ def _look(root: str, path: str, row: os.DirEntry[str], left_out: dict[str, str])
     except FileNotFoundError:
         return None
     if stat.S_ISDIR(status.st_mode):
-        return Seen(FOLDER, stat.S_IMODE(status.st_mode) & 0o777)
+        return FileState(FOLDER, stat.S_IMODE(status.st_mode) & 0o777)
     if stat.S_ISREG(status.st_mode):
-        return seen_file(status)
+        return file_state(status)
     left_out[path] = "is neither a file, a folder nor a link"
     return None
 
 
-def seen_file(status: os.stat_result) -> Seen:
+def file_state(status: os.stat_result) -> FileState:
     """A regular file's row."""
     mode = stat.S_IMODE(status.st_mode) & 0o777
-    return Seen(FILE, mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return FileState(FILE, mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def look_again(root: str, path: str) -> Seen | None:
+def read_file_state(root: str, path: str) -> FileState | None:
     """One file alone; None when it is gone or no file any more."""
     try:
         status = os.lstat(os.path.join(root, path))
     except OSError:
         return None
-    return seen_file(status) if stat.S_ISREG(status.st_mode) else None
+    return file_state(status) if stat.S_ISREG(status.st_mode) else None
 
 
-def nobody_writes(root: str, path: str, seen: Seen) -> bool:
+def is_closed_for_writing(root: str, path: str, seen: FileState) -> bool:
     """Whether this version of a file is open for writing nowhere: the kernel gives a lease for reading only then.
 
     False where it gives none at all (a network file system, somebody else's file).
@@ -111,14 +111,14 @@ def nobody_writes(root: str, path: str, seen: Seen) -> bool:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        return seen_file(os.fstat(descriptor)) == seen
+        return file_state(os.fstat(descriptor)) == seen
     except (OSError, AttributeError):
         return False
     finally:
         os.close(descriptor)
 
 
-def _link(root: str, path: str, left_out: dict[str, str]) -> Seen | None:
+def _link(root: str, path: str, left_out: dict[str, str]) -> FileState | None:
     target = os.readlink(os.path.join(root, path))
     absolute = target.startswith("/")
     if absolute:
@@ -128,7 +128,7 @@ def _link(root: str, path: str, left_out: dict[str, str]) -> Seen | None:
     if not stays_inside(path, target):
         left_out[path] = "is a link that leads outside"
         return None
-    return Seen(LINK, target=target, absolute=absolute)
+    return FileState(LINK, target=target, absolute=absolute)
 
 
 def stays_inside(path: str, target: str) -> bool:

@@ -14,7 +14,7 @@ import select
 import struct
 from typing import NamedTuple
 
-CREATED, CLOSED, PLACED, GONE, MODIFIED = "created", "closed", "placed", "gone", "modified"
+CREATED, CLOSED, RENAMED_INTO_PLACE, GONE, MODIFIED = "created", "closed", "placed", "gone", "modified"
 """Placed: renamed to this name, which a program does on purpose and when it is done with the content."""
 
 _MODIFY, _MODIFY_ENDS = 0x2, 0x8  # the latter is IN_CLOSE_WRITE
@@ -26,14 +26,14 @@ _ROW = struct.Struct("iIII")
 _READ_BYTES = 1 << 16
 
 
-class Event(NamedTuple):
+class InotifyEvent(NamedTuple):
     """One thing that happened to one name."""
 
     kind: str
     path: str
 
 
-class Watch:
+class InotifyWatch:
     """Kernel notifications for a directory and all folders in it; without them every wait is a plain sleep."""
 
     def __init__(self, root: str, *, modifications: bool = False) -> None:
@@ -50,14 +50,14 @@ class Watch:
         except (OSError, AttributeError):
             pass
         if self._fd >= 0:
-            self.follow({""})
+            self.watch_folders({""})
 
     @property
-    def is_told(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the kernel tells; false where it has no more watches to give, or none at all."""
         return self._fd >= 0
 
-    def follow(self, folders: set[str]) -> None:
+    def watch_folders(self, folders: set[str]) -> None:
         """Watch these folders, given relative to the directory; new ones are added, gone ones forget themselves."""
         for folder in folders - self._known if self._fd >= 0 else ():
             assert self._libc is not None
@@ -86,9 +86,9 @@ class Watch:
         except OSError:
             pass  # full: it wakes up anyway
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[InotifyEvent]:
         """What happened since the last call, in order."""
-        found: list[Event] = []
+        found: list[InotifyEvent] = []
         while self._fd >= 0:
             try:
                 data = os.read(self._fd, _READ_BYTES)
@@ -102,7 +102,7 @@ class Watch:
                 self._take(number, mask, name, found)
         return found
 
-    def _take(self, number: int, mask: int, name: str, found: list[Event]) -> None:
+    def _take(self, number: int, mask: int, name: str, found: list[InotifyEvent]) -> None:
         if mask & _OVERFLOW:  # the looks find what was not told
             return
         if mask & _IGNORED:
@@ -117,15 +117,15 @@ class Watch:
         if mask & _IS_FOLDER and mask & (_MOVED_FROM | _DELETE):
             self._forget(path)
         if mask & _CREATE:
-            found.append(Event(CREATED, path))
+            found.append(InotifyEvent(CREATED, path))
         elif mask & _MOVED_TO:
-            found.append(Event(PLACED, path))
+            found.append(InotifyEvent(RENAMED_INTO_PLACE, path))
         elif mask & _MODIFY_ENDS:
-            found.append(Event(CLOSED, path))
+            found.append(InotifyEvent(CLOSED, path))
         elif mask & (_MOVED_FROM | _DELETE):
-            found.append(Event(GONE, path))
+            found.append(InotifyEvent(GONE, path))
         elif mask & _MODIFY:
-            found.append(Event(MODIFIED, path))
+            found.append(InotifyEvent(MODIFIED, path))
 
     def _forget(self, path: str) -> None:
         """A folder that moved away keeps its watch under the old name, which would lie: look it up anew."""

@@ -16,7 +16,7 @@ import shutil
 from typing import NamedTuple
 
 from stayfast.runtime.directory_sync.file_scan import OURS
-from stayfast.runtime.run_record.record import Head
+from stayfast.runtime.run_record.record import RunRecord
 
 ATTRIBUTE = "user.stayfast.sync"
 STAGING = f"{OURS}restore"
@@ -25,40 +25,40 @@ UNFINISHED = 0
 """In place of an attempt's number: a restore into this directory began and did not end."""
 
 
-class Mark(NamedTuple):
+class OwnerMark(NamedTuple):
     """Who used the directory last."""
 
     url: str
     attempt: int
 
 
-class Local(enum.Enum):
+class LocalState(enum.Enum):
     """What is to become of what lies in the directory."""
 
     EMPTY = "nothing lies there"
     NEWEST = "it goes on from the newest copy, and stays"
     STALE = "another attempt has committed since: the copy replaces it"
-    FOREIGN = "nobody knows whose it is"
+    UNKNOWN_OWNER = "nobody knows whose it is"
 
 
-def judge(root: str, url: str, head: Head | None) -> Local:
+def classify_local_state(root: str, url: str, head: RunRecord | None) -> LocalState:
     """Compare the directory's mark with what the store knows."""
     if not any(not name.startswith(OURS) for name in os.listdir(root)):
-        return Local.EMPTY
+        return LocalState.EMPTY
     newest = None if head is None else head.newest
     if newest is None:
-        return Local.NEWEST  # there is nothing older or newer than this
+        return LocalState.NEWEST  # there is nothing older or newer than this
     mark = read_mark(root)
     if mark is None or mark.url != url:
-        return Local.FOREIGN
-    return Local.NEWEST if newest.attempt <= mark.attempt else Local.STALE
+        return LocalState.UNKNOWN_OWNER
+    return LocalState.NEWEST if newest.attempt <= mark.attempt else LocalState.STALE
 
 
-def read_mark(root: str) -> Mark | None:
+def read_mark(root: str) -> OwnerMark | None:
     """None where there is none, or the file system keeps none."""
     try:
         body = json.loads(os.getxattr(root, ATTRIBUTE))
-        return Mark(str(body["url"]), int(body["attempt"]))
+        return OwnerMark(str(body["url"]), int(body["attempt"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -69,7 +69,7 @@ def write_mark(root: str, url: str, attempt: int) -> None:
         os.setxattr(root, ATTRIBUTE, json.dumps({"url": url, "attempt": attempt}).encode())
 
 
-def set_aside(root: str) -> str:
+def move_aside(root: str) -> str:
     """Move everything out of the way; returns where to: beside the directory, or inside where that is a mount."""
     names = [name for name in os.listdir(root) if not name.startswith(OURS)]
     for number in range(1, 10_000):

@@ -15,7 +15,7 @@ Work = Callable[[T, memoryview], None]
 """Does one piece with a buffer of its own, page-aligned and one part long."""
 
 
-def each(pieces: Iterable[T], work: Work[T], threads: int = THREADS) -> None:
+def run_parallel(pieces: Iterable[T], work: Work[T], threads: int = THREADS) -> None:
     """Do every piece; the first error stops those not yet begun and is raised."""
     todo = list(pieces)
     errors: list[BaseException] = []

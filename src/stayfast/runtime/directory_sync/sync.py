@@ -23,17 +23,24 @@ from typing import Any, NamedTuple
 from stayfast.clock import Clock
 from stayfast.errors import CorruptError, RunError, StayfastError, SupersededError
 from stayfast.filesystem import sync_filesystem
-from stayfast.runtime.directory_sync.change_tracker import Cut, Journal
-from stayfast.runtime.directory_sync.copy_maker import Copier, Freeze
-from stayfast.runtime.directory_sync.copy_restorer import Copy, bring_back, is_same, read_copy
-from stayfast.runtime.directory_sync.file_scan import FOLDER, Listing, nobody_writes
-from stayfast.runtime.directory_sync.inotify import CLOSED, Event, Watch
-from stayfast.runtime.directory_sync.local_state import UNFINISHED, Local, clear_leftovers, judge, set_aside, write_mark
+from stayfast.runtime.directory_sync.change_tracker import ChangeTracker, CopySet
+from stayfast.runtime.directory_sync.copy_maker import CopyMaker, Freeze
+from stayfast.runtime.directory_sync.copy_restorer import DirectoryCopy, is_same, read_copy, restore_newest_copy
+from stayfast.runtime.directory_sync.file_scan import FOLDER, Listing, is_closed_for_writing
+from stayfast.runtime.directory_sync.inotify import CLOSED, InotifyEvent, InotifyWatch
+from stayfast.runtime.directory_sync.local_state import (
+    UNFINISHED,
+    LocalState,
+    classify_local_state,
+    clear_leftovers,
+    move_aside,
+    write_mark,
+)
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.owner import RunLedger
-from stayfast.runtime.run_record.record import AttemptRow, Committed, Head
-from stayfast.storage.stores.precondition_check import check_store
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.owner import RecordOwner
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
+from stayfast.storage.stores.precondition_check import check_preconditions
 from stayfast.storage.stores.protocol import Store
 
 log = logging.getLogger("stayfast")
@@ -50,22 +57,22 @@ LOOK_SHARE = 50  # at most one part in so many of the time is spent on looking
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 
 
-class Options(NamedTuple):
+class SyncOptions(NamedTuple):
     """What a mirror needs to know beside its directory and its URL."""
 
     clock: Clock
-    row: AttemptRow
+    row: AttemptRecord
     keep: int = 2
-    on_news: Callable[[], None] = lambda: None
+    on_change: Callable[[], None] = lambda: None
     """Called on the mirror's thread when it was superseded or is done."""
     freeze: Freeze | None = None
     """Makes the program stand still; without it a directory that never rests is not copied before the end."""
 
 
-class Mirror:
+class DirectorySync:
     """See the module."""
 
-    def __init__(self, directory: str, url: str, store: Store, options: Options) -> None:
+    def __init__(self, directory: str, url: str, store: Store, options: SyncOptions) -> None:
         self.directory = directory
         self.url = url
         self.root = os.path.realpath(directory)
@@ -73,25 +80,25 @@ class Mirror:
         self.attempt = 0
         """Which attempt of this URL we are; 0 until it was claimed."""
         self.superseded: SupersededError | None = None
-        self.trouble: StayfastError | None = None
+        self.last_error: StayfastError | None = None
         self.seconds: deque[float] = deque(maxlen=8)
         self._store = store
         self._options = options
         self._clock = options.clock
-        self._ledger = RunLedger(store, url, clock=options.clock)
-        self._copier = Copier(self.root, self._ledger, options.clock, options.keep)
-        self._watch: Watch | None = None
+        self._ledger = RecordOwner(store, url, clock=options.clock)
+        self._copier = CopyMaker(self.root, self._ledger, options.clock, options.keep)
+        self._watch: InotifyWatch | None = None
         self._ending = threading.Event()
         self._failures = 0
         self._told: set[str] = set()
 
     # -- before the program
 
-    def begin(self) -> None:
+    def claim_and_restore(self) -> None:
         """Claim the URL and make the directory what it should be; after an error nothing half is in it."""
-        check_store(self._store)
+        check_preconditions(self._store)
         os.makedirs(self.root, exist_ok=True)
-        held = drive(read_head(), self._store, self._clock)
+        held = run_protocol(read_head(), self._store, self._clock)
         if held is not None and held.head.newest is not None:
             try:
                 read_copy(self._store, held.head.newest)  # somebody else's run is not to be claimed
@@ -99,33 +106,33 @@ class Mirror:
                 pass  # damage is dealt with below
         head = self._ledger.claim(self._options.row)
         self.attempt = head.attempt
-        local = judge(self.root, self.url, head)
-        copy = self._settle(head, local)
+        local = classify_local_state(self.root, self.url, head)
+        copy = self._restore_or_keep(head, local)
         base: Listing = {}
         if copy is not None:
-            base = self._copier.go_on_from(copy)
+            base = self._copier.continue_from(copy)
             if copy.committed != head.newest:
-                self._ledger.prefer(copy.committed)
+                self._ledger.resume_from(copy.committed)
         write_mark(self.root, self.url, head.attempt)
-        self._watch = Watch(self.root)
-        self._watch.follow({path for path, seen in base.items() if seen.kind == FOLDER})
-        self._copier.journal = Journal(base, is_told=self._watch.is_told)
+        self._watch = InotifyWatch(self.root)
+        self._watch.watch_folders({path for path, seen in base.items() if seen.kind == FOLDER})
+        self._copier.journal = ChangeTracker(base, is_told=self._watch.is_active)
 
     @property
-    def newest(self) -> Committed | None:
+    def newest(self) -> CheckpointRecord | None:
         """The newest copy of which we know."""
         return self._copier.newest
 
-    def _settle(self, head: Head, local: Local) -> Copy | None:
+    def _restore_or_keep(self, head: RunRecord, local: LocalState) -> DirectoryCopy | None:
         """Bring back or leave alone; returns the copy that the directory now goes on from."""
         clear_leftovers(self.root)
-        if local is Local.NEWEST:
+        if local is LocalState.NEWEST:
             log.info("%s goes on with what lies there", self.directory, extra={"action": "sync_kept"})
             return self._readable(head)
-        if local is Local.FOREIGN:
+        if local is LocalState.UNKNOWN_OWNER:
             newest = self._readable(head)
             if newest is None or not is_same(self.root, newest):
-                place = set_aside(self.root)
+                place = move_aside(self.root)
                 log.warning(
                     "%s held files that are not in the copy under %s: they were moved to %s",
                     self.directory,
@@ -134,7 +141,7 @@ class Mirror:
                     extra={"action": "sync_set_aside"},
                 )
         write_mark(self.root, self.url, UNFINISHED)
-        copy = bring_back(self._store, head, self.root, replace=local is Local.STALE)
+        copy = restore_newest_copy(self._store, head, self.root, replace=local is LocalState.STALE)
         if copy is not None:
             sync_filesystem(self.root)  # before the mark says that what lies here may be trusted after a power cut
             files = sum(bool(row.parts) for row in copy.rows)
@@ -149,7 +156,7 @@ class Mirror:
             )
         return copy
 
-    def _readable(self, head: Head) -> Copy | None:
+    def _readable(self, head: RunRecord) -> DirectoryCopy | None:
         try:
             return None if head.newest is None else read_copy(self._store, head.newest)
         except CorruptError as error:
@@ -162,9 +169,9 @@ class Mirror:
         """Copy in the background from now on."""
         threading.Thread(target=self._work, name="stayfast-sync", daemon=True).start()
 
-    def mourn(self) -> None:
+    def note_crash(self) -> None:
         """A signal ended a process of the program: what it wrote last may be torn."""
-        self._copier.journal.mourn(int(self._clock.wall() * 1e9), self._clock.monotonic())
+        self._copier.journal.note_crash(int(self._clock.wall() * 1e9), self._clock.monotonic())
 
     def finish(self) -> None:
         """The program is gone: copy what is left now, then set ``done``."""
@@ -183,32 +190,32 @@ class Mirror:
             while not self._ending.is_set():
                 if self._watch.wait(pause) and not self._ending.is_set():
                     self._clock.wait(self._ending, SOON_SECONDS)
-                pause = self._turn()
+                pause = self._check_once()
             while not self._end():
                 self._clock.sleep(0.2)
         except SupersededError as error:
             self.superseded = error
             log.warning("%s: %s; nothing more is copied", self.directory, error, extra={"action": "superseded"})
         except Exception as error:
-            self.trouble = RunError(f"copying {self.directory} stopped: {type(error).__name__}: {error}")
+            self.last_error = RunError(f"copying {self.directory} stopped: {type(error).__name__}: {error}")
             log.exception("copying %s stopped", self.directory)
         self.done.set()
-        self._options.on_news()
+        self._options.on_change()
 
-    def _turn(self) -> float:
+    def _check_once(self) -> float:
         """Look, and copy if it is time; returns how long to wait before the next look."""
         listing, seconds = self._look()
         now = self._clock.monotonic()
         assert self._watch is not None
         soon = max(SOON_SECONDS, LOOK_SHARE * seconds)
         journal = self._copier.journal
-        if not journal.look(listing, now):
-            return max(LOOK_SECONDS if self._watch.is_told else LOOK_UNTOLD_SECONDS, 2 * LOOK_SHARE * seconds)
+        if not journal.update(listing, now):
+            return max(LOOK_SECONDS if self._watch.is_active else LOOK_UNTOLD_SECONDS, 2 * LOOK_SHARE * seconds)
         waited = now - (journal.pending_since or now)
         if now - journal.changed_at < CALM_SECONDS and waited < CALM_AT_MOST_SECONDS:
             return soon
-        cut = journal.cut(listing, now)
-        starving = journal.is_starving(now)
+        cut = journal.next_copy_set(listing, now)
+        starving = journal.is_overdue(now)
         if cut is None and not (starving and self._options.freeze is not None):
             return max(soon, 0.5)
         try:
@@ -216,7 +223,7 @@ class Mirror:
             if not copied and self._options.freeze is not None and (starving or waited >= RESTLESS_SECONDS):
                 freeze = self._options.freeze
                 copied = self._timed(
-                    lambda: self._copier.copy_frozen(freeze, lambda: self._look()[0], starving=starving)
+                    lambda: self._copier.copy_while_paused(freeze, lambda: self._look()[0], starving=starving)
                 )
             return BETWEEN_COPIES_SECONDS if copied else soon
         except SupersededError:
@@ -224,7 +231,7 @@ class Mirror:
         except StayfastError as error:
             return self._failed(error)
 
-    def _copy(self, cut: Cut | None, *, last: bool = False) -> bool:
+    def _copy(self, cut: CopySet | None, *, last: bool = False) -> bool:
         return cut is not None and self._timed(lambda: self._copier.copy(cut, last=last))
 
     def _timed(self, copy: Callable[[], bool]) -> bool:
@@ -232,7 +239,7 @@ class Mirror:
         copied = copy()
         if copied:
             self.seconds.append(self._clock.monotonic() - started)
-            self.trouble = None
+            self.last_error = None
             if self._failures:
                 log.warning("%s is copied again", self.directory, extra={"action": "sync_recovered"})
             self._failures = 0
@@ -240,14 +247,18 @@ class Mirror:
 
     def _look(self) -> tuple[Listing, float]:
         assert self._watch is not None
-        self._copier.journal.note(self._watch.events())
+        self._copier.journal.add_events(self._watch.events())
         started = self._clock.monotonic()
-        found = self._copier.look()
-        self._watch.follow({"", *(path for path, seen in found.listing.items() if seen.kind == FOLDER)})
+        found = self._copier.scan()
+        self._watch.watch_folders({"", *(path for path, seen in found.listing.items() if seen.kind == FOLDER)})
         journal, listing = self._copier.journal, found.listing
-        finished = (path for path in journal.untold(listing) if nobody_writes(self.root, path, listing[path]))
-        journal.note(Event(CLOSED, path) for path in finished)
-        for path, why in found.left_out.items():
+        finished = (
+            path
+            for path in journal.files_without_events(listing)
+            if is_closed_for_writing(self.root, path, listing[path])
+        )
+        journal.add_events(InotifyEvent(CLOSED, path) for path in finished)
+        for path, why in found.skipped.items():
             if path not in self._told:
                 self._told.add(path)
                 log.warning("%s in %s %s: it is not copied", path, self.directory, why, extra={"action": "left_out"})
@@ -256,7 +267,7 @@ class Mirror:
     def _failed(self, error: StayfastError) -> float:
         """The store is away, or full: told once, tried again and again, and the program goes on."""
         self._ledger.check_owner()
-        self.trouble = error
+        self.last_error = error
         if not self._failures:
             log.warning(
                 "%s could not be copied (%s); the copy before it stands, trying again",
@@ -273,10 +284,10 @@ class Mirror:
         """One try of the last copy; true when everything that is finished is in the store."""
         listing, _ = self._look()
         now = self._clock.monotonic()
-        self._copier.journal.look(listing, now)
-        cut = self._copier.journal.cut(listing, now, last=True)
+        self._copier.journal.update(listing, now)
+        cut = self._copier.journal.next_copy_set(listing, now, last=True)
         if cut is None:
-            self.trouble = None  # whatever could not be copied is not there any more
+            self.last_error = None  # whatever could not be copied is not there any more
             return True
         try:
             return self._copy(cut, last=True)
@@ -286,9 +297,9 @@ class Mirror:
             self._clock.sleep(min(2.0, self._failed(error) / 8))
             return False
 
-    def close_books(self, **row: Any) -> None:
+    def record_end(self, **row: Any) -> None:
         """Write down how this attempt ended; a failure is told and nothing more."""
         try:
-            self._ledger.record(**row, ended_at=self._ledger.now())
+            self._ledger.update_attempt(**row, ended_at=self._ledger.timestamp())
         except StayfastError as error:
             log.debug("the end of this attempt is not on record: %s", error)

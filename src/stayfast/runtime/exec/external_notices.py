@@ -11,19 +11,19 @@ import signal
 
 from stayfast.clock import SystemClock
 from stayfast.model.notice import Notice
-from stayfast.runtime.interruption.machine_lease import LeaseSource
+from stayfast.runtime.interruption.machine_lease import MachineLeaseSource
 from stayfast.runtime.interruption.metadata_source import MetadataSource
 from stayfast.runtime.interruption.notice_board import NoticeBoard, NoticeSource
 from stayfast.runtime.interruption.notice_file import NoticeFileSource
 from stayfast.settings import Settings
 
 
-class ToldNotices:
+class ExternalNotices:
     """What the other sources say."""
 
     def __init__(self, settings: Settings) -> None:
         self._board = NoticeBoard(settings, SystemClock())
-        self._sources: list[NoticeSource] = [LeaseSource(self._board), NoticeFileSource(self._board)]
+        self._sources: list[NoticeSource] = [MachineLeaseSource(self._board), NoticeFileSource(self._board)]
         if settings.metadata == "on" or (settings.metadata == "auto" and settings.metadata_host is not None):
             self._sources.append(MetadataSource(self._board))
 

@@ -19,17 +19,17 @@ from stayfast.model.exit_codes import FAILED, FINISHED, Outcome
 from stayfast.process.tree import (
     become_subreaper,
     descendants,
-    disposition,
+    process_state,
     send_signal,
+    signal_disposition,
     signal_tree,
-    state_of,
 )
-from stayfast.runtime.interruption.exit_report import Report, publish
+from stayfast.runtime.interruption.exit_report import ExitReport, publish_report
 from stayfast.settings import Settings
 
 if TYPE_CHECKING:
-    from stayfast.runtime.exec.external_notices import ToldNotices
-    from stayfast.runtime.exec.synced_directories import Sync
+    from stayfast.runtime.exec.external_notices import ExternalNotices
+    from stayfast.runtime.exec.synced_directories import SyncedDirectories
 
 _NOTICES = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
@@ -37,7 +37,7 @@ _LEFTOVERS_SECONDS = 2.0
 _RESERVE = 0.5  # of the margin: a child that is ours leaves by itself a margin before the window ends
 
 
-class Supervised:
+class SupervisedChild:
     """What is known about the program that is being run."""
 
     def __init__(self, pid: int) -> None:
@@ -51,7 +51,7 @@ class Supervised:
         self.cause: str | None = None
         """Why, where a notice says more than a signal does."""
         self.killed = False
-        self.kept_back = 0.0
+        self.reserved_seconds = 0.0
         """Seconds of the window that the last copy will need."""
         self.outcomes: list[dict[str, Any]] = []
 
@@ -73,7 +73,7 @@ class Supervisor:
         settings: Settings,
         *,
         is_done: Callable[[float], bool] | None = None,
-        sync: Sync | None = None,
+        sync: SyncedDirectories | None = None,
     ) -> None:
         """``is_done`` is asked, with the seconds it may take, when an interrupted program says that it is finished.
 
@@ -83,7 +83,7 @@ class Supervisor:
         self._settings = settings
         self._is_done = is_done
         self._sync = sync
-        self._told: ToldNotices | None = None
+        self._told: ExternalNotices | None = None
         self._signals = {*_NOTICES, *_PASSED_ON, signal.SIGCHLD}
         if settings.extra_signal is not None:
             self._signals.add(signal.Signals(settings.extra_signal))
@@ -94,10 +94,10 @@ class Supervisor:
         wished = self._settings.outcome_dir
         directory = _make_directory() if wished is None else _use_directory(wished)
         try:
-            if self._settings.tells_more:
-                from stayfast.runtime.exec.external_notices import ToldNotices
+            if self._settings.has_external_notice_source:
+                from stayfast.runtime.exec.external_notices import ExternalNotices
 
-                self._told = ToldNotices(self._settings)
+                self._told = ExternalNotices(self._settings)
                 self._told.start()
             stopped = None if self._sync is None else self._sync.begin(self._signals - {signal.SIGCHLD})
             return self._run(directory) if stopped is None else stopped
@@ -118,9 +118,9 @@ class Supervisor:
                 self._command[0], self._command, environment, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
         except OSError as error:
-            _complain(f"cannot start {self._command[0]!r}: {error.strerror}; check its name, its mode and PATH")
+            _warn(f"cannot start {self._command[0]!r}: {error.strerror}; check its name, its mode and PATH")
             return 127 if isinstance(error, FileNotFoundError) else 126
-        child = Supervised(pid)
+        child = SupervisedChild(pid)
         if self._sync is not None:
             self._sync.start()
         self._watch(child)
@@ -128,11 +128,11 @@ class Supervisor:
         if self._sync is not None:
             self._last_copy(child, self._sync)
         child.outcomes = _read_outcomes(directory) if directory is not None else []
-        return self._conclude(child)
+        return self._report_end(child)
 
     # -- while it runs
 
-    def _watch(self, child: Supervised) -> None:
+    def _watch(self, child: SupervisedChild) -> None:
         while child.status is None:
             left = self._deadline(child) - time.monotonic()
             if left <= 0 and not child.killed:
@@ -149,7 +149,7 @@ class Supervisor:
                 self._look_for_notice(child)
             self._reap(child)
 
-    def _look_for_notice(self, child: Supervised) -> None:
+    def _look_for_notice(self, child: SupervisedChild) -> None:
         """What no signal told us: the child gets a SIGTERM for it."""
         told = None if self._told is None else self._told.notice
         if told is not None and self._told is not None:
@@ -161,14 +161,14 @@ class Supervisor:
         send_signal(child.pid, signal.SIGTERM)
 
     def _give_notice(
-        self, child: Supervised, name: str, cause: str | None = None, leave_at: float | None = None
+        self, child: SupervisedChild, name: str, cause: str | None = None, leave_at: float | None = None
     ) -> None:
         child.notice_at, child.notice_signal, child.cause = time.monotonic(), name, cause
         child.leave_at = self._window() if leave_at is None else leave_at
         if self._sync is not None:
-            child.kept_back = self._sync.kept_back(self._settings.window_seconds)
+            child.reserved_seconds = self._sync.reserve_seconds(self._settings.window_seconds)
 
-    def _handle(self, child: Supervised, info: signal.struct_siginfo) -> None:
+    def _handle(self, child: SupervisedChild, info: signal.struct_siginfo) -> None:
         number = signal.Signals(info.si_signo)
         if number == signal.SIGCHLD:
             return
@@ -183,21 +183,21 @@ class Supervisor:
         if not from_terminal:  # the terminal has told the whole foreground group already
             send_signal(child.pid, number)
 
-    def _deadline(self, child: Supervised) -> float:
+    def _deadline(self, child: SupervisedChild) -> float:
         """When the program has to be gone."""
-        return child.leave_at - child.kept_back
+        return child.leave_at - child.reserved_seconds
 
     def _window(self) -> float:
         """The end of the window of a signal that comes now."""
         window = self._settings.window_seconds - _RESERVE * self._settings.margin_seconds
         return time.monotonic() + max(0.0, window)
 
-    def _window_end(self, child: Supervised) -> float:
+    def _window_end(self, child: SupervisedChild) -> float:
         """Half of what is kept back is for dying, the rest for the report."""
         reserve = _RESERVE * self._settings.margin_seconds
         return self._deadline(child) + max(0.05, reserve / 2)
 
-    def _reap(self, child: Supervised) -> None:
+    def _reap(self, child: SupervisedChild) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -206,13 +206,13 @@ class Supervisor:
             if pid == 0:
                 return
             if os.WIFSIGNALED(status) and self._sync is not None:
-                self._sync.mourn()
+                self._sync.note_crash()
             if pid == child.pid:
                 child.status, child.ended_at = status, time.monotonic()
 
     # -- when it has ended
 
-    def _end_leftovers(self, child: Supervised) -> None:
+    def _end_leftovers(self, child: SupervisedChild) -> None:
         """What the child left running: asked once, then ended, inside the same deadline.
 
         After a notice they get all the time there is: a shell dies of the SIGTERM at once and leaves behind the trainer
@@ -225,10 +225,12 @@ class Supervisor:
         if child.notice_at is None:
             until = time.monotonic() + _LEFTOVERS_SECONDS
         elif not child.killed:
-            listeners = [pid for pid in descendants() if disposition(pid, signal.SIGTERM) in ("handler", "blocked")]
+            listeners = [
+                pid for pid in descendants() if signal_disposition(pid, signal.SIGTERM) in ("handler", "blocked")
+            ]
             for pid in listeners:
                 send_signal(pid, signal.SIGTERM)
-            self._wait_while(child, lambda: any(state_of(pid) not in "ZX" for pid in listeners), until)
+            self._wait_while(child, lambda: any(process_state(pid) not in "ZX" for pid in listeners), until)
         if not child.killed:
             signal_tree(signal.SIGTERM)
         self._wait_while(child, lambda: bool(descendants()), until)
@@ -239,12 +241,12 @@ class Supervisor:
             signal.sigtimedwait([signal.SIGCHLD], 0.02)
             self._reap(child)
 
-    def _wait_while(self, child: Supervised, condition: Callable[[], bool], until: float) -> None:
+    def _wait_while(self, child: SupervisedChild, condition: Callable[[], bool], until: float) -> None:
         while condition() and time.monotonic() < until:
             signal.sigtimedwait([signal.SIGCHLD], max(0.0, min(0.1, until - time.monotonic())))
             self._reap(child)
 
-    def _last_copy(self, child: Supervised, sync: Sync) -> None:
+    def _last_copy(self, child: SupervisedChild, sync: SyncedDirectories) -> None:
         """What the program left in its directories; a notice may still come while that takes its time."""
         sync.finish()
         started = time.monotonic()
@@ -259,7 +261,7 @@ class Supervisor:
             if info is not None and child.notice_at is None and info.si_signo in _NOTICES:
                 self._give_notice(child, signal.Signals(info.si_signo).name)
 
-    def _conclude(self, child: Supervised) -> int:
+    def _report_end(self, child: SupervisedChild) -> int:
         failed = [item for item in child.outcomes if item.get("outcome") == Outcome.FAILED]
         interrupted = [item for item in child.outcomes if item.get("outcome") == Outcome.INTERRUPTED]
         stopped = [item for item in child.outcomes if item.get("outcome") == Outcome.STOPPED]
@@ -273,17 +275,17 @@ class Supervisor:
         elif interrupted:
             outcome, code = Outcome.INTERRUPTED, self._settings.interrupted_code
             cause = str(interrupted[0].get("cause") or "unknown")
-        elif child.notice_at is not None and not self._finished(child):
+        elif child.notice_at is not None and not self._is_believed_finished(child):
             outcome, code = Outcome.INTERRUPTED, self._settings.interrupted_code
             cause = child.cause or ("cancellation" if child.notice_signal == "SIGINT" else "unknown")
         elif child.code == FINISHED and self._sync is not None and not self._sync.is_safe:
-            outcome, code, detail = self._sync.verdict(self._settings)
+            outcome, code, detail = self._sync.unsafe_outcome(self._settings)
         else:
             outcome, code = Outcome.FINISHED if child.code == FINISHED else Outcome.FAILED, child.code
             if any(item.get("code") == code for item in stopped):
                 outcome = Outcome.STOPPED
         used = 0.0 if child.notice_at is None else time.monotonic() - child.notice_at
-        report = Report(
+        report = ExitReport(
             outcome=outcome,
             code=code,
             action="program_ended",
@@ -294,20 +296,20 @@ class Supervisor:
             **(self._from_sync() | _from_rank((interrupted or failed or stopped or [{}])[0])),
         )
         if self._sync is not None:
-            self._sync.close_books(outcome, cause, child.leave_at - time.monotonic())
+            self._sync.record_end(outcome, cause, child.leave_at - time.monotonic())
         quiet = child.notice_at is None and outcome is Outcome.FINISHED
-        publish(report, self._settings._replace(outcome_dir=None), quiet=quiet)
+        publish_report(report, self._settings._replace(outcome_dir=None), quiet=quiet)
         return code
 
     def _from_sync(self) -> dict[str, Any]:
         return {} if self._sync is None else {"saved": self._sync.saved, "attempt": self._sync.attempt}
 
-    def _allowed(self, child: Supervised) -> float:
+    def _allowed(self, child: SupervisedChild) -> float:
         if child.notice_at is None or child.cause in (None, "superseded"):
             return self._settings.window_seconds
         return round(child.leave_at - child.notice_at, 3)
 
-    def _finished(self, child: Supervised) -> bool:
+    def _is_believed_finished(self, child: SupervisedChild) -> bool:
         """An interrupted program that says 0 is believed only when something vouches for it."""
         if child.code != FINISHED:
             return False
@@ -323,7 +325,7 @@ def _from_rank(item: dict[str, Any]) -> dict[str, Any]:
     return {key: item[key] for key in ("run", "attempt", "step", "saved") if key in item}
 
 
-def shell_says_done(command: str, seconds: float) -> bool:
+def run_done_check(command: str, seconds: float) -> bool:
     """Whether a shell command exits 0 in time; one that takes longer is ended, and has not said yes."""
     pid = os.posix_spawn("/bin/sh", ["sh", "-c", command], os.environ, setsigmask=[])
     until = time.monotonic() + seconds
@@ -333,7 +335,7 @@ def shell_says_done(command: str, seconds: float) -> bool:
             return os.waitstatus_to_exitcode(status) == 0
         left = until - time.monotonic()
         if left <= 0:
-            _complain(f"--done-check {command!r} did not answer within {seconds:.1f} s: taken as not finished")
+            _warn(f"--done-check {command!r} did not answer within {seconds:.1f} s: taken as not finished")
             signal_tree(signal.SIGKILL)
             os.waitpid(pid, 0)
             return False
@@ -364,7 +366,7 @@ def _make_directory() -> str | None:
             except OSError:
                 continue
             return path
-    _complain("no directory is writable for the ranks' outcomes; set STAYFAST_OUTCOME_DIR to one that is")
+    _warn("no directory is writable for the ranks' outcomes; set STAYFAST_OUTCOME_DIR to one that is")
     return None
 
 
@@ -375,7 +377,7 @@ def _use_directory(path: str) -> str | None:
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(13, os.strerror(13))
     except OSError as error:
-        _complain(f"STAYFAST_OUTCOME_DIR={path!r} cannot be used ({error.strerror}); the exit code alone will speak")
+        _warn(f"STAYFAST_OUTCOME_DIR={path!r} cannot be used ({error.strerror}); the exit code alone will speak")
         return None
     return path
 
@@ -387,6 +389,6 @@ def _empty(directory: str) -> None:
             os.unlink(os.path.join(directory, name))
 
 
-def _complain(sentence: str) -> None:
+def _warn(sentence: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"stayfast exec: {sentence}\n")

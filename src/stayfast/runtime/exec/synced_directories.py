@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 from stayfast.clock import SystemClock, to_rfc3339
 from stayfast.errors import OutcomeUnknownError, StayfastError, StoreUnavailableError, UsageError
 from stayfast.model.exit_codes import FAILED, Outcome
-from stayfast.process.tree import standing_still
-from stayfast.runtime.directory_sync.sync import Mirror, Options
-from stayfast.runtime.interruption.exit_report import Report, publish
-from stayfast.runtime.run_record.record import AttemptRow
+from stayfast.process.tree import paused_tree
+from stayfast.runtime.directory_sync.sync import DirectorySync, SyncOptions
+from stayfast.runtime.interruption.exit_report import ExitReport, publish_report
+from stayfast.runtime.run_record.record import AttemptRecord
 from stayfast.settings import Settings
 from stayfast.storage.stores.open_store import open_store
 
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 600.0
 LARGEST_SHARE = 0.4  # of the grace window, for the last copy
 
 
-class Sync:
+class SyncedDirectories:
     """All directories of one command."""
 
     patience_seconds = PATIENCE_SECONDS
@@ -40,7 +40,7 @@ class Sync:
     def __init__(self, pairs: Sequence[str], settings: Settings, *, keep: int = 2) -> None:
         self._settings = settings
         clock = SystemClock()
-        row = AttemptRow(
+        row = AttemptRecord(
             attempt=0,
             started_at=to_rfc3339(clock.wall()),
             machine=settings.machine,
@@ -48,9 +48,9 @@ class Sync:
             capacity=settings.capacity,
             usd_per_hour=settings.usd_per_hour,
         )
-        options = Options(clock, row, keep, _wake_up, standing_still)
-        places = check_pairs([_parse(pair, settings) for pair in pairs])
-        self._mirrors = [Mirror(directory, url, open_store(url), options) for directory, url in places]
+        options = SyncOptions(clock, row, keep, _wake_supervisor, paused_tree)
+        places = check_directories([_parse(pair, settings) for pair in pairs])
+        self._mirrors = [DirectorySync(directory, url, open_store(url), options) for directory, url in places]
         self._started = clock.monotonic()
         self._error: StayfastError | None = None
         _log_to_stderr()
@@ -72,7 +72,7 @@ class Sync:
             except OSError as error:
                 self._error = UsageError(f"the directory cannot be used: {error}")
             ended.set()
-            _wake_up()
+            _wake_supervisor()
 
         threading.Thread(target=work, name="stayfast-restore", daemon=True).start()
         while not ended.is_set():
@@ -92,7 +92,7 @@ class Sync:
         for mirror in self._mirrors:
             while True:
                 try:
-                    mirror.begin()
+                    mirror.claim_and_restore()
                     break
                 except (StoreUnavailableError, OutcomeUnknownError):
                     if time.monotonic() > until:
@@ -101,8 +101,8 @@ class Sync:
 
     def _leave(self, outcome: Outcome, cause: str | None, detail: str) -> int:
         code = self._settings.interrupted_code if outcome is Outcome.INTERRUPTED else FAILED
-        report = Report(outcome=outcome, code=code, action="program_ended", cause=cause, detail=detail[:300])
-        publish(report, self._settings._replace(outcome_dir=None))
+        report = ExitReport(outcome=outcome, code=code, action="program_ended", cause=cause, detail=detail[:300])
+        publish_report(report, self._settings._replace(outcome_dir=None))
         return code
 
     # -- while it runs
@@ -112,17 +112,17 @@ class Sync:
         for mirror in self._mirrors:
             mirror.start()
 
-    def mourn(self) -> None:
+    def note_crash(self) -> None:
         """A signal ended a process of the program."""
         for mirror in self._mirrors:
-            mirror.mourn()
+            mirror.note_crash()
 
     @property
     def is_superseded(self) -> bool:
         """Whether a newer attempt has claimed one of the URLs: what this one does can be kept no more."""
         return any(mirror.superseded is not None for mirror in self._mirrors)
 
-    def kept_back(self, window_seconds: float) -> float:
+    def reserve_seconds(self, window_seconds: float) -> float:
         """What to keep of the window for the last copy, by what copies have taken."""
         if self.is_superseded:
             return 0.0
@@ -144,15 +144,15 @@ class Sync:
     def is_safe(self) -> bool:
         """Whether everything that the program finished is in the stores."""
         return all(
-            mirror.done.is_set() and mirror.superseded is None and mirror.trouble is None for mirror in self._mirrors
+            mirror.done.is_set() and mirror.superseded is None and mirror.last_error is None for mirror in self._mirrors
         )
 
-    def verdict(self, settings: Settings) -> tuple[Outcome, int, str]:
+    def unsafe_outcome(self, settings: Settings) -> tuple[Outcome, int, str]:
         """A program that says 0 while its work is not safe: to be resumed, unless the store will never take it."""
         bad = next(
-            mirror for mirror in self._mirrors if mirror.superseded or mirror.trouble or not mirror.done.is_set()
+            mirror for mirror in self._mirrors if mirror.superseded or mirror.last_error or not mirror.done.is_set()
         )
-        why = bad.superseded or bad.trouble or "it took too long"
+        why = bad.superseded or bad.last_error or "it took too long"
         detail = f"the program left with 0, but the last copy of {bad.directory} is not in {bad.url}: {why}"
         return Outcome.INTERRUPTED, settings.interrupted_code, detail[:300]
 
@@ -169,7 +169,7 @@ class Sync:
             for mirror in self._mirrors
         )[:300]
 
-    def close_books(self, outcome: Outcome, cause: str | None, seconds: float) -> None:
+    def record_end(self, outcome: Outcome, cause: str | None, seconds: float) -> None:
         """Write down the end in every ledger, if there is time for it."""
         used = round(time.monotonic() - self._started, 3)
 
@@ -177,7 +177,7 @@ class Sync:
             for mirror in self._mirrors:
                 if mirror.superseded is None and mirror.done.is_set():
                     finished = outcome is Outcome.FINISHED
-                    mirror.close_books(finished=finished, outcome=outcome, cause=cause, useful_seconds=used)
+                    mirror.record_end(finished=finished, outcome=outcome, cause=cause, useful_seconds=used)
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
@@ -199,7 +199,7 @@ def _parse(pair: str, settings: Settings) -> tuple[str, str]:
     return directory, url
 
 
-def check_pairs(places: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def check_directories(places: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Directories that do not lie in each other, each with a URL of its own."""
     for number, (directory, url) in enumerate(places):
         root = os.path.realpath(directory)
@@ -220,7 +220,7 @@ def _is_in(path: str, place: str) -> bool:
     return path == place or path.startswith(place.rstrip("/") + "/")
 
 
-def _wake_up() -> None:
+def _wake_supervisor() -> None:
     """The main thread waits for signals: one that it takes for a child's end makes it look around."""
     os.kill(os.getpid(), signal.SIGCHLD)
 

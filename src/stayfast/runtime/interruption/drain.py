@@ -53,7 +53,7 @@ def run_drain(steps: list[DrainStep], budget: GraceBudget, clock: Clock) -> list
     return results
 
 
-class Saving(enum.StrEnum):
+class SaveKind(enum.StrEnum):
     """How much of the work is carried over, best first."""
 
     FULL = "full save"
@@ -65,7 +65,7 @@ class Saving(enum.StrEnum):
 class SaveChoice:
     """What the budget allows, in numbers."""
 
-    saving: Saving
+    saving: SaveKind
     needed_seconds: float
     had_seconds: float
 
@@ -73,7 +73,7 @@ class SaveChoice:
         return f"needed {self.needed_seconds:.1f} s, had {self.had_seconds:.1f} s: {self.saving}"
 
 
-def choose_saving(budget: GraceBudget, *, full_seconds: float | None, in_flight_seconds: float | None) -> SaveChoice:
+def choose_save(budget: GraceBudget, *, full_seconds: float | None, in_flight_seconds: float | None) -> SaveChoice:
     """The best that still fits.
 
     ``full_seconds`` is what a new save would take on top of the one in flight, None when none has been measured yet:
@@ -84,7 +84,7 @@ def choose_saving(budget: GraceBudget, *, full_seconds: float | None, in_flight_
     flight = in_flight_seconds or 0.0
     full = (full_seconds or 0.0) + flight
     if budget.fits(full):
-        return SaveChoice(Saving.FULL, full, had)
+        return SaveChoice(SaveKind.FULL, full, had)
     if in_flight_seconds is not None and budget.fits(flight):
-        return SaveChoice(Saving.SNAPSHOT, full, had)
-    return SaveChoice(Saving.COMMITTED, full, had)
+        return SaveChoice(SaveKind.SNAPSHOT, full, had)
+    return SaveChoice(SaveKind.COMMITTED, full, had)

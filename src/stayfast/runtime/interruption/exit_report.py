@@ -17,7 +17,7 @@ TERMINATION_MESSAGE_BYTES = 4096
 STDERR_SECONDS = 0.2  # how long a stuck reader of standard error may keep us
 
 
-class Report(NamedTuple):
+class ExitReport(NamedTuple):
     """Everything worth knowing about the end of an attempt."""
 
     outcome: Outcome
@@ -35,14 +35,14 @@ class Report(NamedTuple):
     seconds_allowed: float | None = None
     drain: Sequence[dict[str, Any]] = ()
 
-    def line(self) -> str:
+    def to_json_line(self) -> str:
         """One line of JSON."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
 
-def publish(report: Report, settings: Settings, *, quiet: bool = False) -> None:
+def publish_report(report: ExitReport, settings: Settings, *, quiet: bool = False) -> None:
     """Tell the files first, standard error last: a blocked pipe must not keep ``exec`` from the truth."""
-    line = report.line()
+    line = report.to_json_line()
     if settings.outcome_dir is not None:
         _replace(os.path.join(settings.outcome_dir, _file_name(report)), line)
     write_termination_message(report, settings)
@@ -50,17 +50,17 @@ def publish(report: Report, settings: Settings, *, quiet: bool = False) -> None:
         with contextlib.suppress(OSError), open(settings.outcome_file, "a", encoding="utf-8") as file:
             file.write(line + "\n")
     elif not quiet:
-        _say(line)
+        _write_stderr(line)
 
 
-def write_termination_message(report: Report, settings: Settings) -> None:
+def write_termination_message(report: ExitReport, settings: Settings) -> None:
     """``kubectl describe pod`` shows the last of these; the file exists only in a pod."""
     path = settings.termination_log
     if not path or not os.path.exists(path):
         return
-    line = report.line()
+    line = report.to_json_line()
     if len(line) > TERMINATION_MESSAGE_BYTES:  # cut short it would no longer be JSON
-        line = report._replace(drain=(), detail=report.detail[:300], run=report.run[-300:]).line()
+        line = report._replace(drain=(), detail=report.detail[:300], run=report.run[-300:]).to_json_line()
     with contextlib.suppress(OSError):
         # Without O_NONBLOCK a pipe in that place, which nobody reads, would keep us here.
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -70,7 +70,7 @@ def write_termination_message(report: Report, settings: Settings) -> None:
             os.close(descriptor)
 
 
-def _file_name(report: Report) -> str:
+def _file_name(report: ExitReport) -> str:
     """One file per rank and piece of work: a launcher's second program must not hide how the first one ended."""
     work = report.run or " ".join(sys.argv[:1])
     return f"rank-{report.rank}-{zlib.crc32(work.encode('utf-8', 'replace')):08x}.json"
@@ -85,7 +85,7 @@ def _replace(path: str, line: str) -> None:
         os.replace(temporary, path)
 
 
-def _say(line: str) -> None:
+def _write_stderr(line: str) -> None:
     """Write to standard error without ever waiting long: its reader may be gone or stuck."""
 
     import threading

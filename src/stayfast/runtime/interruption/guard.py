@@ -27,8 +27,8 @@ from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.interruption.budget import Durations, GraceBudget
 from stayfast.runtime.interruption.drain import DrainResult, DrainStep, run_drain
 from stayfast.runtime.interruption.exit_cause import is_peer_loss
-from stayfast.runtime.interruption.exit_report import Report, publish
-from stayfast.runtime.interruption.machine_lease import LeaseSource
+from stayfast.runtime.interruption.exit_report import ExitReport, publish_report
+from stayfast.runtime.interruption.machine_lease import MachineLeaseSource
 from stayfast.runtime.interruption.metadata_source import MetadataSource
 from stayfast.runtime.interruption.notice_board import NoticeBoard, NoticeSource
 from stayfast.runtime.interruption.notice_file import NoticeFileSource
@@ -44,7 +44,7 @@ _active: Guard | None = None
 _active_lock = fork_safe_lock()
 
 
-def active() -> Guard | None:
+def active_guard() -> Guard | None:
     """The guard of this process, if one is open; a forked child has none."""
     return _active if _active is not None and _active._owner == os.getpid() else None
 
@@ -72,7 +72,7 @@ class Guard:
         self._sources: list[NoticeSource] = [
             self._signals,
             MetadataSource(self.board),
-            LeaseSource(self.board),
+            MachineLeaseSource(self.board),
             NoticeFileSource(self.board),
         ]
         self._watchdog: Watchdog | None = None
@@ -93,7 +93,7 @@ class Guard:
         return True
 
     @property
-    def told(self) -> bool:
+    def stop_was_reported(self) -> bool:
         """Whether ``should_stop`` has said yes: then an ordinary end of the block means interrupted, not finished."""
         return self._told
 
@@ -162,16 +162,16 @@ class Guard:
             return
         if isinstance(error, Interrupted):
             try:
-                self.leave(error)
+                self.exit_interrupted(error)
             finally:
                 del error
         if error is not None:
             self.await_notice(error)
-        cause = self.interruption_in(error)
+        cause = self.interruption_cause(error)
         if cause is not None:
             self.log_interrupting(error)
             self.drain()
-            self.leave(Interrupted(self.settings.interrupted_code, cause=cause), cause_of=error)
+            self.exit_interrupted(Interrupted(self.settings.interrupted_code, cause=cause), cause_of=error)
         if error is not None and not _is_clean_exit(error):
             self.drain()
             self.report(Outcome.FAILED, _code_of(error), detail=f"{type(error).__name__}: {error}"[:300])
@@ -186,7 +186,7 @@ class Guard:
         self._awaited = True
         self.clock.wait(self.board.arrived, NOTICE_FOLLOWS_SECONDS)
 
-    def interruption_in(self, error: BaseException | None) -> Cause | None:
+    def interruption_cause(self, error: BaseException | None) -> Cause | None:
         """Whether this end of the block is an interruption, and its cause; None when it is not one.
 
         After a notice every exception is: the machine is about to go, and what fails then fails for that reason or
@@ -241,7 +241,7 @@ class Guard:
             self._results += run_drain(steps, self.budget, self.clock)
         return self._results
 
-    def leave(self, interruption: Interrupted, *, cause_of: BaseException | None = None) -> NoReturn:
+    def exit_interrupted(self, interruption: Interrupted, *, cause_of: BaseException | None = None) -> NoReturn:
         """Report, put the handlers back, and raise; the watchdog stays until the process is gone.
 
         No frame that the exception passes may keep it: the watchdog sees that it was caught by its going away.
@@ -255,7 +255,7 @@ class Guard:
         # Nobody takes the machine away from a program that asked for the end itself: it may well go on afterwards.
         if self._watchdog is not None and notice is not None and notice.cause is not Cause.REQUEST:
             self._gone = True
-            self._watchdog.stay_until_gone(interruption, self._signals.forgive)
+            self._watchdog.stay_armed(interruption, self._signals.restore_defaults)
             self._signals.stop(leaving=True)
             self._close(keep_watchdog=True)
         else:
@@ -270,7 +270,7 @@ class Guard:
         if not self._reported.acquire(blocking=False):
             return
         notice = self.board.notice
-        report = Report(
+        report = ExitReport(
             outcome=outcome,
             code=code,
             rank=self.settings.rank,
@@ -281,7 +281,7 @@ class Guard:
             drain=[asdict(result) for result in self._results],
             **self._described(),  # type: ignore[arg-type]
         )
-        publish(report, self.settings)
+        publish_report(report, self.settings)
 
     def _described(self) -> dict[str, object]:
         try:
@@ -300,7 +300,7 @@ class Guard:
         for source in self._sources:
             source.stop()
         if self._watchdog is not None and not keep_watchdog:
-            self._watchdog.stand_down()
+            self._watchdog.disarm()
         with _active_lock:
             if _active is self:
                 _active = None

@@ -19,7 +19,7 @@ log = logging.getLogger("stayfast")
 LOOK_AGAIN_SECONDS = 5.0  # a downward-API volume follows its annotation within about a minute
 
 
-class LeaseSource:
+class MachineLeaseSource:
     """Watches a fixed instant, a file that may hold one, or both; the earlier counts."""
 
     def __init__(self, board: NoticeBoard) -> None:
@@ -44,12 +44,12 @@ class LeaseSource:
 
     def _watch(self) -> None:
         while not self._stopped.is_set():
-            pause = self.look()
+            pause = self.check()
             if pause is None:
                 return
             self._board.clock.wait(self._stopped, pause)
 
-    def look(self) -> float | None:
+    def check(self) -> float | None:
         """Post if it is time; returns how long to wait before the next look, None when posted."""
         settings, clock = self._board.settings, self._board.clock
         known = [instant for instant in (settings.lease_ends_at, self._from_file()) if instant is not None]
@@ -79,15 +79,15 @@ class LeaseSource:
         try:
             ends_at = from_rfc3339(text)
         except (ValueError, OverflowError):
-            self._complain(path, text, "is not an RFC 3339 instant")
+            self._warn_once(path, text, "is not an RFC 3339 instant")
             return None
         if text != self._believed and ends_at <= self._board.clock.wall():
-            self._complain(path, text, "is in the past")  # left over from an earlier lease: we still run
+            self._warn_once(path, text, "is in the past")  # left over from an earlier lease: we still run
             return None
         self._believed = text
         return ends_at
 
-    def _complain(self, path: str, text: str, why: str) -> None:
+    def _warn_once(self, path: str, text: str, why: str) -> None:
         """Once per text."""
         if text != self._complained:
             self._complained = text

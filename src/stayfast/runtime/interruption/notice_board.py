@@ -86,7 +86,7 @@ class NoticeBoard:
                 extra={"action": "notice_received"},
             )
 
-    def hurry(self) -> None:
+    def expire_now(self) -> None:
         """Leave now: a person pressed Ctrl-C twice and means it."""
         with self._lock:
             self._deadline = min(self._deadline, self.clock.monotonic())

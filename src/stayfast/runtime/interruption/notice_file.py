@@ -26,10 +26,10 @@ class NoticeFileSource:
         self._stopped.set()
 
     def _watch(self) -> None:
-        while not self._stopped.is_set() and not self.look():
+        while not self._stopped.is_set() and not self.check():
             self._board.clock.wait(self._stopped, LOOK_AGAIN_SECONDS)
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Post if the file is there."""
         path = self._board.settings.notice_file
         if path is None or not os.path.exists(path):

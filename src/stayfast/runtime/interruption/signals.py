@@ -92,7 +92,7 @@ class SignalSource:
         if threading.current_thread() is not threading.main_thread():
             log.warning("only the main thread can put the signal handlers back", extra={"action": "signals_kept"})
             return
-        self._put_back(leaving)
+        self._restore_handlers(leaving)
         if self._sockets is not None:
             receiver, sender = self._sockets
             current = signal.set_wakeup_fd(self._previous_fd)
@@ -163,7 +163,7 @@ class SignalSource:
             for number in came:
                 signal.raise_signal(number)
 
-    def forgive(self) -> None:
+    def restore_defaults(self) -> None:
         """The program lives on after all: its default handlers are put back, by the main thread as soon as it can."""
         import ctypes
 
@@ -185,12 +185,12 @@ class SignalSource:
             return
         if threading.current_thread() is threading.main_thread():
             signal.set_wakeup_fd(-1)
-            self._put_back()
+            self._restore_handlers()
             for end in self._sockets or ():
                 end.close()
         self.installed = False
 
-    def _put_back(self, leaving: bool = False) -> None:
+    def _restore_handlers(self, leaving: bool = False) -> None:
         self.installed = False
         if self._shield is not None:
             self._shield.remove()
@@ -220,7 +220,7 @@ class SignalSource:
 
     def _read(self, receiver: socket.socket) -> None:
         room = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(12)
-        keep_signals_away()
+        block_signals_in_thread()
         while True:
             try:
                 data, ancillary, _, _ = receiver.recvmsg(1, room)
@@ -244,13 +244,13 @@ class SignalSource:
             if self._first_interrupt is None:
                 self._first_interrupt = received
             elif received - self._first_interrupt > _SECOND_INTERRUPT_SECONDS:
-                self._board.hurry()
+                self._board.expire_now()
                 return
             cause = Cause.CANCELLATION
         elif number in (signal.SIGTERM, self._board.settings.extra_signal):
             cause = Cause.UNKNOWN
         else:
-            self._hand_on(number)  # a signal the program itself watches; its handler runs as always
+            self._forward_to_previous(number)  # a signal the program itself watches; its handler runs as always
             return
         if self._board.notice is None:
             self._number = number
@@ -258,14 +258,14 @@ class SignalSource:
         self._board.post(Notice(cause, received, float("inf"), name))
         self._posted = True
 
-    def _hand_on(self, number: int) -> None:
+    def _forward_to_previous(self, number: int) -> None:
         """Whoever had the wake-up descriptor before us (an asyncio loop) still gets its own signals."""
         if self._previous_fd >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._previous_fd, bytes((number,)))
 
 
-def keep_signals_away() -> None:
+def block_signals_in_thread() -> None:
     """Called on a thread of ours: signals go to the program's own threads, so that these can hold them back."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 

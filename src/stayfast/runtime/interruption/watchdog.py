@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 
 from stayfast.errors import Interrupted
 from stayfast.runtime.interruption.notice_board import NoticeBoard
-from stayfast.runtime.interruption.signals import keep_signals_away
+from stayfast.runtime.interruption.signals import block_signals_in_thread
 
 _LIVES_ON_SECONDS = 2.0
 _exiting = threading.Event()
@@ -39,12 +39,12 @@ class Watchdog:
         self._program: CodeType | None = None
         board.on_notice(self._start)
 
-    def stand_down(self) -> None:
+    def disarm(self) -> None:
         """The work ended in good order and the process lives on."""
         self._stood_down.set()
         self._board.shortened.set()  # wakes the thread
 
-    def stay_until_gone(self, interruption: Interrupted, lives_on: Callable[[], None]) -> None:
+    def stay_armed(self, interruption: Interrupted, lives_on: Callable[[], None]) -> None:
         """The run ends by ``interruption``: stay armed until the process is gone or the exception was caught.
 
         ``lives_on`` is called when it was caught and the process shows no sign of ending.
@@ -60,22 +60,22 @@ class Watchdog:
 
     def _wait(self) -> None:
         clock = self._board.clock
-        keep_signals_away()
+        block_signals_in_thread()
         while not self._stood_down.is_set():
             left = self._board.deadline - clock.monotonic()
             if left <= 0:
-                self._go()
+                self._force_exit()
             if self._caught.is_set():
                 is_exiting = _exiting.wait(min(left, _LIVES_ON_SECONDS)) or sys.is_finalizing()
                 if not is_exiting and not self._has_left_its_program():
-                    self._let_live()
+                    self._program_lives_on()
                     return
                 self._caught.clear()
             self._board.shortened.clear()
             if not self._stood_down.is_set():
                 clock.wait(self._board.shortened, min(left, 0.5))
 
-    def _go(self) -> None:
+    def _force_exit(self) -> None:
         try:
             self._leave()
         finally:
@@ -86,7 +86,7 @@ class Watchdog:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         return self._program is not None and frame is not None and _outermost(frame) is not self._program
 
-    def _let_live(self) -> None:
+    def _program_lives_on(self) -> None:
         global _leaving
         _leaving = None
         self._lives_on()
@@ -105,12 +105,12 @@ def _shutdown_begins() -> None:
     What is registered here and now runs before every other exit handler.
     """
     _exiting.set()
-    atexit.register(_leave_truthfully)
+    atexit.register(_exit_with_interrupted_code)
 
 
-def _leave_truthfully() -> None:
+def _exit_with_interrupted_code() -> None:
     """Run all other exit handlers, then leave with the interrupted code, whatever the program made of the exception."""
-    atexit.unregister(_leave_truthfully)
+    atexit.unregister(_exit_with_interrupted_code)
     if _leaving is None or _leaving[0] != os.getpid():
         return
     atexit._run_exitfuncs()

@@ -7,11 +7,11 @@ from typing import Any
 
 from stayfast.clock import from_rfc3339
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.record import AttemptRow, Head
+from stayfast.runtime.run_record.record import AttemptRecord, RunRecord
 
 
 @dataclass(slots=True)
-class Line:
+class CostLine:
     """Money and time of one attempt, or of all."""
 
     attempts: int = 0
@@ -27,15 +27,15 @@ class Line:
     def paid_seconds(self) -> float:
         return self.useful_seconds + self.lost_seconds + self.save_seconds + self.other_seconds
 
-    def add(self, other: Line) -> None:
+    def add(self, other: CostLine) -> None:
         for name in ("attempts", "useful_seconds", "lost_seconds", "save_seconds", "other_seconds", "usd"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unpriced_seconds += other.unpriced_seconds
 
 
-def account(head: Head, usd_per_hour: float | None) -> dict[str, Any]:
+def bill_run(head: RunRecord, usd_per_hour: float | None) -> dict[str, Any]:
     """The bill as JSON."""
-    total = _folded(head, usd_per_hour)
+    total = _folded_cost(head, usd_per_hour)
     rows = []
     for row in head.attempts:
         line = bill_attempt(row, usd_per_hour)
@@ -74,7 +74,7 @@ def account(head: Head, usd_per_hour: float | None) -> dict[str, Any]:
     }
 
 
-def bill_attempt(row: AttemptRow, usd_per_hour: float | None) -> Line:
+def bill_attempt(row: AttemptRecord, usd_per_hour: float | None) -> CostLine:
     """One attempt: wall time where both ends are known, otherwise what it counted itself."""
     counted = row.useful_seconds + row.lost_seconds + row.save_seconds
     wall = counted
@@ -83,7 +83,7 @@ def bill_attempt(row: AttemptRow, usd_per_hour: float | None) -> Line:
             wall = max(counted, from_rfc3339(row.ended_at) - from_rfc3339(row.started_at))
         except ValueError:
             pass  # an unreadable instant: what was counted is what we know
-    line = Line(1, row.useful_seconds, row.lost_seconds, row.save_seconds, wall - counted)
+    line = CostLine(1, row.useful_seconds, row.lost_seconds, row.save_seconds, wall - counted)
     price = row.usd_per_hour if row.usd_per_hour is not None else usd_per_hour
     if price is None:
         line.unpriced_seconds = wall
@@ -92,7 +92,7 @@ def bill_attempt(row: AttemptRow, usd_per_hour: float | None) -> Line:
     return line
 
 
-def unaccounted_seconds(row: AttemptRow, following: AttemptRow | None) -> float:
+def unaccounted_seconds(row: AttemptRecord, following: AttemptRecord | None) -> float:
     """Of an attempt that was killed without a word: from its last commit to the start of the next attempt.
 
     That holds its start-up, the work that was lost and the wait for a machine; nobody was there to tell them apart.
@@ -106,10 +106,10 @@ def unaccounted_seconds(row: AttemptRow, following: AttemptRow | None) -> float:
     return max(0.0, between - row.useful_seconds - row.save_seconds)
 
 
-def _folded(head: Head, usd_per_hour: float | None) -> Line:
+def _folded_cost(head: RunRecord, usd_per_hour: float | None) -> CostLine:
     """Attempts so old that only their sums are kept."""
     sums = head.folded
-    line = Line(
+    line = CostLine(
         int(sums.get("attempts", 0)),
         sums.get("useful_seconds", 0.0),
         sums.get("lost_seconds", 0.0),

@@ -23,8 +23,8 @@ from stayfast.errors import (
     SupersededError,
 )
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.effects import Get, Protocol, Put, Sleep
-from stayfast.runtime.run_record.record import HEAD_KEY, AttemptRow, Committed, Head, decode, encode
+from stayfast.runtime.run_record.effects import EffectGenerator, Get, Put, Sleep
+from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord, decode, encode
 from stayfast.storage.stores.protocol import ABSENT, Blob
 
 FIRST_PAUSE_SECONDS = 0.05
@@ -33,23 +33,23 @@ TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OwnedRecord:
     """A head we own, at the generation that the next commit must still find."""
 
-    head: Head
+    head: RunRecord
     generation: str
 
 
-class CameLateError(OutcomeUnknownError):
+class OwnStaleWriteError(OutcomeUnknownError):
     """This write was not applied, because an older one of our own was: nobody took over, look again and repeat it."""
 
 
-def read_head() -> Protocol[Held | None]:
+def read_head() -> EffectGenerator[OwnedRecord | None]:
     """The run's head, or None when the run has never been claimed."""
     pause = FIRST_PAUSE_SECONDS
     for attempt in range(TRIES):
         try:
-            blob: Blob = yield Get(HEAD_KEY)
+            blob: Blob = yield Get(RECORD_KEY)
         except KeyMissingError:
             return None
         except StoreUnavailableError:
@@ -58,26 +58,27 @@ def read_head() -> Protocol[Held | None]:
             yield Sleep(pause)
             pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
         else:
-            return Held(decode(blob.data), blob.generation)
+            return OwnedRecord(decode(blob.data), blob.generation)
     raise AssertionError("unreachable: the last try returns or raises")
 
 
-def claim(run: str, row: AttemptRow, token: Callable[[], str]) -> Protocol[Held]:
+def claim(run: str, row: AttemptRecord, token: Callable[[], str]) -> EffectGenerator[OwnedRecord]:
     """Become the owner: attempt + 1, conditional on what was read; after losing a race, go after the winner."""
     for _ in range(TRIES):
         held = yield from read_head()
-        new = _claimed(held, run, row, token())
+        new = _record_after_claim(held, run, row, token())
         outcome = yield from _replace(new, ABSENT if held is None else held.generation)
-        if isinstance(outcome, Held):
+        if isinstance(outcome, OwnedRecord):
             return outcome
     raise OutcomeUnknownError(
-        f"{HEAD_KEY} kept changing while this attempt tried to claim the run", help="look for other writers of this run"
+        f"{RECORD_KEY} kept changing while this attempt tried to claim the run",
+        help="look for other writers of this run",
     )
 
 
-def _claimed(held: Held | None, run: str, row: AttemptRow, token: str) -> Head:
+def _record_after_claim(held: OwnedRecord | None, run: str, row: AttemptRecord, token: str) -> RunRecord:
     if held is None:
-        return Head(run=run, attempt=1, token=token, attempts=(replace(row, attempt=1),))
+        return RunRecord(run=run, attempt=1, token=token, attempts=(replace(row, attempt=1),))
     head = held.head
     attempts = head.attempts
     if attempts and attempts[-1].outcome is None:  # it never said goodbye: killed
@@ -88,14 +89,14 @@ def _claimed(held: Held | None, run: str, row: AttemptRow, token: str) -> Head:
     return replace(head, attempt=number, token=token, attempts=(*attempts, mine))
 
 
-def commit(held: Held, new: Head, token: Callable[[], str]) -> Protocol[Held]:
+def commit(held: OwnedRecord, new: RunRecord, token: Callable[[], str]) -> EffectGenerator[OwnedRecord]:
     """Replace the head we own by ``new``; ``SupersededError`` when somebody else owns it by now."""
     assert new.attempt == held.head.attempt, "a commit never changes the owner"
     outcome = yield from _replace(replace(new, token=token()), held.generation)
-    if isinstance(outcome, Held):
+    if isinstance(outcome, OwnedRecord):
         return outcome
     if outcome.head is not None and outcome.head.attempt == new.attempt:
-        raise CameLateError("an earlier write of this attempt, whose answer was lost, arrived only now")
+        raise OwnStaleWriteError("an earlier write of this attempt, whose answer was lost, arrived only now")
     newest = new.newest
     landed = newest is not None and newest != held.head.newest and outcome.has(newest)
     raise SupersededError(
@@ -106,17 +107,17 @@ def commit(held: Held, new: Head, token: Callable[[], str]) -> Protocol[Held]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Another:
+class _ForeignRecord:
     """Somebody else's head is there, and ours can never be applied any more; None when the head is gone."""
 
-    head: Head | None
+    head: RunRecord | None
 
-    def has(self, checkpoint: Committed) -> bool:
+    def has(self, checkpoint: CheckpointRecord) -> bool:
         """Whether the other head was built on ours: our answer was lost, then we were superseded."""
         return self.head is not None and checkpoint in self.head.checkpoints
 
 
-def _replace(new: Head, generation: str) -> Protocol[Held | _Another]:
+def _replace(new: RunRecord, generation: str) -> EffectGenerator[OwnedRecord | _ForeignRecord]:
     """Write the head once, and find out for certain what became of it.
 
     Once an answer was lost, no later error can mean "nothing was written": the first request may still be on its way.
@@ -127,8 +128,8 @@ def _replace(new: Head, generation: str) -> Protocol[Held | _Another]:
     trouble: StayfastError | None = None
     for _ in range(TRIES):
         try:
-            written: str = yield Put(HEAD_KEY, data, generation)
-            return Held(new, written)
+            written: str = yield Put(RECORD_KEY, data, generation)
+            return OwnedRecord(new, written)
         except (ConflictError, OutcomeUnknownError) as error:
             if isinstance(error, OutcomeUnknownError):
                 lost = error
@@ -150,16 +151,16 @@ def _replace(new: Head, generation: str) -> Protocol[Held | _Another]:
     if lost is None and isinstance(trouble, StoreUnavailableError):
         raise trouble
     raise OutcomeUnknownError(
-        f"{HEAD_KEY} could not be written or read back for certain ({trouble or lost})",
+        f"{RECORD_KEY} could not be written or read back for certain ({trouble or lost})",
         help="nothing was deleted; the next attempt resumes from the last certain state",
     ) from (trouble or lost)
 
 
-def _read_back(token: str, generation: str) -> Protocol[Held | _Another | None]:
+def _read_back(token: str, generation: str) -> EffectGenerator[OwnedRecord | _ForeignRecord | None]:
     """What is there now: ours, another's, or None when nothing changed, so that the write may be sent again."""
     held = yield from read_head()
     if held is None:
-        return None if generation == ABSENT else _Another(None)
+        return None if generation == ABSENT else _ForeignRecord(None)
     if held.head.token == token:
         return held
-    return None if held.generation == generation else _Another(held.head)
+    return None if held.generation == generation else _ForeignRecord(held.head)

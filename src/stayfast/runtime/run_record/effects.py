@@ -53,13 +53,13 @@ class Sleep:
 
 
 Effect = Get | Put | Keys | Delete | Sleep
-Answer = Blob | str | list[Entry] | None
+EffectResult = Blob | str | list[Entry] | None
 T = TypeVar("T")
-Protocol = Generator[Effect, Any, T]
+EffectGenerator = Generator[Effect, Any, T]
 """A protocol yields effects, is sent their answers or thrown their ``StoreError``, and returns a ``T``."""
 
 
-def perform(effect: Effect, store: Store, clock: Clock) -> Answer:
+def perform_effect(effect: Effect, store: Store, clock: Clock) -> EffectResult:
     """Do one effect for real."""
     match effect:
         case Get(key):
@@ -76,13 +76,13 @@ def perform(effect: Effect, store: Store, clock: Clock) -> Answer:
             return None
 
 
-def drive(protocol: Protocol[T], store: Store, clock: Clock) -> T:
+def run_protocol(protocol: EffectGenerator[T], store: Store, clock: Clock) -> T:
     """Run a protocol to its end on a real store."""
     try:
         effect = next(protocol)
         while True:
             try:
-                answer = perform(effect, store, clock)
+                answer = perform_effect(effect, store, clock)
             except StoreError as error:
                 effect = protocol.throw(error)
             else:

@@ -11,106 +11,108 @@ from typing import Any
 from stayfast.clock import Clock, to_rfc3339
 from stayfast.errors import NoProgressError, RunError, StayfastError, SupersededError
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.commit_protocol import CameLateError, Held, claim, commit, read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.record import AttemptRow, Committed, Head
+from stayfast.runtime.run_record.commit_protocol import OwnedRecord, OwnStaleWriteError, claim, commit, read_head
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Store
 
-Keep = Callable[[tuple[Committed, ...]], tuple[Committed, ...]]
+RetentionFilter = Callable[[tuple[CheckpointRecord, ...]], tuple[CheckpointRecord, ...]]
 """Which of the committed checkpoints, newest first, stay listed."""
 
 
-def keep_all(checkpoints: tuple[Committed, ...]) -> tuple[Committed, ...]:
+def keep_all(checkpoints: tuple[CheckpointRecord, ...]) -> tuple[CheckpointRecord, ...]:
     """No retention."""
     return checkpoints
 
 
-class RunLedger:
+class RecordOwner:
     """Owns ``HEAD.json`` for one attempt; every call is one conditional replace, safe from any thread."""
 
     def __init__(self, store: Store, run: str, *, clock: Clock) -> None:
         self.store = store
         self.run = run
         self._clock = clock
-        self._held: Held | None = None
+        self._held: OwnedRecord | None = None
         self._lock = threading.Lock()
         self._unsure = False  # whether the last write may have happened although it ended in an error
 
     @property
-    def head(self) -> Head:
+    def head(self) -> RunRecord:
         """The head as of our last write."""
         if self._held is None:
             raise RunError(f"the run {self.run} has not been claimed")
         return self._held.head
 
-    def claim(self, row: AttemptRow) -> Head:
+    def claim(self, row: AttemptRecord) -> RunRecord:
         """Become the owner of the run; whoever owned it before can commit no more."""
         with self._lock:
-            self._held = drive(claim(self.run, row, _token), self.store, self._clock)
+            self._held = run_protocol(claim(self.run, row, _token), self.store, self._clock)
             return self._held.head
 
-    def adopt(self, held: Held) -> None:
+    def adopt(self, held: OwnedRecord) -> None:
         """Take over what another rank of this attempt has claimed."""
         self._held = held
 
     @property
-    def held(self) -> Held | None:
+    def owned(self) -> OwnedRecord | None:
         """Head and generation, to pass on to the other ranks."""
         return self._held
 
-    def commit(self, committed: Committed, *, keep: Keep = keep_all, finished: bool = False, **row: Any) -> Head:
+    def commit(
+        self, committed: CheckpointRecord, *, keep: RetentionFilter = keep_all, finished: bool = False, **row: Any
+    ) -> RunRecord:
         """List a checkpoint whose parts are durable; from here on it exists."""
 
-        def change(head: Head) -> Head:
+        def change(head: RunRecord) -> RunRecord:
             others = tuple(item for item in head.checkpoints if item.step != committed.step)
             kept = keep((committed, *others))
             assert committed in kept, "retention never drops the checkpoint that is being committed"
-            return replace(head, checkpoints=kept, finished=finished).with_row(last_step=committed.step, **row)
+            return replace(head, checkpoints=kept, finished=finished).with_attempt(last_step=committed.step, **row)
 
         return self._write(change)
 
-    def prefer(self, committed: Committed) -> Head:
+    def resume_from(self, committed: CheckpointRecord) -> RunRecord:
         """Resume from here: those before it in the list did not verify and go behind it, where retention ends them."""
 
-        def change(head: Head) -> Head:
+        def change(head: RunRecord) -> RunRecord:
             others = tuple(item for item in head.checkpoints if item != committed)
             return replace(head, checkpoints=(committed, *others))
 
         return self._write(change)
 
-    def record(self, *, finished: bool | None = None, total_steps: int | None = None, **row: Any) -> Head:
+    def update_attempt(self, *, finished: bool | None = None, total_steps: int | None = None, **row: Any) -> RunRecord:
         """Change this attempt's ledger row and nothing else."""
 
-        def change(head: Head) -> Head:
+        def change(head: RunRecord) -> RunRecord:
             if finished is not None:
                 head = replace(head, finished=finished)
             if total_steps is not None:
                 head = replace(head, total_steps=total_steps)
-            return head.with_row(**row) if row else head
+            return head.with_attempt(**row) if row else head
 
         return self._write(change)
 
-    def _write(self, change: Callable[[Head], Head]) -> Head:
+    def _write(self, change: Callable[[RunRecord], RunRecord]) -> RunRecord:
         with self._lock:
             if self._held is None:
                 raise RunError(f"the run {self.run} has not been claimed")
             held = self._held
             for last in (False, True):
                 if self._unsure:
-                    self._held = held = self._look_again(held)
+                    self._held = held = self._reread_own_write(held)
                 self._unsure = True
                 try:
-                    held = drive(commit(held, change(held.head), _token), self.store, self._clock)
+                    held = run_protocol(commit(held, change(held.head), _token), self.store, self._clock)
                     break
-                except CameLateError:
+                except OwnStaleWriteError:
                     if last:
                         raise
             self._held, self._unsure = held, False
             return held.head
 
-    def _look_again(self, held: Held) -> Held:
+    def _reread_own_write(self, held: OwnedRecord) -> OwnedRecord:
         """The last write ended in an error and may be there all the same: our own head is nobody who took over."""
-        found = drive(read_head(), self.store, self._clock)
+        found = run_protocol(read_head(), self.store, self._clock)
         return found if found is not None and found.head.attempt == held.head.attempt else held
 
     def check_owner(self) -> None:
@@ -119,18 +121,18 @@ class RunLedger:
         The newer attempt may have pruned what this one was writing, and that must not look like a broken disk.
         """
         try:
-            found = drive(read_head(), self.store, self._clock)
+            found = run_protocol(read_head(), self.store, self._clock)
         except StayfastError:
             return  # what cannot be read says nothing about who owns it
         if found is not None and found.head.attempt > self.head.attempt:
             raise SupersededError("another attempt of this run took over while this one was saving")
 
-    def now(self) -> str:
+    def timestamp(self) -> str:
         """The wall clock as the ledger writes it."""
         return to_rfc3339(self._clock.wall())
 
 
-def check_progress(head: Head, most: int) -> None:
+def check_progress(head: RunRecord, most: int) -> None:
     """Stop a run that only burns money.
 
     Only attempts that failed, or that outlived two checkpoint intervals without a commit, count; a storm of quick

@@ -15,15 +15,15 @@ from typing import Any
 from stayfast.errors import CorruptError, FormatError
 from stayfast.model.exit_codes import Outcome
 
-HEAD_KEY = "HEAD.json"
+RECORD_KEY = "HEAD.json"
 FORMAT = 1
 MAX_HEAD_BYTES = 4 << 20
-LEDGER_ROWS = 200
-_CURE = "nothing was deleted: bring back an older version of the object, or start under another URL"
+MAX_ATTEMPT_RECORDS = 200
+_HELP = "nothing was deleted: bring back an older version of the object, or start under another URL"
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CheckpointRecord:
     """One checkpoint that exists: its last finished step and, unless only the counter was saved, its inventory."""
 
     step: int
@@ -48,7 +48,7 @@ class Committed:
         return self.name if self.rank == 0 else f"{self.name}/rank-{self.rank:05d}"
 
     @property
-    def ranks(self) -> tuple[Committed, ...]:
+    def ranks(self) -> tuple[CheckpointRecord, ...]:
         """One row for every rank that took part."""
         rows = [self]
         for rank, (sha256, size) in enumerate(self.others, start=1):
@@ -57,7 +57,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRow:
+class AttemptRecord:
     """Who paid for what: one process life of the run."""
 
     attempt: int
@@ -81,22 +81,22 @@ class AttemptRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RunRecord:
     """The run's state, as of one generation of ``HEAD.json``."""
 
     run: str
     attempt: int
     token: str
-    checkpoints: tuple[Committed, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()
     """Newest first; the first is where the run resumes."""
-    attempts: tuple[AttemptRow, ...] = ()
+    attempts: tuple[AttemptRecord, ...] = ()
     """Oldest first; beyond ``LEDGER_ROWS`` the oldest are folded into ``folded``."""
     folded: dict[str, float] = field(default_factory=dict)
     finished: bool = False
     total_steps: int | None = None
 
     @property
-    def newest(self) -> Committed | None:
+    def newest(self) -> CheckpointRecord | None:
         return self.checkpoints[0] if self.checkpoints else None
 
     @property
@@ -105,56 +105,56 @@ class Head:
         return self.checkpoints[0].step + 1 if self.checkpoints else 0
 
     @property
-    def row(self) -> AttemptRow:
+    def current_attempt(self) -> AttemptRecord:
         """The row of the attempt that owns the run."""
         return self.attempts[-1]
 
-    def with_row(self, **changes: Any) -> Head:
+    def with_attempt(self, **changes: Any) -> RunRecord:
         """The same head with the owner's ledger row changed."""
-        return replace(self, attempts=(*self.attempts[:-1], replace(self.row, **changes)))
+        return replace(self, attempts=(*self.attempts[:-1], replace(self.current_attempt, **changes)))
 
 
-def encode(head: Head) -> bytes:
+def encode(head: RunRecord) -> bytes:
     """Canonical JSON with its own checksum."""
-    head = _fold(head)
+    head = _fold_old_attempts(head)
     body: dict[str, Any] = {"format": FORMAT, **asdict(head)}
     body["checksum"] = _digest(body)
     return json.dumps(body, sort_keys=True, indent=1).encode()
 
 
-def decode(data: bytes, *, where: str = HEAD_KEY) -> Head:
+def decode(data: bytes, *, where: str = RECORD_KEY) -> RunRecord:
     """The record, or an error that says why it cannot be one."""
     if len(data) > MAX_HEAD_BYTES:
-        raise CorruptError(f"{where} is {len(data)} bytes long, more than a record can be", help=_CURE)
+        raise CorruptError(f"{where} is {len(data)} bytes long, more than a record can be", help=_HELP)
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise CorruptError(f"{where} is not readable as JSON ({type(error).__name__})", help=_CURE) from error
+        raise CorruptError(f"{where} is not readable as JSON ({type(error).__name__})", help=_HELP) from error
     if not isinstance(body, dict) or "checksum" not in body:
-        raise CorruptError(f"{where} is not a stayfast record", help=_CURE)
+        raise CorruptError(f"{where} is not a stayfast record", help=_HELP)
     checksum = body.pop("checksum")
     if checksum != _digest(body):
-        raise CorruptError(f"{where} does not match its own checksum", help=_CURE)
+        raise CorruptError(f"{where} does not match its own checksum", help=_HELP)
     version = body.pop("format", None)
     if version != FORMAT:
         raise FormatError(f"{where} has format {version}, this stayfast reads {FORMAT}", help="upgrade stayfast")
     try:
         body["checkpoints"] = tuple(_committed(row) for row in body["checkpoints"])
-        body["attempts"] = tuple(_make(AttemptRow, row) for row in body["attempts"])
-        head: Head = _make(Head, body)
+        body["attempts"] = tuple(_make(AttemptRecord, row) for row in body["attempts"])
+        head: RunRecord = _make(RunRecord, body)
         _check(head)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise CorruptError(f"{where} has the wrong fields ({error})", help=_CURE) from error
+        raise CorruptError(f"{where} has the wrong fields ({error})", help=_HELP) from error
     return head
 
 
-def _committed(row: dict[str, Any]) -> Committed:
+def _committed(row: dict[str, Any]) -> CheckpointRecord:
     others = tuple((str(sha256), int(size)) for sha256, size in row.get("others", ()))
-    made: Committed = _make(Committed, {**row, "others": others})
+    made: CheckpointRecord = _make(CheckpointRecord, {**row, "others": others})
     return made
 
 
-def _check(head: Head) -> None:
+def _check(head: RunRecord) -> None:
     """What everything else relies on; the rest of the ledger is only ever shown."""
     if not isinstance(head.token, str) or not isinstance(head.run, str) or not isinstance(head.finished, bool):
         raise TypeError("run, token or finished")
@@ -174,7 +174,7 @@ def _make(kind: Any, row: dict[str, Any]) -> Any:
     """Ignore fields that a newer minor version may have added; the checksum has covered them already."""
     known = {item.name for item in fields(kind)}
     values = {key: value for key, value in row.items() if key in known}
-    if kind is AttemptRow and values.get("outcome") is not None:
+    if kind is AttemptRecord and values.get("outcome") is not None:
         values["outcome"] = Outcome(values["outcome"])
     return kind(**values)
 
@@ -183,9 +183,9 @@ def _digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _fold(head: Head) -> Head:
+def _fold_old_attempts(head: RunRecord) -> RunRecord:
     """Keep the record small for runs with thousands of attempts: sums stay exact, old rows go."""
-    extra = len(head.attempts) - LEDGER_ROWS
+    extra = len(head.attempts) - MAX_ATTEMPT_RECORDS
     if extra <= 0:
         return head
     folded = dict(head.folded)

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from stayfast.errors import StayfastError, UrlError
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.checkpoint.cleanup import collect
-from stayfast.runtime.checkpoint.policies import Cadence, EverySeconds, Moment, YoungDaly
-from stayfast.runtime.checkpoint.retention import KeepLast, Retention, retained
+from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.checkpoint.policies import Cadence, CadenceInput, EverySeconds, YoungDaly
+from stayfast.runtime.checkpoint.retention import KeepLast, Retention, apply_retention
 from stayfast.runtime.interruption.guard import Guard
 from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import drive
-from stayfast.runtime.run_record.owner import RunLedger, check_progress
-from stayfast.runtime.run_record.record import AttemptRow, Committed, Head
+from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.owner import RecordOwner, check_progress
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.runtime.runs.options import RunOptions
-from stayfast.runtime.runs.rank_group import Gang
-from stayfast.runtime.runs.rank_messages import find_world
+from stayfast.runtime.runs.rank_group import DistributedCommit
+from stayfast.runtime.runs.rank_messages import find_rank_group
 from stayfast.runtime.runs.restoring import State
 from stayfast.storage.stores.open_store import open_store
-from stayfast.storage.stores.precondition_check import check_store
+from stayfast.storage.stores.precondition_check import check_preconditions
 from stayfast.storage.stores.protocol import Store
 
 if TYPE_CHECKING:
     from stayfast.runtime.checkpoint.snapshot import Snapshot
-    from stayfast.runtime.checkpoint.writer import Persisted
-    from stayfast.runtime.state.step_digests import Fingerprints
+    from stayfast.runtime.checkpoint.writer import DurableSnapshot
+    from stayfast.runtime.state.step_digests import StepDigests
 
 log = logging.getLogger("stayfast")
 
@@ -49,13 +49,13 @@ class Books:
     def __init__(self, url: str | None, total_steps: int | None, options: RunOptions, guard: Guard) -> None:
         self.url = _fill_in(url, guard.settings.completion_index)
         self.state = State(options, guard.settings.rank)
-        self.gang: Gang | None = None
+        self.gang: DistributedCommit | None = None
         self._total = total_steps
         self._guard = guard
         self._cadence = options.cadence or _default_cadence(guard)
         self._retention: Retention = options.retention or KeepLast(2)
         self._store: Store | None = None
-        self._ledger: RunLedger | None = None
+        self._ledger: RecordOwner | None = None
         self._loop_started = 0.0
         self._saved_at = 0.0
         self._saved_step = -1
@@ -68,14 +68,14 @@ class Books:
         self.committed_bytes = 0
         self._kept_at = 0.0  # when the state of the newest commit was taken: what came after is not safe yet
 
-    def fingerprints(self) -> Fingerprints | None:
+    def fingerprints(self) -> StepDigests | None:
         """Where every step leaves its digests, if that was asked for."""
         path = self._guard.settings.fingerprints
         if path is None:
             return None
-        from stayfast.runtime.state.step_digests import Fingerprints
+        from stayfast.runtime.state.step_digests import StepDigests
 
-        return Fingerprints(path, self._guard.settings.rank, self.state.values)
+        return StepDigests(path, self._guard.settings.rank, self.state.values)
 
     @property
     def exists(self) -> bool:
@@ -85,14 +85,14 @@ class Books:
     @property
     def _writes(self) -> bool:
         """Only one process of a run writes its head."""
-        return self.gang is None or self.gang.world.leads
+        return self.gang is None or self.gang.world.is_leader
 
     @property
     def attempt(self) -> int:
         return self._ledger.head.attempt if self._ledger is not None else 1
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> RunRecord | None:
         """The run's record as of our last write; None for a run that keeps no books."""
         return self._ledger.head if self._ledger is not None else None
 
@@ -122,28 +122,28 @@ class Books:
         if self.url.startswith("file://."):
             self.url = self._store.url  # what the books and messages say must hold in every directory
         if settings.rank == 0:
-            check_store(self._store)
-        ledger = RunLedger(self._store, self.url, clock=self._guard.clock)
-        row = AttemptRow(
+            check_preconditions(self._store)
+        ledger = RecordOwner(self._store, self.url, clock=self._guard.clock)
+        row = AttemptRecord(
             attempt=0,
-            started_at=ledger.now(),
+            started_at=ledger.timestamp(),
             machine=settings.machine,
             zone=settings.zone,
             capacity=settings.capacity,
             usd_per_hour=settings.run_usd_per_hour,
         )
-        world = find_world(settings, self._guard.clock, required=True)
+        world = find_rank_group(settings, self._guard.clock, required=True)
         if world is None:
             head = ledger.claim(row)
             self._ledger = ledger
             self._check_progress(head)
         else:
-            self.gang = Gang(world, ledger, self._guard.board)
+            self.gang = DistributedCommit(world, ledger, self._guard.board)
             head = self.gang.claim(row, self._check_progress)
             self._ledger = ledger
         self._interruptions = sum(row.outcome in (Outcome.INTERRUPTED, Outcome.LOST) for row in head.attempts)
 
-    def _check_progress(self, head: Head) -> None:
+    def _check_progress(self, head: RunRecord) -> None:
         try:
             check_progress(head, self._guard.settings.max_stalled_attempts)
         except StayfastError as error:
@@ -164,13 +164,13 @@ class Books:
         if committed is None:
             return 0
         if committed != ledger.head.newest and self._writes:
-            ledger.prefer(committed)
+            ledger.resume_from(committed)
         self._guard.durations.add("restore", self._guard.clock.monotonic() - started, step=committed.step)
         log.info("attempt %d resumes at step %d", self.attempt, committed.step + 1, extra={"action": "resumed"})
         return committed.step + 1
 
     def _reread(self, store: Store) -> Any:
-        held = drive(read_head(), store, self._guard.clock)
+        held = run_protocol(read_head(), store, self._guard.clock)
         return None if held is None else held.head
 
     def loop_starts(self, next_step: int) -> None:
@@ -182,7 +182,7 @@ class Books:
         if not self._writes:
             return
         if self._total is not None and self._ledger.head.total_steps != self._total:
-            self._ledger.record(total_steps=self._total, finished=False)
+            self._ledger.update_attempt(total_steps=self._total, finished=False)
         threading.Thread(target=self._watch_for_stall, name="stayfast-stall", daemon=True).start()
 
     # -- when to save
@@ -191,7 +191,7 @@ class Books:
         """The monotonic instant and the step at whose end the cadence wants to be asked again."""
         if self._ledger is None or self.gang is not None:
             return float("inf"), float("inf")  # a gang looks at the steps that rank 0 names: see decide
-        seconds, steps = self._cadence.next_look(self._moment(step))
+        seconds, steps = self._cadence.next_check(self._moment(step))
         return self._guard.clock.monotonic() + max(0.0, seconds), step + max(1.0, steps)
 
     def is_due(self, step: int) -> bool:
@@ -209,18 +209,18 @@ class Books:
         if asked or (due and idle):
             moment = replace(moment, steps_since_save=0, seconds_since_save=0.0)
         pace = max(1e-6, self._guard.durations.p95("step") or 0.0)
-        pause = self.gang.world.pause_seconds
+        pause = self.gang.world.poll_seconds
         if due and not asked and not idle:
             steps = pause / RETRIES_PER_PAUSE / pace
         else:
-            seconds, steps = self._cadence.next_look(moment)
+            seconds, steps = self._cadence.next_check(moment)
             if seconds < float("inf") or steps == float("inf"):
                 steps = min(steps, max(pause, min(seconds, LONGEST_UNASKED_SECONDS)) / pace)
         return due and idle, step + max(1, int(steps))
 
-    def _moment(self, step: int) -> Moment:
+    def _moment(self, step: int) -> CadenceInput:
         now = self._guard.clock.monotonic()
-        return Moment(
+        return CadenceInput(
             step=step,
             steps_since_save=step - self._saved_step,
             seconds_since_save=now - self._saved_at,
@@ -259,7 +259,7 @@ class Books:
             persisted = None if snapshot is None else self.state.persist(snapshot, ledger.head.attempt)
         except Exception as error:
             if self.gang is not None:
-                self.gang.fail(step, str(error))
+                self.gang.report_failed_save(step, str(error))
             ledger.check_owner()
             raise
         if row.get("outcome") is Outcome.INTERRUPTED:
@@ -276,8 +276,8 @@ class Books:
                 self._collect_garbage(head.attempt)
         log.info("step %d is committed", step, extra={"action": "checkpoint_committed", "step": step})
 
-    def _keep(self, checkpoints: tuple[Committed, ...]) -> tuple[Committed, ...]:
-        return retained(self._retention, checkpoints)
+    def _keep(self, checkpoints: tuple[CheckpointRecord, ...]) -> tuple[CheckpointRecord, ...]:
+        return apply_retention(self._retention, checkpoints)
 
     def _collect_garbage(self, attempt: int) -> None:
         """Never worth failing a save for."""
@@ -285,7 +285,7 @@ class Books:
         try:
             # In a gang other ranks may be writing the next save already: only what is older than the newest may go.
             mine = attempt if self.gang is None else None
-            found = drive(collect(mine, self.state.in_flight), self._store, self._guard.clock)
+            found = run_protocol(delete_unreferenced(mine, self.state.in_flight), self._store, self._guard.clock)
             self._collected = True
             if found.refused:
                 log.warning("nothing was pruned: %s", found.refused, extra={"action": "prune_refused"})
@@ -308,7 +308,7 @@ class Books:
             lost = min(row["useful_seconds"], max(0.0, self._guard.clock.monotonic() - self._kept_at))
             row |= {"lost_seconds": round(lost, 3), "useful_seconds": round(row["useful_seconds"] - lost, 3)}
         try:
-            self._ledger.record(finished=finished, **row)
+            self._ledger.update_attempt(finished=finished, **row)
         except StayfastError as error:
             log.warning("the end of this attempt is not on record: %s", error, extra={"action": "ledger_failed"})
 
@@ -335,31 +335,31 @@ class Books:
         }
         if outcome is not None:
             assert self._ledger is not None
-            row |= {"outcome": outcome, "cause": cause, "ended_at": self._ledger.now()}
+            row |= {"outcome": outcome, "cause": cause, "ended_at": self._ledger.timestamp()}
         return row
 
     def _watch_for_stall(self) -> None:
-        seconds, _ = self._cadence.next_look(self._moment(self._saved_step))
+        seconds, _ = self._cadence.next_check(self._moment(self._saved_step))
         interval = seconds if seconds != float("inf") else STALL_SECONDS
         patience = STALLED_AFTER_INTERVALS * max(interval, STALL_SECONDS)
         if self._guard.clock.wait(self._released, patience) or self._ledger is None:
             return
-        row = self._ledger.head.row
+        row = self._ledger.head.current_attempt
         if row.last_step < row.first_step and row.outcome is None:
             try:
-                self._ledger.record(stalled=True)
+                self._ledger.update_attempt(stalled=True)
             except StayfastError as error:
                 log.debug("stall not recorded: %s", error)
 
 
-def _committed(step: int, persisted: Persisted | None, ledger: RunLedger) -> Committed:
+def _committed(step: int, persisted: DurableSnapshot | None, ledger: RecordOwner) -> CheckpointRecord:
     attempt = ledger.head.attempt
     if persisted is None:
-        return Committed(step=step, attempt=attempt, committed_at=ledger.now())
-    return Committed(
+        return CheckpointRecord(step=step, attempt=attempt, committed_at=ledger.timestamp())
+    return CheckpointRecord(
         step=step,
         attempt=attempt,
-        committed_at=ledger.now(),
+        committed_at=ledger.timestamp(),
         size=persisted.size,
         inventory_sha256=persisted.inventory_sha256,
     )

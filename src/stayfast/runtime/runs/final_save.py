@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from stayfast.errors import Interrupted, SupersededError
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.notice import Cause
-from stayfast.runtime.interruption.drain import DrainStep, SaveChoice, Saving, choose_saving
+from stayfast.runtime.interruption.drain import DrainStep, SaveChoice, SaveKind, choose_save
 from stayfast.runtime.interruption.guard import Guard
 from stayfast.runtime.runs.books import Books
-from stayfast.runtime.runs.saving import Saver
+from stayfast.runtime.runs.saving import CheckpointSaver
 
 log = logging.getLogger("stayfast")
 
@@ -44,10 +44,10 @@ class Place(NamedTuple):
         return bool(self.declared) or self.total is None or self.completed + 1 >= self.total
 
 
-class Ending:
+class FinalSave:
     """The last saves of one attempt."""
 
-    def __init__(self, guard: Guard, books: Books, saver: Saver) -> None:
+    def __init__(self, guard: Guard, books: Books, saver: CheckpointSaver) -> None:
         self._guard, self._books, self._saver = guard, books, saver
         self.outcome: Outcome | None = None
         """How the attempt ended, when that is not for the exception to say: finished or stopped."""
@@ -71,7 +71,7 @@ class Ending:
             self._saver.wait(self._guard.budget.remaining_seconds)
             self._books.close(Outcome.INTERRUPTED, cause, kept=True)
         elif self._books.exists:
-            choice = choose_saving(
+            choice = choose_save(
                 self._guard.budget,
                 full_seconds=self._books.full_save_seconds(),
                 in_flight_seconds=self._saver.in_flight_seconds(),
@@ -81,9 +81,9 @@ class Ending:
         self._guard.drain(first)
 
     def _save_last(self, step: int, cause: str, choice: SaveChoice) -> None:
-        if choice.saving is not Saving.COMMITTED:
+        if choice.saving is not SaveKind.COMMITTED:
             self._saver.wait(self._guard.budget.remaining_seconds)
-        if choice.saving is Saving.FULL and not self._saver.busy:
+        if choice.saving is SaveKind.FULL and not self._saver.busy:
             self.commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
         elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
             self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
@@ -100,10 +100,10 @@ class Ending:
             return error
         notice = self._guard.notice
         if isinstance(error, SystemExit) and (
-            notice is None or (place.at_boundary and (self._guard.told or place.declared))
+            notice is None or (place.at_boundary and (self._guard.stop_was_reported or place.declared))
         ):
             return self._exit(error, place)
-        cause = self._guard.interruption_in(error)
+        cause = self._guard.interruption_cause(error)
         if notice is None or cause is None or isinstance(error, SupersededError):
             return error
         self._guard.log_interrupting(error)
@@ -127,7 +127,7 @@ class Ending:
         notice = self._guard.notice
         done = (place.complete and place.at_boundary) or (self._books.is_finished and not place.started)
         try:
-            if notice is not None and not place.declared and (self._guard.told or not done):
+            if notice is not None and not place.declared and (self._guard.stop_was_reported or not done):
                 self.drain(place.completed, notice.cause)
                 return Interrupted(self._guard.settings.interrupted_code, cause=notice.cause, detail=notice.detail)
             if done:
@@ -143,14 +143,16 @@ class Ending:
         gang = self._books.gang
         last: int | None = place.completed
         if gang is not None:
-            gang.world.publish(place.reached)
+            gang.world.announce_reached(place.reached)
             until = self._guard.clock.monotonic() + _PEERS_ANSWER_SECONDS
             last = gang.world.last_step(lambda: min(until, self._guard.board.deadline))
         if place.at_boundary and last == place.completed:
             self.drain(place.completed, cause)
             return
         if gang is not None:
-            gang.fail(place.reached if last is None else last, f"{type(error).__name__} cut the step short")
+            gang.report_failed_save(
+                place.reached if last is None else last, f"{type(error).__name__} cut the step short"
+            )
         self._saver.wait(self._guard.budget.remaining_seconds)
         if not self._saver.busy:
             self._books.close(Outcome.INTERRUPTED, cause)
@@ -206,7 +208,7 @@ class Ending:
         """A failure goes on record too; nothing is saved then, since the step was cut short."""
         if error is None or isinstance(error, Interrupted) or self.outcome is not None or not self._books.exists:
             return
-        cause = self._guard.interruption_in(error)
+        cause = self._guard.interruption_cause(error)
         self._saver.wait(min(_FAILURE_WAITS_SECONDS, self._guard.budget.remaining_seconds))
         if cause is Cause.SUPERSEDED or isinstance(error, SupersededError) or self._saver.busy:
             return

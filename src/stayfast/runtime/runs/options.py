@@ -34,7 +34,7 @@ class RunOptions:
     """The environment, already parsed; read from ``os.environ`` when absent."""
 
 
-def whole_steps(total: Any) -> int | None:
+def parse_total_steps(total: Any) -> int | None:
     """A number of steps as it may be written: 100_000, 1e5, a NumPy integer, or None for no end."""
     if total is None:
         return None

@@ -11,10 +11,10 @@ from typing import Any
 
 from stayfast.errors import RunError, StayfastError, SupersededError
 from stayfast.runtime.interruption.notice_board import NoticeBoard
-from stayfast.runtime.run_record.commit_protocol import Held
-from stayfast.runtime.run_record.owner import Keep, RunLedger
-from stayfast.runtime.run_record.record import AttemptRow, Committed, Head, decode, encode
-from stayfast.runtime.runs.rank_messages import World
+from stayfast.runtime.run_record.commit_protocol import OwnedRecord
+from stayfast.runtime.run_record.owner import RecordOwner, RetentionFilter
+from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord, decode, encode
+from stayfast.runtime.runs.rank_messages import RankGroup
 
 log = logging.getLogger("stayfast")
 
@@ -26,48 +26,50 @@ KEPT_DECISIONS = 4096
 """The board holds so many decisions of rank 0; then their keys are used again, so that it does not grow."""
 
 
-class Gang:
+class DistributedCommit:
     """The choreography of one attempt over all its ranks."""
 
-    def __init__(self, world: World, ledger: RunLedger, board: NoticeBoard) -> None:
+    def __init__(self, world: RankGroup, ledger: RecordOwner, board: NoticeBoard) -> None:
         self.world = world
         self._ledger = ledger
         self._board = board
         self._decisions = 0
 
-    def until(self) -> Callable[[], float]:
+    def deadline_function(self) -> Callable[[], float]:
         """The instant to wait for the others, which a notice brings closer."""
         patience = self._board.clock.monotonic() + PATIENCE_SECONDS
         return lambda: min(patience, self._board.deadline)
 
     # -- beginning
 
-    def claim(self, row: AttemptRow, check: Callable[[Head], None]) -> Head:
+    def claim(self, row: AttemptRecord, check: Callable[[RunRecord], None]) -> RunRecord:
         """Rank 0 claims and passes the generation on; the others take it over or fail with it."""
-        if self.world.leads:
+        if self.world.is_leader:
             try:
                 head = self._ledger.claim(row)
                 check(head)
             except StayfastError as error:
-                self.world.say("claim", {"error": str(error)})
+                self.world.set("claim", {"error": str(error)})
                 raise
-            self.world.say("claim", self._words())
+            self.world.set("claim", self._owned_message())
         else:
-            word = self.world.await_word("claim", self.until())
+            word = self.world.wait_for("claim", self.deadline_function())
             if word is None:
                 raise RunError("rank 0 has not claimed the run", help="look at the log of rank 0")
             if "error" in word:
                 raise RunError(f"rank 0 could not claim the run: {word['error']}")
             self._adopt(word)
-        self.world.enter(self._ledger.head.attempt)
+        self.world.use_attempt(self._ledger.head.attempt)
         return self._ledger.head
 
-    def restore(self, candidates: list[Committed], try_one: Callable[[Committed], str | None]) -> Committed | None:
+    def restore(
+        self, candidates: list[CheckpointRecord], try_one: Callable[[CheckpointRecord], str | None]
+    ) -> CheckpointRecord | None:
         """The newest checkpoint that every rank can restore; ``try_one`` says what is wrong with ours."""
         for committed in candidates:
             problem = try_one(committed)
-            self.world.say(f"restored/{committed.name}/{self.world.rank}", {"problem": problem})
-            words = self.world.await_all(f"restored/{committed.name}", self.until())
+            self.world.set(f"restored/{committed.name}/{self.world.rank}", {"problem": problem})
+            words = self.world.wait_for_all(f"restored/{committed.name}", self.deadline_function())
             if words is None:
                 raise RunError(f"not every rank has answered whether it can restore {committed.name}")
             bad = [(rank, word["problem"]) for rank, word in enumerate(words) if word["problem"]]
@@ -89,11 +91,11 @@ class Gang:
         number = self._decisions
         self._decisions += 1
         key = f"decision/{number % KEPT_DECISIONS}"
-        if self.world.leads:
+        if self.world.is_leader:
             save, then = decide()
-            self.world.say(key, [number, save, then])
+            self.world.set(key, [number, save, then])
             return save, then
-        word = self.world.await_word(
+        word = self.world.wait_for(
             key, lambda: self._board.deadline if lives() else float("-inf"), lambda found: found[0] >= number
         )
         if word is None:
@@ -104,36 +106,38 @@ class Gang:
 
     def leaves(self, step: int) -> bool:
         """Whether all ranks leave their loops early after this step; one alone has nobody to save with."""
-        self.world.say(f"left/{self.world.rank}", step)
+        self.world.set(f"left/{self.world.rank}", step)
         until = self._board.clock.monotonic() + LEAVING_SECONDS
-        words = self.world.await_all("left", lambda: min(until, self._board.deadline))
+        words = self.world.wait_for_all("left", lambda: min(until, self._board.deadline))
         return words is not None and all(word == step for word in words)
 
-    def commit(self, mine: Committed, *, keep: Keep, finished: bool, **row: Any) -> Head:
+    def commit(self, mine: CheckpointRecord, *, keep: RetentionFilter, finished: bool, **row: Any) -> RunRecord:
         """Called by every rank when its own part is durable; returns when the world's commit exists."""
         key = f"saved/{mine.step}/{self.world.rank}"
-        self.world.say(key, {"sha256": mine.inventory_sha256, "size": mine.size})
-        if not self.world.leads:
+        self.world.set(key, {"sha256": mine.inventory_sha256, "size": mine.size})
+        if not self.world.is_leader:
             return self._await_commit(mine.step)
         try:
             others = self._gather(mine.step)
-            whole = Committed(mine.step, mine.attempt, mine.committed_at, mine.size, mine.inventory_sha256, others)
+            whole = CheckpointRecord(
+                mine.step, mine.attempt, mine.committed_at, mine.size, mine.inventory_sha256, others
+            )
             head = self._ledger.commit(whole, keep=keep, finished=finished, **row)
         except StayfastError as error:
             word = {"error": str(error), "superseded": isinstance(error, SupersededError)}
-            self.world.say(f"committed/{mine.step}", word)
+            self.world.set(f"committed/{mine.step}", word)
             raise
-        self.world.say(f"committed/{mine.step}", self._words())
+        self.world.set(f"committed/{mine.step}", self._owned_message())
         return head
 
-    def fail(self, step: int, error: str) -> None:
+    def report_failed_save(self, step: int, error: str) -> None:
         """Our part could not be saved: nobody has to wait for it."""
-        self.world.say(f"saved/{step}/{self.world.rank}", {"error": error})
-        if self.world.leads:
-            self.world.say(f"committed/{step}", {"error": error, "superseded": False})
+        self.world.set(f"saved/{step}/{self.world.rank}", {"error": error})
+        if self.world.is_leader:
+            self.world.set(f"committed/{step}", {"error": error, "superseded": False})
 
     def _gather(self, step: int) -> tuple[tuple[str, int], ...]:
-        words = self.world.await_all(f"saved/{step}", self.until())
+        words = self.world.wait_for_all(f"saved/{step}", self.deadline_function())
         if words is None:
             raise RunError(f"not every rank has saved step {step} in time")
         for rank, word in enumerate(words):
@@ -141,8 +145,8 @@ class Gang:
                 raise RunError(f"rank {rank} could not save step {step}: {word['error']}")
         return tuple((word["sha256"], word["size"]) for word in words[1:] if word["sha256"] is not None)
 
-    def _await_commit(self, step: int) -> Head:
-        word = self.world.await_word(f"committed/{step}", self.until())
+    def _await_commit(self, step: int) -> RunRecord:
+        word = self.world.wait_for(f"committed/{step}", self.deadline_function())
         if word is None:
             raise RunError(f"rank 0 has not committed step {step} in time")
         if "error" in word:
@@ -151,10 +155,10 @@ class Gang:
         self._adopt(word)
         return self._ledger.head
 
-    def _words(self) -> dict[str, str]:
-        held = self._ledger.held
+    def _owned_message(self) -> dict[str, str]:
+        held = self._ledger.owned
         assert held is not None
         return {"head": encode(held.head).decode(), "generation": held.generation}
 
     def _adopt(self, word: dict[str, str]) -> None:
-        self._ledger.adopt(Held(decode(word["head"].encode()), word["generation"]))
+        self._ledger.adopt(OwnedRecord(decode(word["head"].encode()), word["generation"]))

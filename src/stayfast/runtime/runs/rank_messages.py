@@ -39,7 +39,7 @@ LONGEST_PAUSE_SECONDS = 0.02
 _runs = itertools.count()  # runs one after another in the same processes must not hear each other
 
 
-class KeyValue(Protocol):
+class SharedKeys(Protocol):
     """What the ranks need to share: set, and a get that never waits."""
 
     def set(self, key: str, value: bytes) -> None: ...
@@ -47,10 +47,10 @@ class KeyValue(Protocol):
     def get(self, key: str) -> bytes | None: ...
 
 
-class World:
+class RankGroup:
     """This rank among the others."""
 
-    def __init__(self, board: KeyValue, settings: Settings, clock: Clock) -> None:
+    def __init__(self, board: SharedKeys, settings: Settings, clock: Clock) -> None:
         self.rank = settings.rank
         self.size = settings.world_size
         self._kv = board
@@ -63,31 +63,31 @@ class World:
         self._lock = threading.Lock()
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Rank 0 claims and commits."""
         return self.rank == 0
 
     @property
-    def pause_seconds(self) -> float:
+    def poll_seconds(self) -> float:
         """Between two looks; longer in large worlds, so that the board is not the bottleneck."""
         return min(LONGEST_POLL_SECONDS, POLL_SECONDS + POLL_SECONDS_PER_RANK * self.size)
 
     # -- words
 
-    def say(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any) -> None:
         """Tell the others."""
         self._kv.set(f"stayfast/{self._prefix}/{key}", json.dumps(value).encode())
 
-    def heard(self, key: str) -> Any:
+    def get(self, key: str) -> Any:
         """What was said under this key, None if nothing yet."""
         data = self._kv.get(f"stayfast/{self._prefix}/{key}")
         return None if data is None else json.loads(data)
 
-    def await_word(self, key: str, until: Callable[[], float], is_new: Callable[[Any], bool] | None = None) -> Any:
+    def wait_for(self, key: str, until: Callable[[], float], is_new: Callable[[Any], bool] | None = None) -> Any:
         """Wait for a word that ``is_new`` accepts; None when the deadline that ``until`` gives comes first."""
-        pause = self.pause_seconds / 100
+        pause = self.poll_seconds / 100
         while not self._stopped.is_set():
-            value = self.heard(key)
+            value = self.get(key)
             if value is not None and (is_new is None or is_new(value)):
                 return value
             if self._clock.monotonic() >= until():
@@ -96,17 +96,17 @@ class World:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         return None
 
-    def await_all(self, key: str, until: Callable[[], float]) -> list[Any] | None:
+    def wait_for_all(self, key: str, until: Callable[[], float]) -> list[Any] | None:
         """One word from every rank under ``key/<rank>``; None when the deadline comes first."""
         words = []
         for rank in range(self.size):
-            word = self.await_word(f"{key}/{rank}", until)
+            word = self.wait_for(f"{key}/{rank}", until)
             if word is None:
                 return None
             words.append(word)
         return words
 
-    def enter(self, attempt: int) -> None:
+    def use_attempt(self, attempt: int) -> None:
         """From here on all words belong to this attempt; a restarted gang on the same board hears no old ones."""
         self._prefix = f"run-{self._run}/attempt-{attempt}"
 
@@ -124,7 +124,7 @@ class World:
                     log.debug("world: %s", error)
                     if board.notice is not None:
                         return  # nobody left to talk to; the deadline does the rest
-                self._clock.wait(board.arrived, self.pause_seconds)
+                self._clock.wait(board.arrived, self.poll_seconds)
 
         self._watcher = threading.Thread(target=look, name="stayfast-world", daemon=True)
         self._watcher.start()
@@ -132,30 +132,30 @@ class World:
     def _look(self, board: NoticeBoard, hold: Callable[[], int]) -> bool:
         notice = board.notice
         if notice is not None:
-            self.say(
+            self.set(
                 "stop",
                 {"cause": notice.cause, "detail": notice.detail, "left": board.deadline - self._clock.monotonic()},
             )
         else:
-            word = self.heard("stop")
+            word = self.get("stop")
             if word is None:
                 return False
             detail = f"another rank: {word['detail']}"
             left = max(0.0, float(word["left"])) + board.settings.margin_seconds
             board.post(Notice(Cause(word["cause"]), self._clock.monotonic(), left, detail))
-        self.publish(hold())
+        self.announce_reached(hold())
         return True
 
-    def publish(self, reached: int) -> None:
+    def announce_reached(self, reached: int) -> None:
         """Tell, once, the furthest step this rank may be in."""
         with self._lock:
             if not self._published:
                 self._published = True
-                self.say(f"reached/{self.rank}", reached)
+                self.set(f"reached/{self.rank}", reached)
 
     def last_step(self, until: Callable[[], float]) -> int | None:
         """The step after which all ranks stop; None when somebody stayed silent until the deadline."""
-        words = self.await_all("reached", until)
+        words = self.wait_for_all("reached", until)
         return None if words is None else max(int(word) for word in words)
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class World:
             self._watcher.join(LONGEST_POLL_SECONDS + 1.0)
 
 
-class TorchKeyValue:
+class TorchSharedKeys:
     """torch.distributed's own store; only calls that return at once."""
 
     def __init__(self, store: Any) -> None:
@@ -181,13 +181,13 @@ class TorchKeyValue:
         return value
 
 
-def find_world(settings: Settings, clock: Clock, *, required: bool) -> World | None:
+def find_rank_group(settings: Settings, clock: Clock, *, required: bool) -> RankGroup | None:
     """The world this process is part of; None when it is alone, or when nobody can be reached and nobody has to be."""
     if settings.world_size == 1:
         return None
     store = _torch_store()
     if store is not None:
-        return World(TorchKeyValue(store), settings, clock)
+        return RankGroup(TorchSharedKeys(store), settings, clock)
     if required:
         raise UsageError(
             f"WORLD_SIZE={settings.world_size}, but the ranks cannot reach each other",

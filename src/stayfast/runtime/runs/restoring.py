@@ -12,16 +12,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stayfast.errors import CorruptError, StateMismatchError, UsageError
-from stayfast.runtime.run_record.record import Committed, Head
+from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.runtime.runs.options import RunOptions
 from stayfast.storage.stores.protocol import Store
 
 if TYPE_CHECKING:
-    from stayfast.runtime.checkpoint.checkpointer import Engine
+    from stayfast.runtime.checkpoint.checkpointer import Checkpointer
     from stayfast.runtime.checkpoint.snapshot import Snapshot
-    from stayfast.runtime.checkpoint.writer import Persisted
-    from stayfast.runtime.runs.rank_group import Gang
-    from stayfast.runtime.state.tracked_state import Tracked
+    from stayfast.runtime.checkpoint.writer import DurableSnapshot
+    from stayfast.runtime.runs.rank_group import DistributedCommit
+    from stayfast.runtime.state.tracked_state import TrackedObject
 
 log = logging.getLogger("stayfast")
 
@@ -35,8 +35,8 @@ class State:
     def __init__(self, options: RunOptions, rank: int = 0) -> None:
         self._options = options
         self._rank = rank
-        self._tracked: dict[str, Tracked] = {}
-        self._engine: Engine | None = None
+        self._tracked: dict[str, TrackedObject] = {}
+        self._engine: Checkpointer | None = None
         self._size = 0
 
     @property
@@ -46,9 +46,9 @@ class State:
 
     def track(self, things: dict[str, Any]) -> None:
         """Add things by name; a name is used once."""
-        from stayfast.runtime.state.tracked_state import track
+        from stayfast.runtime.state.tracked_state import make_tracked
 
-        fresh = {name: track(name, thing) for name, thing in things.items()}
+        fresh = {name: make_tracked(name, thing) for name, thing in things.items()}
         for name in fresh:
             if name in self._tracked:
                 raise UsageError(f"{name} is tracked already", help="give each thing a name of its own")
@@ -58,26 +58,26 @@ class State:
         """Get ready to save and restore; the generators join when something else is tracked."""
         if not self._tracked or self._engine is not None:
             return
-        from stayfast.runtime.checkpoint.checkpointer import Engine
-        from stayfast.runtime.state.rng import GlobalRng
-        from stayfast.runtime.state.tracked_state import track
+        from stayfast.runtime.checkpoint.checkpointer import Checkpointer
+        from stayfast.runtime.state.rng import GlobalRandomState
+        from stayfast.runtime.state.tracked_state import make_tracked
 
         if self._options.rng:
-            self._tracked[RNG] = track(RNG, GlobalRng())
-        self._engine = Engine(store, buffers=self._options.buffers, rank=self._rank)
+            self._tracked[RNG] = make_tracked(RNG, GlobalRandomState())
+        self._engine = Checkpointer(store, buffers=self._options.buffers, rank=self._rank)
         for item in self._tracked.values():
-            self._engine.watch(item.thing)
+            self._engine.watch_optimizer(item.thing)
 
     def warm_up(self) -> None:
         """Get the memory for snapshots ahead of the first one, off the loop's time; called once, after a step."""
         if self._engine is None:
             return
-        from stayfast.runtime.state.tracked_state import collect
+        from stayfast.runtime.state.tracked_state import collect_states
 
-        state = collect(self._tracked)
-        threading.Thread(target=self._engine.prepare, args=(state,), name="stayfast-memory", daemon=True).start()
+        state = collect_states(self._tracked)
+        threading.Thread(target=self._engine.preallocate, args=(state,), name="stayfast-memory", daemon=True).start()
 
-    def restore(self, head: Head, reread: Callable[[], Head | None]) -> Committed | None:
+    def restore(self, head: RunRecord, reread: Callable[[], RunRecord | None]) -> CheckpointRecord | None:
         """Load the newest checkpoint that verifies; returns which, None when there is none."""
         if head.newest is None:
             return None
@@ -91,7 +91,7 @@ class State:
         self._load(state, committed)
         return committed
 
-    def restore_with(self, gang: Gang, head: Head) -> Committed | None:
+    def restore_with(self, gang: DistributedCommit, head: RunRecord) -> CheckpointRecord | None:
         """The same for one rank of a gang: all ranks restore the same checkpoint, each its own part."""
         if self._engine is None:
             if head.newest is not None:
@@ -100,7 +100,7 @@ class State:
         states: dict[str, dict[str, Any]] = {}
         size = gang.world.size
 
-        def try_one(committed: Committed) -> str | None:
+        def try_one(committed: CheckpointRecord) -> str | None:
             states.clear()
             if committed.inventory_sha256 is None:
                 states[committed.name] = {}
@@ -118,7 +118,7 @@ class State:
             raise CorruptError("none of the committed checkpoints can be restored by every rank")
         return committed
 
-    def _read(self, committed: Committed, *, rank: int, size: int) -> dict[str, Any]:
+    def _read(self, committed: CheckpointRecord, *, rank: int, size: int) -> dict[str, Any]:
         """This rank's state. Sharded things load themselves here, from all ranks that saved, however many."""
         assert self._engine is not None
         rows = committed.ranks
@@ -130,15 +130,15 @@ class State:
             )
         if not sharded:
             return self._engine.restore(rows[rank], into=self._present())
-        ranks = [self._engine.open_rank(row) for row in rows]
+        ranks = [self._engine.open_saved_rank(row) for row in rows]
         own = ranks[min(rank, len(ranks) - 1)]
-        state = {name: own.whole(name) for name in own.names if name not in sharded}
+        state = {name: own.load_object(name) for name in own.names if name not in sharded}
         if rank >= len(ranks):
             state.pop(RNG, None)  # two ranks must not draw the same numbers
         for name, thing in sharded.items():
             thing.load_ranks(name, ranks)
         if len(ranks) == size:
-            self._engine.continue_from(own)
+            self._engine.set_base(own)
         return state
 
     def _present(self) -> dict[str, Any] | None:
@@ -148,21 +148,21 @@ class State:
         """
         if "torch" not in sys.modules:
             return None
-        from stayfast.runtime.state.tracked_state import collect
+        from stayfast.runtime.state.tracked_state import collect_states
 
-        return collect({name: item for name, item in self._tracked.items() if item.thing is not None})
+        return collect_states({name: item for name, item in self._tracked.items() if item.thing is not None})
 
-    def _load(self, state: dict[str, Any], committed: Committed) -> None:
-        from stayfast.runtime.state.tracked_state import load
+    def _load(self, state: dict[str, Any], committed: CheckpointRecord) -> None:
+        from stayfast.runtime.state.tracked_state import load_states
 
         wanted = {name: item for name, item in self._tracked.items() if not hasattr(item.thing, "load_ranks")}
         if RNG not in state or not self._options.rng:  # an older checkpoint, or asked to leave the generators alone
             state.pop(RNG, None)
             wanted.pop(RNG, None)
-        load(wanted, state, strict=self._options.strict)
+        load_states(wanted, state, strict=self._options.strict)
         self._size = committed.size
 
-    def _nothing_tracked(self, newest: Committed) -> None:
+    def _nothing_tracked(self, newest: CheckpointRecord) -> None:
         if newest.inventory_sha256 is not None and self._options.strict:
             raise UsageError(
                 f"checkpoint {newest.name} holds state, but this program tracks nothing",
@@ -178,9 +178,9 @@ class State:
         """Copy everything out of the loop's reach; None when nothing is tracked."""
         if self._engine is None:
             return None
-        from stayfast.runtime.state.tracked_state import collect
+        from stayfast.runtime.state.tracked_state import collect_states
 
-        snapshot = self._engine.snapshot(step, collect(self._tracked))
+        snapshot = self._engine.snapshot(step, collect_states(self._tracked))
         self._size = snapshot.size
         return snapshot
 
@@ -188,7 +188,7 @@ class State:
         """What every tracked thing says of itself now; the generators are left out."""
         return {name: item.get() for name, item in self._tracked.items() if name != RNG}
 
-    def persist(self, snapshot: Snapshot, attempt: int) -> Persisted:
+    def persist(self, snapshot: Snapshot, attempt: int) -> DurableSnapshot:
         """Make it durable, on any thread."""
         assert self._engine is not None
         try:
@@ -197,21 +197,21 @@ class State:
             snapshot.release()
             raise
 
-    def committed(self, persisted: Persisted) -> None:
+    def committed(self, persisted: DurableSnapshot) -> None:
         """Later saves may refer to these parts."""
         assert self._engine is not None
-        self._engine.committed(persisted)
+        self._engine.mark_committed(persisted)
 
     @property
     def in_flight(self) -> frozenset[str]:
         """Folders that garbage collection has to leave alone."""
-        return frozenset() if self._engine is None else self._engine.in_flight
+        return frozenset() if self._engine is None else self._engine.unfinished_folders
 
     def save_seconds(self) -> float | None:
         """What a full save from here would take, learned from the saves so far; None before the first."""
         if self._engine is None or not self._size:
             return None
-        return sum(self._engine.estimate(self._size))
+        return sum(self._engine.estimate_seconds(self._size))
 
     def close(self) -> None:
         """Give threads and memory back."""

@@ -17,12 +17,12 @@ from stayfast.errors import Interrupted, RunError
 from stayfast.forks import fork_safe_lock
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.interruption.budget import GraceBudget
-from stayfast.runtime.interruption.guard import Guard, active
+from stayfast.runtime.interruption.guard import Guard, active_guard
 from stayfast.runtime.runs.books import Books
-from stayfast.runtime.runs.final_save import Ending, Place
-from stayfast.runtime.runs.options import RunOptions, whole_steps
-from stayfast.runtime.runs.rank_group import Gang
-from stayfast.runtime.runs.saving import Saver
+from stayfast.runtime.runs.final_save import FinalSave, Place
+from stayfast.runtime.runs.options import RunOptions, parse_total_steps
+from stayfast.runtime.runs.rank_group import DistributedCommit
+from stayfast.runtime.runs.saving import CheckpointSaver
 
 log = logging.getLogger("stayfast")
 
@@ -35,13 +35,13 @@ class Run:
     """One attempt of a run; use it as a context manager."""
 
     def __init__(self, url: str | None, total_steps: int | None, options: RunOptions) -> None:
-        self._total = whole_steps(total_steps)
-        shared = active()
+        self._total = parse_total_steps(total_steps)
+        shared = active_guard()
         self._owns_guard = shared is None
         self._guard = shared or Guard(chain=options.chain, settings=options.settings)
         self._books = Books(url, self._total, options, self._guard)
-        self._saver = Saver(self._guard.clock, self._guard.durations)
-        self._ending = Ending(self._guard, self._books, self._saver)
+        self._saver = CheckpointSaver(self._guard.clock, self._guard.durations)
+        self._ending = FinalSave(self._guard, self._books, self._saver)
         self._prints = self._books.fingerprints()
         self._step = -1  # the step in progress, or the last one finished
         self._reached = 0  # the step that the loop is in or would enter next
@@ -179,7 +179,7 @@ class Run:
             self._step = self._completed = step
             self._reached = step + 1  # before the look at the notice: see _hold
         if self._saver.superseded is not None:
-            self._leave(Cause.SUPERSEDED, str(self._saver.superseded))
+            self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
         if self._guard.notice is not None and (step is None or self._stops_after(step)):
             return self._guard.should_stop()
         if step is not None and (monotonic() >= self._due or step >= self._due_step):
@@ -217,16 +217,16 @@ class Run:
         self._due, self._due_step = self._books.next_look(self._completed)
         self._due_step = min(self._due_step, self._completed + 1)  # after one step the state has its full size
         self._reached = self._completed + 1
-        self._guard.board.on_notice(self._look_now)
+        self._guard.board.on_notice(self._check_now)
         if self._guard.notice is not None:
             self._due = _NOW
         if self._books.gang is not None:
-            self._books.gang.world.watch(self._guard.board, self._hold)
+            self._books.gang.world.watch(self._guard.board, self._stop_at_next_boundary)
 
-    def _look_now(self) -> None:
+    def _check_now(self) -> None:
         self._due = _NOW
 
-    def _hold(self) -> int:
+    def _stop_at_next_boundary(self) -> int:
         """Stop at the next boundary; the answer is the furthest step the loop can be in by then.
 
         The loop writes ``_reached`` before it looks at ``_due``, this writes before it reads: one of the two sees the
@@ -238,7 +238,7 @@ class Run:
     def _boundary(self, step: int) -> bool:
         """There is a reason to stop here; find out which. True when the program said that the work is complete."""
         if self._saver.superseded is not None:
-            self._leave(Cause.SUPERSEDED, str(self._saver.superseded))
+            self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
         if self._finish:
             return True  # the end of the block commits, also after a notice
         if (notice := self._guard.notice) is not None and self._stops_after(step):
@@ -255,10 +255,10 @@ class Run:
         if gang is None:
             return True
         if self._last is None:
-            gang.world.publish(self._reached)
-            self._last = gang.world.last_step(gang.until())
+            gang.world.announce_reached(self._reached)
+            self._last = gang.world.last_step(gang.deadline_function())
             if self._last is None:  # somebody is gone: nothing can be committed any more
-                self._leave(Cause.PEER_LOST, "a rank stayed silent until the deadline")
+                self._raise_interrupted(Cause.PEER_LOST, "a rank stayed silent until the deadline")
         return step >= self._last
 
     def _save_if_due(self, step: int) -> None:
@@ -276,7 +276,7 @@ class Run:
         if self._guard.notice is not None or self._saver.superseded is not None:
             self._due = _NOW  # it arrived while we were busy here
 
-    def _save_with_gang(self, step: int, gang: Gang) -> None:
+    def _save_with_gang(self, step: int, gang: DistributedCommit) -> None:
         """All ranks save at the same step: one they all asked for, or one that rank 0 has decided on."""
         save = self._wants_save
         if step >= self._agreement:
@@ -284,8 +284,8 @@ class Run:
             decision = gang.agree(lambda: self._books.decide(step, save, idle), lambda: self._saver.superseded is None)
             if decision is None:
                 if self._saver.superseded is not None:
-                    self._leave(Cause.SUPERSEDED, str(self._saver.superseded))
-                self._leave(Cause.PEER_LOST, "rank 0 stayed silent until the deadline")
+                    self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
+                self._raise_interrupted(Cause.PEER_LOST, "rank 0 stayed silent until the deadline")
             due, self._agreement = decision
             save = save or due
         if save:
@@ -299,9 +299,9 @@ class Run:
     def _interrupt(self, step: int, notice: Notice) -> NoReturn:
         self._guard.hold_signals()
         self._ending.drain(step, notice.cause)
-        self._leave(notice.cause, notice.detail)
+        self._raise_interrupted(notice.cause, notice.detail)
 
-    def _leave(self, cause: Cause, detail: str) -> NoReturn:
+    def _raise_interrupted(self, cause: Cause, detail: str) -> NoReturn:
         """Out, without another word to the store."""
         self._interruption = Interrupted(self._guard.settings.interrupted_code, cause=cause, detail=detail)
         raise self._interruption
@@ -331,9 +331,9 @@ class Run:
                 self._books.open()
                 self._guard.describe = self._describe
                 if self._owns_guard and (self._guard.settings.metrics_port or self._guard.settings.spans == "on"):
-                    from stayfast.runtime.runs.run_metrics import begin  # its imports cost every other start
+                    from stayfast.runtime.runs.run_metrics import start_telemetry  # its imports cost every other start
 
-                    self._unpublish = begin(self._guard, self._books, self._saver, self._progress)
+                    self._unpublish = start_telemetry(self._guard, self._books, self._saver, self._progress)
             except BaseException as error:
                 if self._owns_guard:
                     self._guard.end(error)
@@ -368,7 +368,7 @@ class Run:
         if error is not None:
             self._guard.await_notice(error)
         at_boundary = not self._foreign_loop and self._completed >= self._step
-        wished = self._guard.notice is None or self._guard.told or self._finish
+        wished = self._guard.notice is None or self._guard.stop_was_reported or self._finish
         if error is None or (wished and self._guard.is_exit_of_program(error)):
             self._completed, at_boundary = max(self._completed, self._step), True  # leaving the loop ends its step
         loop = (self._completed, self._reached, at_boundary, self._started)

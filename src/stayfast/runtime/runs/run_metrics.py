@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING
 
 from stayfast.clock import from_rfc3339
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.billing import account, unaccounted_seconds
+from stayfast.runtime.run_record.billing import bill_run, unaccounted_seconds
 from stayfast.runtime.runs.run_spans import begin_run
-from stayfast.telemetry.metric_table import Exposition
-from stayfast.telemetry.metrics_server import publish
+from stayfast.telemetry.metric_table import PrometheusText
+from stayfast.telemetry.metrics_server import start_metrics_server
 
 if TYPE_CHECKING:
     from stayfast.runtime.interruption.guard import Guard
-    from stayfast.runtime.run_record.record import Head
+    from stayfast.runtime.run_record.record import RunRecord
     from stayfast.runtime.runs.books import Books
-    from stayfast.runtime.runs.saving import Saver
+    from stayfast.runtime.runs.saving import CheckpointSaver
 
 Progress = Callable[[], tuple[int, int | None]]
 """The last step that was finished, and how many there are to do."""
 
 
-def begin(guard: Guard, books: Books, saver: Saver, progress: Progress) -> Callable[[], None]:
+def start_telemetry(guard: Guard, books: Books, saver: CheckpointSaver, progress: Progress) -> Callable[[], None]:
     """Begin with what the settings ask for; the returned function ends it."""
     settings = guard.settings
     ends: list[Callable[[], None]] = []
     if settings.metrics_port and settings.rank == 0:
 
-        def read() -> Exposition:
+        def read() -> PrometheusText:
             step, total = progress()
-            return read_run(guard, books, saver, step=step, total=total)
+            return sample_run(guard, books, saver, step=step, total=total)
 
-        ends.append(publish(settings, read))
+        ends.append(start_metrics_server(settings, read))
     if settings.spans == "on":
         ends.append(begin_run(guard, books, progress))
 
@@ -44,60 +44,67 @@ def begin(guard: Guard, books: Books, saver: Saver, progress: Progress) -> Calla
     return end
 
 
-def read_run(guard: Guard, books: Books, saver: Saver, *, step: int, total: int | None) -> Exposition:
+def sample_run(guard: Guard, books: Books, saver: CheckpointSaver, *, step: int, total: int | None) -> PrometheusText:
     """One scrape of a training process."""
-    out = Exposition()
+    out = PrometheusText()
     run = books.url or ""
     add_notice(out, guard)
-    out.add("stayfast_step", step, run=run)
-    out.add("stayfast_total_steps", total, run=run)
+    out.add_sample("stayfast_step", step, run=run)
+    out.add_sample("stayfast_total_steps", total, run=run)
     times = sorted(guard.durations.series("step"))
     for share in (0.5, 0.95):
         if times:
-            out.add(
+            out.add_sample(
                 "stayfast_step_seconds", times[min(len(times) - 1, int(share * len(times)))], run=run, quantile=share
             )
-    out.add("stayfast_checkpoints_total", books.saves, run=run)
-    out.add("stayfast_checkpoint_failures_total", saver.failures, run=run)
-    out.add("stayfast_checkpoint_stall_seconds_total", books.stalled_seconds, run=run)
-    out.add("stayfast_checkpoint_persist_seconds_total", saver.total_seconds, run=run)
-    out.add("stayfast_checkpoint_bytes_total", books.committed_bytes, run=run)
+    out.add_sample("stayfast_checkpoints_total", books.saves, run=run)
+    out.add_sample("stayfast_checkpoint_failures_total", saver.failures, run=run)
+    out.add_sample("stayfast_checkpoint_stall_seconds_total", books.stalled_seconds, run=run)
+    out.add_sample("stayfast_checkpoint_persist_seconds_total", saver.total_seconds, run=run)
+    out.add_sample("stayfast_checkpoint_bytes_total", books.committed_bytes, run=run)
     if books.head is not None:
         _read_ledger(out, run, books.head, guard)
     return out
 
 
-def _read_ledger(out: Exposition, run: str, head: Head, guard: Guard) -> None:
-    bill = account(head, guard.settings.run_usd_per_hour)
-    out.add("stayfast_run_info", 1, run=run, attempt=head.attempt, capacity=head.row.capacity, zone=head.row.zone)
-    out.add("stayfast_attempts_total", bill["attempts"], run=run)
+def _read_ledger(out: PrometheusText, run: str, head: RunRecord, guard: Guard) -> None:
+    bill = bill_run(head, guard.settings.run_usd_per_hour)
+    out.add_sample(
+        "stayfast_run_info",
+        1,
+        run=run,
+        attempt=head.attempt,
+        capacity=head.current_attempt.capacity,
+        zone=head.current_attempt.zone,
+    )
+    out.add_sample("stayfast_attempts_total", bill["attempts"], run=run)
     causes: dict[str, int] = {}
     for row in head.attempts:
         if row.outcome in (Outcome.INTERRUPTED, Outcome.LOST):
             cause = "killed" if row.outcome is Outcome.LOST else row.cause or "unknown"
             causes[cause] = causes.get(cause, 0) + 1
     for cause, count in sorted(causes.items()):
-        out.add("stayfast_interruptions_total", count, run=run, cause=cause)
-    out.add("stayfast_failures_total", sum(row.outcome is Outcome.FAILED for row in head.attempts), run=run)
+        out.add_sample("stayfast_interruptions_total", count, run=run, cause=cause)
+    out.add_sample("stayfast_failures_total", sum(row.outcome is Outcome.FAILED for row in head.attempts), run=run)
     safe = [row.safe_seconds for row in head.attempts if row.safe_seconds is not None]
-    out.add("stayfast_safe_seconds_sum", sum(safe), run=run)
-    out.add("stayfast_safe_seconds_count", len(safe), run=run)
-    out.add("stayfast_saved_step", head.next_step - 1, run=run)
+    out.add_sample("stayfast_safe_seconds_sum", sum(safe), run=run)
+    out.add_sample("stayfast_safe_seconds_count", len(safe), run=run)
+    out.add_sample("stayfast_saved_step", head.next_step - 1, run=run)
     if head.newest is not None:
-        out.add("stayfast_checkpoint_size_bytes", sum(row.size for row in head.newest.ranks), run=run)
+        out.add_sample("stayfast_checkpoint_size_bytes", sum(row.size for row in head.newest.ranks), run=run)
         age = guard.clock.wall() - from_rfc3339(head.newest.committed_at)
-        out.add("stayfast_checkpoint_age_seconds", max(0.0, age), run=run)
+        out.add_sample("stayfast_checkpoint_age_seconds", max(0.0, age), run=run)
     for name in ("useful", "save", "lost", "paid"):
-        out.add(f"stayfast_{name}_seconds_total", bill[f"{name}_seconds"], run=run)
+        out.add_sample(f"stayfast_{name}_seconds_total", bill[f"{name}_seconds"], run=run)
     pairs = pairwise(head.attempts)
-    out.add("stayfast_unaccounted_seconds_total", sum(unaccounted_seconds(*pair) for pair in pairs), run=run)
-    out.add("stayfast_goodput_ratio", bill["goodput"], run=run)
-    out.add("stayfast_cost_usd_total", bill["usd_priced"], run=run)
+    out.add_sample("stayfast_unaccounted_seconds_total", sum(unaccounted_seconds(*pair) for pair in pairs), run=run)
+    out.add_sample("stayfast_goodput_ratio", bill["goodput"], run=run)
+    out.add_sample("stayfast_cost_usd_total", bill["usd_priced"], run=run)
 
 
-def add_notice(out: Exposition, guard: Guard) -> None:
+def add_notice(out: PrometheusText, guard: Guard) -> None:
     """Whether there is a notice, and how much time it leaves."""
     notice = guard.notice
     if notice is not None:
-        out.add("stayfast_notice", 1, cause=str(notice.cause))
-        out.add("stayfast_notice_remaining_seconds", guard.budget.remaining_seconds)
+        out.add_sample("stayfast_notice", 1, cause=str(notice.cause))
+        out.add_sample("stayfast_notice_remaining_seconds", guard.budget.remaining_seconds)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stayfast.runtime.runs.run_metrics import Progress
 
 
-class RunRecorder(spans.Recorder):
+class RunSpanRecorder(spans.SpanRecorder):
     """Knows about steps: those between two saves are one span, and saves say which step they hold."""
 
     def __init__(self, provider: Any, guard: Guard, books: Books, progress: Progress) -> None:
@@ -25,7 +25,7 @@ class RunRecorder(spans.Recorder):
         self._guard, self._books, self._progress = guard, books, progress
         self._since, self._told = guard.clock.wall(), books.next_step - 1
 
-    def measured(self, kind: str, seconds: float, about: Mapping[str, Any]) -> None:
+    def on_measurement(self, kind: str, seconds: float, about: Mapping[str, Any]) -> None:
         """With the step, where one can be told."""
         now = self._clock.wall()
         if kind == "restore":
@@ -37,7 +37,7 @@ class RunRecorder(spans.Recorder):
         elif kind == "persist" and self._books.head is not None and self._books.head.newest is not None:
             newest = self._books.head.newest
             about = {"step": newest.step, "bytes": newest.size}
-        super().measured(kind, seconds, about)
+        super().on_measurement(kind, seconds, about)
 
     def _steps(self, until: float) -> None:
         """All that were done since the last save."""
@@ -50,7 +50,7 @@ class RunRecorder(spans.Recorder):
         """How it ended, as the run's own record has it."""
         now = self._clock.wall()
         self._steps(now)
-        row = self._books.head.row if self._books.head is not None else None
+        row = self._books.head.current_attempt if self._books.head is not None else None
         notice = self._guard.notice
         if notice is not None:
             began = now - max(0.0, self._clock.monotonic() - notice.received_at)
@@ -69,8 +69,8 @@ def begin_run(guard: Guard, books: Books, progress: Progress) -> Callable[[], No
     provider = spans.find_provider()
     if provider is None:
         return lambda: None
-    recorder = RunRecorder(provider, guard, books, progress)
-    guard.durations.listener = recorder.measured
+    recorder = RunSpanRecorder(provider, guard, books, progress)
+    guard.durations.listener = recorder.on_measurement
 
     def end() -> None:
         guard.durations.listener = None

@@ -19,7 +19,7 @@ log = logging.getLogger("stayfast")
 Job = Callable[[], None]
 
 
-class Saver:
+class CheckpointSaver:
     """At most one save in flight; failures are kept for the loop to decide about."""
 
     def __init__(self, clock: Clock, durations: Durations) -> None:

@@ -17,18 +17,18 @@ from stayfast.runtime.state.encoding import FACTORIES, MAX_DEPTH, MAX_TREE_BYTES
 from stayfast.runtime.state.numpy_arrays import build_scalar, torch_dtype
 
 MAX_INT_CHARACTERS = 1 << 20
-Fetch = Callable[[int], Any]
+LeafReader = Callable[[int], Any]
 
 
-def decode(tree: bytes | memoryview, fetch: Fetch) -> dict[str, Any]:
+def decode(tree: bytes | memoryview, fetch: LeafReader) -> dict[str, Any]:
     """The state; ``fetch(number)`` gives the leaf of that number as an array, a tensor or bytes."""
-    state = build_value(parse(tree), fetch)
+    state = build_value(parse_tree(tree), fetch)
     if type(state) is not dict:
         raise CorruptError("the tree is not a state: its outermost value is no map")
     return state
 
 
-def parse(tree: bytes | memoryview) -> Any:
+def parse_tree(tree: bytes | memoryview) -> Any:
     """The tree as plain JSON, still with the tags in it."""
     if len(tree) > MAX_TREE_BYTES:
         raise CorruptError(f"a tree of {len(tree)} bytes is longer than any that is written")
@@ -40,7 +40,7 @@ def parse(tree: bytes | memoryview) -> Any:
         raise CorruptError(f"the tree is not readable as JSON ({type(error).__name__})") from None
 
 
-def build_value(body: Any, fetch: Fetch) -> Any:
+def build_value(body: Any, fetch: LeafReader) -> Any:
     """What a parsed tree, or a branch of one, stands for."""
     try:
         return _Decoder(fetch).decode(body, 0)
@@ -62,7 +62,7 @@ def _no_constant(name: str) -> Any:
 
 
 class _Decoder:
-    def __init__(self, fetch: Fetch) -> None:
+    def __init__(self, fetch: LeafReader) -> None:
         self._fetch = fetch
         self._parameters: dict[int, Any] = {}
 

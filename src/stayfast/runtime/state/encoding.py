@@ -38,11 +38,11 @@ FACTORIES: dict[str, Any] = {
 _PLAIN = {int, str, bool, type(None)}
 _HELP = "convert it to numbers, strings, bytes, lists, dicts, arrays or tensors in state_dict()"
 
-Path = tuple["Path | None", Any]
+StatePath = tuple["StatePath | None", Any]
 
 
 @dataclass(slots=True)
-class Encoded:
+class FlatState:
     """A state taken apart: the tree as JSON text, and the leaves it refers to by number."""
 
     tree: bytes
@@ -57,21 +57,21 @@ class _Encoder:
     torch: Any = None
     tensor: Any = None
 
-    def encode(self, value: Any, path: Path, depth: int) -> Any:
+    def encode(self, value: Any, path: StatePath, depth: int) -> Any:
         kind = type(value)
         if kind is self.tensor:  # most of what a training state holds
             try:
                 return self.add(*torch_leaf(self.torch, value), path)
             except EncodingError as error:
-                raise _located(error, path) from None
+                raise _with_path(error, path) from None
         handler = _HANDLERS.get(kind)
         if handler is not None:
             if depth > MAX_DEPTH:
-                raise EncodingError(f"{render(path)[:200]}: nested more than {MAX_DEPTH} deep, or contains itself")
+                raise EncodingError(f"{render_path(path)[:200]}: nested more than {MAX_DEPTH} deep, or contains itself")
             return handler(self, value, path, depth + 1)
-        return self.foreign(value, path)
+        return self.encode_array(value, path)
 
-    def foreign(self, value: Any, path: Path) -> Any:
+    def encode_array(self, value: Any, path: StatePath) -> Any:
         """NumPy and torch values; neither is imported unless the program did."""
         torch = sys.modules.get("torch")
         try:
@@ -85,11 +85,11 @@ class _Encoder:
             if torch is not None and (plain := torch_value(torch, value)) is not None:
                 return plain
         except EncodingError as error:
-            raise _located(error, path) from None
+            raise _with_path(error, path) from None
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-        raise EncodingError(f"{render(path)}: cannot store a {kind}", help=_HELP)
+        raise EncodingError(f"{render_path(path)}: cannot store a {kind}", help=_HELP)
 
-    def add(self, tag: str, leaf: Leaf, identity: Any, path: Path) -> Any:
+    def add(self, tag: str, leaf: Leaf, identity: Any, path: StatePath) -> Any:
         """One leaf per piece of memory: tied weights are stored once and come back tied."""
         leaves = self.leaves
         if identity is not None:
@@ -100,82 +100,82 @@ class _Encoder:
         leaves.append(leaf)
         return {tag: len(leaves) - 1}
 
-    def int_(self, value: int, _path: Path, _depth: int) -> Any:
+    def int_(self, value: int, _path: StatePath, _depth: int) -> Any:
         return value if value.bit_length() <= INLINE_INT_BITS else {"int": f"{value:x}"}
 
-    def float_(self, value: float, _path: Path, _depth: int) -> Any:
+    def float_(self, value: float, _path: StatePath, _depth: int) -> Any:
         return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
 
-    def complex_(self, value: complex, _path: Path, _depth: int) -> Any:
+    def complex_(self, value: complex, _path: StatePath, _depth: int) -> Any:
         return {"complex": struct.pack(">dd", value.real, value.imag).hex()}
 
-    def bytes_(self, value: bytes | bytearray, path: Path, _depth: int) -> Any:
+    def bytes_(self, value: bytes | bytearray, path: StatePath, _depth: int) -> Any:
         tag = "bytes" if type(value) is bytes else "bytearray"
         if len(value) <= INLINE_BYTES:
             return {tag: base64.b64encode(value).decode()}
         return {tag: self.add("leaf", bytes_leaf(bytes(value)), None, path)}
 
-    def list_(self, value: list[Any], path: Path, depth: int) -> Any:
-        if set(map(type, value)) <= _PLAIN and _small(value):  # long index lists pass at C speed
+    def list_(self, value: list[Any], path: StatePath, depth: int) -> Any:
+        if set(map(type, value)) <= _PLAIN and _fits_inline(value):  # long index lists pass at C speed
             return list(value)
         return [self.encode(item, (path, index), depth) for index, item in enumerate(value)]
 
-    def tuple_(self, value: tuple[Any, ...], path: Path, depth: int) -> Any:
+    def tuple_(self, value: tuple[Any, ...], path: StatePath, depth: int) -> Any:
         return {"tuple": self.list_(list(value), path, depth)}
 
-    def set_(self, value: set[Any] | frozenset[Any], path: Path, depth: int) -> Any:
+    def set_(self, value: set[Any] | frozenset[Any], path: StatePath, depth: int) -> Any:
         items = [self.encode(item, (path, "{}"), depth) for item in value]
         items.sort(key=lambda item: json.dumps(item, sort_keys=True))  # no order of their own: make saves comparable
         return {"set" if type(value) is set else "frozenset": items}
 
-    def dict_(self, value: Mapping[Any, Any], path: Path, depth: int) -> Any:
+    def dict_(self, value: Mapping[Any, Any], path: StatePath, depth: int) -> Any:
         if all(type(key) is str for key in value):
             return {"map": {key: self.encode(item, (path, key), depth) for key, item in value.items()}}
         return {"dict": self.pairs(value, path, depth)}
 
-    def pairs(self, value: Mapping[Any, Any], path: Path, depth: int) -> list[Any]:
+    def pairs(self, value: Mapping[Any, Any], path: StatePath, depth: int) -> list[Any]:
         rows = []
         for key, item in value.items():
             step = (path, key if type(key) in _PLAIN else repr(key)[:60])
             rows.append([self.encode(key, step, depth), self.encode(item, step, depth)])
         return rows
 
-    def ordered(self, value: collections.OrderedDict[Any, Any], path: Path, depth: int) -> Any:
+    def ordered(self, value: collections.OrderedDict[Any, Any], path: StatePath, depth: int) -> Any:
         body: dict[str, Any] = {"pairs": self.pairs(value, path, depth)}
         metadata = getattr(value, "_metadata", None)  # torch modules keep their state's version there
         if metadata is not None:
             body["metadata"] = self.encode(metadata, (path, "_metadata"), depth)
         return {"ordered": body}
 
-    def counter(self, value: collections.Counter[Any], path: Path, depth: int) -> Any:
+    def counter(self, value: collections.Counter[Any], path: StatePath, depth: int) -> Any:
         return {"counter": self.pairs(value, path, depth)}
 
-    def default(self, value: collections.defaultdict[Any, Any], path: Path, depth: int) -> Any:
+    def default(self, value: collections.defaultdict[Any, Any], path: StatePath, depth: int) -> Any:
         for name, factory in FACTORIES.items():
             if value.default_factory is factory:
                 return {"default": {"factory": name, "pairs": self.pairs(value, path, depth)}}
         raise EncodingError(
-            f"{render(path)}: cannot store a defaultdict whose factory is {value.default_factory!r}",
+            f"{render_path(path)}: cannot store a defaultdict whose factory is {value.default_factory!r}",
             help=f"use one of {', '.join(FACTORIES)}, or a plain dict",
         )
 
-    def deque(self, value: collections.deque[Any], path: Path, depth: int) -> Any:
+    def deque(self, value: collections.deque[Any], path: StatePath, depth: int) -> Any:
         return {"deque": {"maxlen": value.maxlen, "items": self.list_(list(value), path, depth)}}
 
 
-def _located(error: EncodingError, path: Path) -> EncodingError:
-    return EncodingError(f"{render(path)}: {error.message}", help=error.help)
+def _with_path(error: EncodingError, path: StatePath) -> EncodingError:
+    return EncodingError(f"{render_path(path)}: {error.message}", help=error.help)
 
 
-def _same(_encoder: _Encoder, value: Any, _path: Path, _depth: int) -> Any:
+def _unchanged(_encoder: _Encoder, value: Any, _path: StatePath, _depth: int) -> Any:
     return value
 
 
-Handler = Callable[[_Encoder, Any, Path, int], Any]
+Handler = Callable[[_Encoder, Any, StatePath, int], Any]
 _HANDLERS: dict[type, Handler] = {
-    type(None): _same,
-    bool: _same,
-    str: _same,
+    type(None): _unchanged,
+    bool: _unchanged,
+    str: _unchanged,
     int: _Encoder.int_,
     float: _Encoder.float_,
     complex: _Encoder.complex_,
@@ -193,7 +193,7 @@ _HANDLERS: dict[type, Handler] = {
 }
 
 
-def encode(state: Mapping[str, Any]) -> Encoded:
+def encode(state: Mapping[str, Any]) -> FlatState:
     """Take a state apart; ``EncodingError`` names the path of the first value that cannot be stored."""
     encoder = _Encoder()
     if (torch := sys.modules.get("torch")) is not None:
@@ -208,10 +208,10 @@ def encode(state: Mapping[str, Any]) -> Encoded:
             f"the state holds {len(tree)} bytes of plain Python values; {MAX_TREE_BYTES} is the limit",
             help="keep bulk data in arrays or tensors",
         )
-    return Encoded(tree, encoder.leaves)
+    return FlatState(tree, encoder.leaves)
 
 
-def render(path: Path | None) -> str:
+def render_path(path: StatePath | None) -> str:
     """A path as people write it: ``optimizer.state[3].exp_avg``; never with a separator of file names in it."""
     keys: list[Any] = []
     while path is not None:
@@ -235,7 +235,7 @@ def name_leaves(leaves: list[Leaf]) -> None:
     names: set[str] = set()
     for leaf in leaves:
         if leaf.path is not None:
-            full = render(leaf.path)
+            full = render_path(leaf.path)
             name = full if len(full) <= MAX_NAME else full[:MAX_NAME] + "…"
             leaf.name, count = name, 1
             while leaf.name in names:
@@ -245,7 +245,7 @@ def name_leaves(leaves: list[Leaf]) -> None:
         names.add(leaf.name)
 
 
-def _small(value: list[Any]) -> bool:
+def _fits_inline(value: list[Any]) -> bool:
     numbers = [item for item in value if type(item) is int]
     limit = 1 << INLINE_INT_BITS
     return not numbers or (max(numbers) < limit and min(numbers) > -limit)

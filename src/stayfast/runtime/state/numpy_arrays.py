@@ -139,7 +139,7 @@ def torch_value(torch: Any, value: Any) -> dict[str, Any] | None:
 # -- putting together
 
 
-def build(dtype: str, shape: tuple[int, ...], memory: memoryview) -> Any:
+def build_leaf(dtype: str, shape: tuple[int, ...], memory: memoryview) -> Any:
     """The array, tensor or bytes over this very memory, without copying."""
     kind, _, name = dtype.partition(":")
     if dtype == BYTES:

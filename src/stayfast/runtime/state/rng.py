@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 
-class GlobalRng:
+class GlobalRandomState:
     """``state_dict``/``load_state_dict`` over every global generator in use."""
 
     def state_dict(self) -> dict[str, Any]:

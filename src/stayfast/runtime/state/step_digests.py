@@ -15,7 +15,7 @@ from typing import Any
 RNG = "~rng"
 
 
-class Fingerprints:
+class StepDigests:
     """Writes the lines of one attempt."""
 
     def __init__(self, path: str, rank: int, state: Callable[[], dict[str, Any]]) -> None:
@@ -30,11 +30,11 @@ class Fingerprints:
 
     def record(self, step: int) -> None:
         """One line, whole or not at all: several ranks append to the same file."""
-        from stayfast.runtime.state.rng import GlobalRng
+        from stayfast.runtime.state.rng import GlobalRandomState
 
-        values = {RNG: GlobalRng().state_dict(), **self._state(), **self._added}
+        values = {RNG: GlobalRandomState().state_dict(), **self._state(), **self._added}
         self._added = {}
-        parts = {name: digest(value) for name, value in values.items()}
+        parts = {name: state_digest(value) for name, value in values.items()}
         line = json.dumps({"step": step, "rank": self._rank, "parts": parts}) + "\n"
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -43,25 +43,25 @@ class Fingerprints:
             os.close(descriptor)
 
 
-def digest(value: Any) -> str:
+def state_digest(value: Any) -> str:
     """Equal for equal values, to the last bit."""
     hashed = hashlib.sha256()
-    _feed(hashed.update, value)
+    _update_digest(hashed.update, value)
     return hashed.hexdigest()[:16]
 
 
-def _feed(update: Callable[[bytes], None], value: Any) -> None:
+def _update_digest(update: Callable[[bytes], None], value: Any) -> None:
     kind = type(value).__name__
     if isinstance(value, Mapping):
         update(b"{")
         for key in sorted(value, key=repr):
             update(repr(key).encode())
-            _feed(update, value[key])
+            _update_digest(update, value[key])
         update(b"}")
     elif isinstance(value, list | tuple):
         update(b"[")
         for item in value:
-            _feed(update, item)
+            _update_digest(update, item)
         update(b"]")
     elif isinstance(value, bytes | bytearray | memoryview):
         update(bytes(value))

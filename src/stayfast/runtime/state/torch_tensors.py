@@ -17,7 +17,7 @@ from stayfast.errors import UsageError
 _SAMPLERS = "torchdata.stateful_dataloader.sampler"  # theirs keep their place
 
 
-class LoaderState:
+class StatefulLoaderState:
     """``state_dict``/``load_state_dict`` around a StatefulDataLoader."""
 
     def __init__(self, loader: Any) -> None:

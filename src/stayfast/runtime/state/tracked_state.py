@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfast.errors import StateMismatchError, UsageError
-from stayfast.runtime.state.torch_tensors import LoaderState, check_data
+from stayfast.runtime.state.torch_tensors import StatefulLoaderState, check_data
 
 SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackedObject:
     """One thing, as two functions; ``thing`` is the object itself when there is one."""
 
     name: str
@@ -24,10 +24,10 @@ class Tracked:
     thing: Any = None
 
 
-def track(name: str, thing: Any) -> Tracked:
+def make_tracked(name: str, thing: Any) -> TrackedObject:
     """Anything with ``state_dict`` and ``load_state_dict``, a random generator, or a pair of functions (get, set)."""
     if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
-        return Tracked(name, *thing)
+        return TrackedObject(name, *thing)
     data = sys.modules.get("torch.utils.data")
     if data is not None and isinstance(thing, data.DataLoader) and hasattr(thing, "base_dataloader"):
         raise UsageError(
@@ -38,11 +38,11 @@ def track(name: str, thing: Any) -> Tracked:
     stateful = sys.modules.get("torchdata.stateful_dataloader")
     if stateful is not None and isinstance(thing, stateful.StatefulDataLoader):
         check_data(thing)
-        wrapped = LoaderState(thing)
-        return Tracked(name, wrapped.state_dict, wrapped.load_state_dict, thing)
+        wrapped = StatefulLoaderState(thing)
+        return TrackedObject(name, wrapped.state_dict, wrapped.load_state_dict, thing)
     get, put = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
     if callable(get) and callable(put) and not isinstance(thing, type):
-        return Tracked(name, get, put, thing)
+        return TrackedObject(name, get, put, thing)
     if data is not None and isinstance(thing, data.DataLoader):
         raise UsageError(
             f"{name}: a plain DataLoader cannot say where it is",
@@ -51,10 +51,10 @@ def track(name: str, thing: Any) -> Tracked:
         )
     pair = _generator(thing)
     if pair is not None:
-        return Tracked(name, *pair, thing)
+        return TrackedObject(name, *pair, thing)
     raise UsageError(
         f"{name}: {_with_article(type(thing).__name__)} has no state_dict and load_state_dict",
-        help=f"track an object that has both, or a pair of functions (get, set){_example(name, thing)}",
+        help=f"track an object that has both, or a pair of functions (get, set){_pair_example(name, thing)}",
     )
 
 
@@ -71,7 +71,7 @@ def _generator(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | N
     return None
 
 
-def _example(name: str, thing: Any) -> str:
+def _pair_example(name: str, thing: Any) -> str:
     """The pair to write for what cannot be tracked itself: a program may bind the name to another object any time."""
     if isinstance(thing, dict):
         put = f"{name}.update"
@@ -88,12 +88,12 @@ def _with_article(word: str) -> str:
     return f"{'an' if word[:1].lower() in 'aeiou' or word == 'ndarray' else 'a'} {word}"
 
 
-def collect(tracked: Mapping[str, Tracked]) -> dict[str, Any]:
+def collect_states(tracked: Mapping[str, TrackedObject]) -> dict[str, Any]:
     """The state of all of them."""
     return {name: item.get() for name, item in tracked.items()}
 
 
-def load(tracked: Mapping[str, Tracked], state: Mapping[str, Any], *, strict: bool = True) -> None:
+def load_states(tracked: Mapping[str, TrackedObject], state: Mapping[str, Any], *, strict: bool = True) -> None:
     """Give every tracked thing its state; what does not fit is listed all at once, and then nothing is loaded.
 
     With ``strict=False`` names that stand on one side only are passed over; shapes and dtypes must fit all the same.
@@ -104,17 +104,17 @@ def load(tracked: Mapping[str, Tracked], state: Mapping[str, Any], *, strict: bo
         problems += [f"{name}: in the checkpoint, but not tracked" for name in state if name not in tracked]
     both = [name for name in tracked if name in state]
     for name in both:
-        problems += compare(tracked[name], state[name], strict=strict)
-    refuse(problems)
+        problems += find_differences(tracked[name], state[name], strict=strict)
+    raise_mismatches(problems)
     for name in both:
         try:
             _set(tracked[name], state[name], strict)
         except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
             problems.append(f"{name}: its load_state_dict refused ({type(error).__name__}: {error})")
-    refuse(problems)
+    raise_mismatches(problems)
 
 
-def _set(item: Tracked, saved: Any, strict: bool) -> None:
+def _set(item: TrackedObject, saved: Any, strict: bool) -> None:
     torch = sys.modules.get("torch")
     if not strict and torch is not None and isinstance(item.thing, torch.nn.Module):
         item.thing.load_state_dict(saved, strict=False)
@@ -122,7 +122,7 @@ def _set(item: Tracked, saved: Any, strict: bool) -> None:
         item.set(saved)
 
 
-def refuse(problems: list[str]) -> None:
+def raise_mismatches(problems: list[str]) -> None:
     """One error for all differences; none is no error."""
     if not problems:
         return
@@ -135,7 +135,7 @@ def refuse(problems: list[str]) -> None:
     )
 
 
-def compare(item: Tracked, saved: Any, *, strict: bool) -> Iterator[str]:
+def find_differences(item: TrackedObject, saved: Any, *, strict: bool) -> Iterator[str]:
     """Every difference between what was saved and what is there, where both can be known before loading."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(item.thing, torch.nn.Module) and isinstance(saved, Mapping):
@@ -164,7 +164,7 @@ def _compare_tensors(
             yield f"{name}.{key}: dtype {old.dtype} in the checkpoint, {value.dtype} here"
 
 
-def _compare_optimizer(item: Tracked, saved: Mapping[str, Any]) -> Iterator[str]:
+def _compare_optimizer(item: TrackedObject, saved: Mapping[str, Any]) -> Iterator[str]:
     groups = item.thing.param_groups
     old_groups = saved.get("param_groups", [])
     if len(old_groups) != len(groups):

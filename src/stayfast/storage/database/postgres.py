@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode, urlunsplit
 from stayfast.errors import MissingExtraError, StayfastError, UrlError
 from stayfast.randomness import keep_apart
 from stayfast.storage.database.sqlite import parse_options
-from stayfast.storage.network.urls import split
+from stayfast.storage.network.urls import parse_url
 
 _CONNECT_SECONDS = 10
 _IDLE_SECONDS = 10.0
@@ -20,9 +20,9 @@ _OURS = ("queue", "table")
 _PASSED_ON = ("host", "port", "sslmode", "sslrootcert", "options", "connect_timeout", "application_name")
 
 
-def split_url(url: str) -> tuple[str, dict[str, str]]:
+def parse_postgres_url(url: str) -> tuple[str, dict[str, str]]:
     """The connection string for the driver, and the options that are ours."""
-    parts = split(url)
+    parts = parse_url(url)
     options = parse_options(url, parts.query, (*_OURS, *_PASSED_ON))
     ours = {name: options.pop(name) for name in _OURS if name in options}
     options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
@@ -31,12 +31,12 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
 
 def shown(url: str) -> str:
     """The URL without its password, for messages."""
-    parts = split(url)
+    parts = parse_url(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
 
 
-class Database:
+class PostgresDatabase:
     """One connection, opened when needed and again after it broke; used by one thread at a time.
 
     A transaction whose client falls silent is ended by the server after ``idle_seconds``: a machine that vanished, or a
@@ -61,7 +61,7 @@ class Database:
             ) from error
         keep_apart("psycopg")
         self._psycopg = psycopg
-        self._conninfo, self.options = split_url(url)
+        self._conninfo, self.options = parse_postgres_url(url)
         self.url = shown(url)
         self._unavailable, self._gone, self._broken = unavailable, gone, broken
         self._connection: Any = None
@@ -91,7 +91,7 @@ class Database:
                     yield cursor
                     cursor.execute("COMMIT")
             except BaseException:
-                self._abandon()
+                self._rollback()
                 raise
             finally:
                 self._depth = 0
@@ -101,13 +101,13 @@ class Database:
         """Whether a transaction is open, so that a statement now would be a part of it."""
         return self._depth > 0
 
-    def statement(self, query: str, values: Any) -> Any:
+    def execute(self, query: str, values: Any) -> Any:
         """One statement, committed by the server without another word from here; inside a transaction, a part of it."""
         with self.lock, self._errors():
             connection = self._connection if self._depth else self._connect()
             return connection.execute(query, values)
 
-    def _abandon(self) -> None:
+    def _rollback(self) -> None:
         """Roll back; a connection that cannot even do that is thrown away."""
         try:
             self._connection.rollback()
@@ -181,7 +181,7 @@ def _lost(url: str, error: BaseException) -> str:
     return f"{url} was removed or replaced while it was in use: {_first_line(error)}"
 
 
-def numbers(values: Iterable[int]) -> str:
+def int_array_literal(values: Iterable[int]) -> str:
     """An array of integers as the server reads it: the driver's own way takes each by itself and costs ten times."""
     return "{" + ",".join(map(str, values)) + "}"
 

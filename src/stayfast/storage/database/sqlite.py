@@ -16,16 +16,16 @@ from urllib.parse import parse_qsl, unquote
 from stayfast.clock import SystemClock
 from stayfast.errors import StayfastError, UrlError
 from stayfast.filesystem import unsafe_filesystem
-from stayfast.storage.network.urls import shown, split
+from stayfast.storage.network.urls import parse_url, redacted_url
 
 BUSY_TIMEOUT_SECONDS = 20.0
 _CHECKPOINT_PAGES = 4000
 _TRANSIENT = ("locked", "busy", "locking protocol", "disk i/o error", "unable to open")
 
 
-def parse_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+def parse_sqlite_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """Path and options of ``sqlite:///path.db?option=value``; an unknown option is an error, not a guess."""
-    parts = split(url)
+    parts = parse_url(url)
     if parts.netloc in (".", ".."):
         path = os.path.abspath(parts.netloc + unquote(parts.path))
     elif parts.netloc:
@@ -49,7 +49,7 @@ def parse_options(url: str, query: str, allowed: tuple[str, ...]) -> dict[str, s
         if name not in allowed or name in options or not value:
             what = "unknown" if name not in allowed else "given twice" if name in options else "empty"
             raise UrlError(
-                f"the option {name!r} of {shown(url)!r} is {what}", help=f"known options: {', '.join(allowed)}"
+                f"the option {name!r} of {redacted_url(url)!r} is {what}", help=f"known options: {', '.join(allowed)}"
             )
         options[name] = value
     return options
@@ -105,7 +105,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             clock.sleep(0.01)
 
 
-def identity(path: str) -> str:
+def file_identity(path: str) -> str:
     """The same string for the same file, whatever names lead to it: decides who may share a transaction."""
     found = _inode(path)
     if found is None:
@@ -143,7 +143,7 @@ def _inode(path: str) -> tuple[int, int] | None:
 
 
 @contextlib.contextmanager
-def translated(
+def translate_errors(
     place: str, unavailable: type[StayfastError], broken: type[StayfastError], names: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """SQLite's errors as one sentence of ours; the transient ones as a kind that is worth another try."""

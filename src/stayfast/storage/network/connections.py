@@ -18,7 +18,7 @@ from stayfast.forks import close_in_children
 IDLE_SECONDS = 30.0  # servers and balancers hang up on idle connections; do not find out during a commit
 
 
-class Connections:
+class ConnectionPool:
     """Idle connections to one place; safe to call from many threads."""
 
     def __init__(self, connect: Callable[[], http.client.HTTPConnection]) -> None:
@@ -30,7 +30,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self) -> http.client.HTTPConnection:
+    def acquire(self) -> http.client.HTTPConnection:
         """One that is kept, else a new one."""
         while True:
             with self._lock:
@@ -39,14 +39,14 @@ class Connections:
                 if not self._idle:
                     break
                 since, connection = self._idle.pop()
-            if time.monotonic() - since < IDLE_SECONDS and not hung_up(connection):
+            if time.monotonic() - since < IDLE_SECONDS and not is_closed_by_peer(connection):
                 return connection
             connection.close()
         connection = self._connect()
         close_in_children(connection)
         return connection
 
-    def give_back(self, connection: http.client.HTTPConnection) -> None:
+    def release(self, connection: http.client.HTTPConnection) -> None:
         """Its answer was read to the end: keep it."""
         with self._lock:
             self._idle.append((time.monotonic(), connection))
@@ -60,7 +60,7 @@ class Connections:
             connection.close()
 
 
-def hung_up(connection: http.client.HTTPConnection) -> bool:
+def is_closed_by_peer(connection: http.client.HTTPConnection) -> bool:
     """Nothing is due on an idle connection: readable means that the other side closed it."""
     if connection.sock is None:
         return True

@@ -28,14 +28,14 @@ HELP = (
     "or run: gcloud auth application-default login"
 )
 
-Fetched = tuple[str, float]
+FetchedToken = tuple[str, float]
 """A token and how many seconds it lasts."""
 
 
 class TokenSource:
     """One token, renewed before it ends; threads share it."""
 
-    def __init__(self, fetch: Callable[[], Fetched], *, clock: Clock | None = None) -> None:
+    def __init__(self, fetch: Callable[[], FetchedToken], *, clock: Clock | None = None) -> None:
         self._fetch = fetch
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -50,13 +50,13 @@ class TokenSource:
                 self._renew_at = self._clock.monotonic() + max(seconds / 2, seconds - RENEW_BEFORE_SECONDS)
             return self._token
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """The server refused it: ask for a new one next time."""
         with self._lock:
             self._token = ""
 
 
-def find_credentials(environment: Mapping[str, str]) -> TokenSource:
+def find_token_source(environment: Mapping[str, str]) -> TokenSource:
     """The default credentials of this machine, in the order every Google tool uses."""
     path = environment.get("GOOGLE_APPLICATION_CREDENTIALS", "")
     if not path:
@@ -83,24 +83,24 @@ def _read_file(path: str) -> dict[str, Any]:
     return info
 
 
-def _from_metadata(host: str) -> Fetched:
+def _from_metadata(host: str) -> FetchedToken:
     url = f"http://{host}/computeMetadata/v1/instance/service-accounts/default/token"
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the metadata server is never behind one
-    return _ask(lambda: opener.open(request, timeout=5.0), f"the metadata server {host}")
+    return _fetch_token(lambda: opener.open(request, timeout=5.0), f"the metadata server {host}")
 
 
-def _from_login(info: dict[str, Any], path: str) -> Fetched:
+def _from_login(info: dict[str, Any], path: str) -> FetchedToken:
     try:
         form = {name: str(info[name]) for name in ("client_id", "client_secret", "refresh_token")}
     except KeyError as error:
         raise AccessDeniedError(f"the credentials file {path} has no {error}", help=HELP) from None
     body = urllib.parse.urlencode({**form, "grant_type": "refresh_token"}).encode()
     url = str(info.get("token_uri") or USER_TOKEN_URL)
-    return _ask(lambda: urllib.request.urlopen(url, data=body, timeout=10.0), "Google's token service")
+    return _fetch_token(lambda: urllib.request.urlopen(url, data=body, timeout=10.0), "Google's token service")
 
 
-def _ask(send: Callable[[], Any], who: str) -> Fetched:
+def _fetch_token(send: Callable[[], Any], who: str) -> FetchedToken:
     try:
         with send() as response:
             found = json.loads(response.read(1 << 20))
@@ -118,7 +118,7 @@ def _ask(send: Callable[[], Any], who: str) -> Fetched:
         raise AccessDeniedError(f"{who} sent no usable token", help=HELP) from error
 
 
-def _from_google_auth(path: str) -> Callable[[], Fetched]:
+def _from_google_auth(path: str) -> Callable[[], FetchedToken]:
     try:
         import google.auth
         import google.auth.exceptions
@@ -133,7 +133,7 @@ def _from_google_auth(path: str) -> Callable[[], Fetched]:
         raise AccessDeniedError(f"the credentials file {path} is of no use ({error})", help=HELP) from error
     keep_apart("google.auth")  # only now: what the kind of credentials needs has just been imported
 
-    def fetch() -> Fetched:
+    def fetch() -> FetchedToken:
         try:
             credentials.refresh(_Transport())
         except google.auth.exceptions.TransportError as error:

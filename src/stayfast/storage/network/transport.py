@@ -16,34 +16,34 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stayfast.filesystem import Buffer
-from stayfast.storage.network.connections import Connections
+from stayfast.storage.network.connections import ConnectionPool
 
 CONNECT_SECONDS = 5.0
 SLICE_BYTES = 1 << 20  # a socket's time limit covers one whole send, so a big body goes in slices
 
 
-class NotSentError(Exception):
+class RequestNotSentError(Exception):
     """The request was not sent to its end: the server cannot have applied it."""
 
 
-class AnswerLostError(Exception):
+class ResponseLostError(Exception):
     """The request was sent and no whole answer came: it may have been applied."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """Status, headers and body; the body is empty when it was read into the caller's buffer."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-    count: int = 0
+    bytes_read: int = 0
     """Bytes that went into the caller's buffer."""
-    whole: bool = True
+    fully_read: bool = True
     """Whether the body was read to its end, so that the connection can be used again."""
 
 
-def split_address(url: str) -> tuple[bool, str, int]:
+def parse_address(url: str) -> tuple[bool, str, int]:
     """Whether to use TLS, host and port; ``ValueError`` with a sentence when it is no such address."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9._:-]+", parts.hostname or ""):
@@ -52,13 +52,13 @@ def split_address(url: str) -> tuple[bool, str, int]:
     return secure, parts.hostname or "", parts.port or (443 if secure else 80)
 
 
-class Wire:
+class HttpTransport:
     """Requests to one host; safe to call from many threads."""
 
     def __init__(self, base_url: str, *, silence_seconds: float = 20.0) -> None:
-        self._secure, self._host, self._port = split_address(base_url)
+        self._secure, self._host, self._port = parse_address(base_url)
         self._silence_seconds = silence_seconds
-        self._connections = Connections(self._connect)
+        self._connections = ConnectionPool(self._connect)
         self._context: Any = None
 
     def request(
@@ -69,24 +69,24 @@ class Wire:
         headers: Mapping[str, str] | None = None,
         body: Buffer | None = None,
         into: memoryview | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send once, never again; the two errors above say what can have become of it."""
-        connection = self._connections.take()
+        connection = self._connections.acquire()
         try:
             unsent = self._send(connection, method, target, headers or {}, body)
             try:
                 answer = self._receive(connection, into)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 if unsent is not None:
-                    raise NotSentError(_words(unsent)) from error
-                raise AnswerLostError(_words(error)) from error
+                    raise RequestNotSentError(describe_error(unsent)) from error
+                raise ResponseLostError(describe_error(error)) from error
         except BaseException:
             connection.close()
             raise
-        if unsent is not None or not answer.whole or connection.sock is None:
+        if unsent is not None or not answer.fully_read or connection.sock is None:
             connection.close()
         else:
-            self._connections.give_back(connection)
+            self._connections.release(connection)
         return answer
 
     def close(self) -> None:
@@ -117,18 +117,18 @@ class Wire:
                 sent += SLICE_BYTES
         except (OSError, http.client.HTTPException) as error:
             if sent + SLICE_BYTES >= len(view):  # the last bytes were on their way: they may have arrived
-                raise AnswerLostError(_words(error)) from error
+                raise ResponseLostError(describe_error(error)) from error
             if isinstance(error, TimeoutError):
-                raise NotSentError(_words(error)) from error
+                raise RequestNotSentError(describe_error(error)) from error
             return error
         return None
 
     @staticmethod
-    def _receive(connection: http.client.HTTPConnection, into: memoryview | None) -> Answer:
+    def _receive(connection: http.client.HTTPConnection, into: memoryview | None) -> Response:
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         if into is None or response.status not in (200, 206):
-            return Answer(response.status, headers, response.read())
+            return Response(response.status, headers, response.read())
         view, count = into.cast("B"), 0
         while count < len(view):
             got = response.readinto(view[count:])
@@ -138,7 +138,7 @@ class Wire:
         expected = headers.get("content-length")
         if expected is not None and count < min(int(expected), len(view)):
             raise http.client.IncompleteRead(b"", int(expected) - count)
-        return Answer(response.status, headers, b"", count, whole=response.isclosed() or not response.read1(1))
+        return Response(response.status, headers, b"", count, fully_read=response.isclosed() or not response.read1(1))
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._secure:
@@ -155,12 +155,12 @@ class Wire:
             connection.connect()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise NotSentError(f"cannot connect to {self._host}:{self._port} ({error})") from error
+            raise RequestNotSentError(f"cannot connect to {self._host}:{self._port} ({error})") from error
         connection.sock.settimeout(self._silence_seconds)
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
 
-def _words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -31,7 +31,7 @@ from stayfast.errors import (
     UrlError,
 )
 from stayfast.filesystem import Buffer
-from stayfast.storage.stores.bucket_client import Client
+from stayfast.storage.stores.bucket_client import BucketClient
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry, check_key, check_prefix, is_key
 
 TRIES = 6
@@ -47,7 +47,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,221}")
 T = TypeVar("T")
 
 
-def open_client(scheme: str, bucket: str) -> Client:
+def open_client(scheme: str, bucket: str) -> BucketClient:
     """The cloud's client; what it needs is imported only now."""
     if scheme == "gs":
         from stayfast.storage.stores.gcs import GcsClient
@@ -66,7 +66,7 @@ class BucketStore:
     """Objects under one prefix of one bucket."""
 
     def __init__(
-        self, scheme: str, bucket: str, prefix: str, *, client: Client | None = None, clock: Clock | None = None
+        self, scheme: str, bucket: str, prefix: str, *, client: BucketClient | None = None, clock: Clock | None = None
     ) -> None:
         if prefix:
             check_key(prefix)
@@ -75,31 +75,31 @@ class BucketStore:
         self.url = f"{scheme}://{bucket}/{prefix}" if prefix else f"{scheme}://{bucket}"
         self._prefix = prefix + "/" if prefix else ""
         self._client = client or open_client(scheme, bucket)
-        self.genuine = client is None and not any(os.environ.get(name) for name in ENDPOINTS[scheme])
+        self.enforces_preconditions = client is None and not any(os.environ.get(name) for name in ENDPOINTS[scheme])
         self._clock = clock or SystemClock()
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
         name = self._name(key)
-        return self._again(lambda: self._client.fetch(name, offset, length))
+        return self._retry(lambda: self._client.get(name, offset, length))
 
     def read_into(self, key: str, buffer: memoryview, *, offset: int = 0) -> int:
         name = self._name(key)
-        return self._again(lambda: self._client.fetch_into(name, buffer, offset))
+        return self._retry(lambda: self._client.get_into(name, buffer, offset))
 
     def put(self, key: str, data: Buffer, *, if_generation: str | None = None) -> str:
         name = self._name(key)
         if if_generation == ABSENT:
             return self._create(name, data)
         if if_generation is None:
-            return self._again(lambda: self._client.send(name, data, None), also=OutcomeUnknownError)
-        return self._client.send(name, data, if_generation)
+            return self._retry(lambda: self._client.put(name, data, None), also=OutcomeUnknownError)
+        return self._client.put(name, data, if_generation)
 
     def keys(self, prefix: str = "") -> Iterator[Entry]:
         check_prefix(prefix)
         start, token = self._prefix + prefix, ""
         while True:
             wanted = token
-            rows, token = self._again(lambda: self._client.page(start, wanted))  # noqa: B023 called at once
+            rows, token = self._retry(lambda: self._client.list_page(start, wanted))  # noqa: B023 called at once
             for row in rows:
                 key = row.key.removeprefix(self._prefix)
                 if row.key.startswith(start) and is_key(key):
@@ -109,7 +109,7 @@ class BucketStore:
 
     def delete(self, key: str) -> None:
         name = self._name(key)
-        self._again(lambda: self._client.remove(name))
+        self._retry(lambda: self._client.delete(name))
 
     def close(self) -> None:
         self._client.close()
@@ -119,7 +119,7 @@ class BucketStore:
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
 
-    def _again(self, act: Callable[[], T], *, also: type[Exception] | None = None) -> T:
+    def _retry(self, act: Callable[[], T], *, also: type[Exception] | None = None) -> T:
         for attempt in range(TRIES):
             try:
                 return act()
@@ -135,7 +135,7 @@ class BucketStore:
         lost: OutcomeUnknownError | None = None
         for attempt in range(TRIES):
             try:
-                return self._client.send(name, data, ABSENT)
+                return self._client.put(name, data, ABSENT)
             except StoreUnavailableError:
                 if attempt == TRIES - 1:
                     if lost is not None:
@@ -147,16 +147,16 @@ class BucketStore:
                 if lost is None:
                     raise
             if lost is not None:
-                found = self._find_ours(name, data, lost)
+                found = self._find_own_object(name, data, lost)
                 if found is not None:
                     return found
             self._pause(attempt)
         raise lost or AssertionError("unreachable: without a lost answer the last try returns or raises")
 
-    def _find_ours(self, name: str, data: Buffer, lost: OutcomeUnknownError) -> str | None:
+    def _find_own_object(self, name: str, data: Buffer, lost: OutcomeUnknownError) -> str | None:
         """The generation when what is there is what was sent; None when nothing is there."""
         try:
-            seen = self._again(lambda: self._client.look(name))
+            seen = self._retry(lambda: self._client.head(name))
             view = memoryview(data).cast("B")
             same = seen.size == len(view) and (
                 (seen.md5 is not None and hashlib.md5(view, usedforsecurity=False).hexdigest() == seen.md5)
@@ -173,7 +173,7 @@ class BucketStore:
     def _equals(self, name: str, view: memoryview) -> bool:
         for start in range(0, len(view), COMPARE_BYTES):
             part = view[start : start + COMPARE_BYTES]
-            blob = self._again(lambda: self._client.fetch(name, start, len(part)))  # noqa: B023 called at once
+            blob = self._retry(lambda: self._client.get(name, start, len(part)))  # noqa: B023 called at once
             if blob.data != part:
                 return False
         return True

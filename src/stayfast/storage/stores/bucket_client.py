@@ -23,7 +23,7 @@ from stayfast.storage.stores.protocol import Blob, Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObjectInfo:
     """An object as its metadata shows it."""
 
     generation: str
@@ -32,21 +32,21 @@ class Seen:
     """Of the content, hexadecimal, where the cloud says so."""
 
 
-class Client(Protocol):
+class BucketClient(Protocol):
     """Objects by their full name in one bucket."""
 
-    def fetch(self, name: str, offset: int, length: int | None) -> Blob: ...
+    def get(self, name: str, offset: int, length: int | None) -> Blob: ...
 
-    def fetch_into(self, name: str, buffer: memoryview, offset: int) -> int: ...
+    def get_into(self, name: str, buffer: memoryview, offset: int) -> int: ...
 
-    def send(self, name: str, data: Buffer, if_generation: str | None) -> str: ...
+    def put(self, name: str, data: Buffer, if_generation: str | None) -> str: ...
 
-    def look(self, name: str) -> Seen: ...
+    def head(self, name: str) -> ObjectInfo: ...
 
-    def page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
+    def list_page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
         """One page of a listing, in order, and the token of the next; an empty token ends it."""
 
-    def remove(self, name: str) -> None: ...
+    def delete(self, name: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -58,7 +58,7 @@ CREDENTIALS_HELP = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ErrorResponse:
     """An answer that is not success: where, doing what, and what the server said."""
 
     scheme: str
@@ -70,7 +70,7 @@ class Refusal:
     code: str = ""
     """The server's own word for it, such as NoSuchBucket."""
 
-    def error(self) -> StoreError:
+    def to_error(self) -> StoreError:
         """The error that says what this means for the caller."""
         place = f"{self.name or '(listing)'} in {self.scheme}://{self.bucket}"
         said = f"HTTP {self.status}{f' {self.code}' if self.code else ''}"
@@ -88,9 +88,9 @@ class Refusal:
             return StoreError(f"the server refused to {self.verb} {place} ({said})")
         if self.code in ("QuotaExceeded", "InsufficientStorage") or self.status == 507:
             return StoreFullError(f"cannot {self.verb} {place}: no space or quota left ({said})")
-        return self.passing()
+        return self.transient_error()
 
-    def passing(self) -> StoreError:
+    def transient_error(self) -> StoreError:
         """Trouble that goes away by itself: 409, 429, 5xx and the like."""
         place = f"{self.name or '(listing)'} in {self.scheme}://{self.bucket}"
         said = f"HTTP {self.status}{f' {self.code}' if self.code else ''}"

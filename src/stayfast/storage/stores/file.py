@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import ConflictError, StoreError, StoreUnavailableError, UrlError
 from stayfast.filesystem import DIRECT_ALIGNMENT, FS, Buffer, SystemFS
-from stayfast.storage.stores.file_directories import Tree
-from stayfast.storage.stores.file_errors import DirectWriteRefused, file_errors, last_chance
+from stayfast.storage.stores.file_directories import DirectoryTree
+from stayfast.storage.stores.file_errors import DirectWriteRefusedError, durability_errors, os_errors
 from stayfast.storage.stores.protocol import ABSENT, TEMPORARY, Blob, Entry, check_key, check_prefix, is_key
 
 DIRECT_FROM_BYTES = 1 << 20  # below this the page cache is as fast and needs no alignment
@@ -40,14 +40,14 @@ class FileStore:
         self.url = "file://" + self.root
         self._fs = fs or SystemFS()
         self._clock = clock or SystemClock()
-        self._tree = Tree(self.root, self._fs, self._clock)
+        self._tree = DirectoryTree(self.root, self._fs, self._clock)
         self._read_from: dict[str, None] = {}  # in order: directories of what was read since the last delete
 
     # -- reading
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
         path = self._path(key)
-        with file_errors(key, self.url, "read"):
+        with os_errors(key, self.url, "read"):
             fd = self._fs.open(path)
             try:
                 status = self._fs.fstat(fd)
@@ -61,7 +61,7 @@ class FileStore:
 
     def read_into(self, key: str, buffer: memoryview, *, offset: int = 0) -> int:
         path = self._path(key)
-        with file_errors(key, self.url, "read"):
+        with os_errors(key, self.url, "read"):
             fd = self._fs.open(path)
             try:
                 return self._fs.read_into(fd, buffer, offset)
@@ -71,7 +71,7 @@ class FileStore:
     def keys(self, prefix: str = "") -> Iterator[Entry]:
         check_prefix(prefix)
         start = prefix.rpartition("/")[0]
-        with file_errors(prefix or self.root, self.url, "list"):
+        with os_errors(prefix or self.root, self.url, "list"):
             for entry in self._tree.walk(start):
                 if entry.key.startswith(prefix) and is_key(entry.key):
                     yield entry
@@ -81,19 +81,19 @@ class FileStore:
     def put(self, key: str, data: Buffer, *, if_generation: str | None = None) -> str:
         path = self._path(key)
         view = memoryview(data).cast("B")
-        with file_errors(key, self.url, "write"):
+        with os_errors(key, self.url, "write"):
             current = self._generation(path)
             self._check(key, current, if_generation)
             try:
                 temporary, generation = self._prepare(path, view, current, direct=_can_be_direct(view))
-            except DirectWriteRefused:
+            except DirectWriteRefusedError:
                 temporary, generation = self._prepare(path, view, current, direct=False)
             try:
-                generation = self._name(temporary, path, key, if_generation, generation)
+                generation = self._publish(temporary, path, key, if_generation, generation)
             except BaseException:
                 self._discard(temporary)
                 raise
-        with last_chance(key, self.url):
+        with durability_errors(key, self.url):
             if if_generation == ABSENT:
                 self._discard(temporary)  # its second name stays
             self._fs.fsync_dir(os.path.dirname(path))
@@ -102,7 +102,7 @@ class FileStore:
     def _prepare(self, path: str, view: memoryview, current: str, *, direct: bool) -> tuple[str, int]:
         """The content, durable under a name of its own, and the generation it will have."""
         for _ in range(PREPARE_TRIES):
-            directory = self._tree.ensure(os.path.dirname(path))
+            directory = self._tree.ensure_durable(os.path.dirname(path))
             temporary = os.path.join(directory, f"{TEMPORARY}{os.getpid():x}-{secrets.token_hex(6)}")
             try:
                 fd = self._fs.create(temporary, direct=direct)
@@ -116,9 +116,9 @@ class FileStore:
         """Content first. A failed write or fsync kills this file for good: it is removed, never synced again."""
         try:
             try:
-                with DirectWriteRefused.instead(direct=direct):
+                with DirectWriteRefusedError.from_einval(direct=direct):
                     self._fs.write(fd, view, 0)
-                generation = self._stamp(fd, current)
+                generation = self._set_generation(fd, current)
                 self._fs.fsync(fd)
             finally:
                 self._fs.close(fd)
@@ -128,7 +128,7 @@ class FileStore:
             raise
         return generation
 
-    def _stamp(self, fd: int, current: str) -> int:
+    def _set_generation(self, fd: int, current: str) -> int:
         """Now, or just after the current generation where the clock went back or the disk keeps whole seconds only."""
         least = 0 if current == ABSENT else int(current) + 1
         wanted = max(int(self._clock.wall() * 1e9), least)
@@ -139,7 +139,7 @@ class FileStore:
             kept = self._fs.fstat(fd).mtime_ns
         return kept
 
-    def _name(self, temporary: str, path: str, key: str, if_generation: str | None, generation: int) -> int:
+    def _publish(self, temporary: str, path: str, key: str, if_generation: str | None, generation: int) -> int:
         if if_generation == ABSENT:
             try:
                 self._fs.link(temporary, path)  # exclusive by itself: needs no lock
@@ -150,14 +150,14 @@ class FileStore:
             current = self._generation(path)
             self._check(key, current, if_generation)
             if current != ABSENT and int(current) >= generation:  # replaced while we wrote; only an unconditional put
-                generation = self._stamp_again(temporary, current)
+                generation = self._raise_generation(temporary, current)
             self._fs.replace(temporary, path)
         return generation
 
-    def _stamp_again(self, temporary: str, current: str) -> int:
+    def _raise_generation(self, temporary: str, current: str) -> int:
         fd = self._fs.open(temporary)
         try:
-            generation = self._stamp(fd, current)
+            generation = self._set_generation(fd, current)
             self._fs.fsync(fd)
             return generation
         finally:
@@ -165,8 +165,8 @@ class FileStore:
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with file_errors(key, self.url, "delete"):
-            self._keep_what_was_read()
+        with os_errors(key, self.url, "delete"):
+            self._sync_read_directories()
             try:
                 self._fs.unlink(path)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):  # no such object
@@ -175,7 +175,7 @@ class FileStore:
                 self._fs.fsync_dir(os.path.dirname(path))
             self._tree.remove_empty(os.path.dirname(path))
 
-    def _keep_what_was_read(self) -> None:
+    def _sync_read_directories(self) -> None:
         """Whoever deletes has read what makes the object superfluous, and that may be a name not yet durable."""
         while self._read_from:
             directory, _ = self._read_from.popitem()
@@ -187,10 +187,10 @@ class FileStore:
                 self._read_from[directory] = None
                 raise
 
-    def sweep(self) -> int:
+    def remove_leftovers(self) -> int:
         """Remove what dead writers left behind; returns the number of files."""
-        with file_errors("leftovers", self.url, "delete"):
-            return self._tree.sweep_all()
+        with os_errors("leftovers", self.url, "delete"):
+            return self._tree.remove_leftovers()
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -17,7 +17,7 @@ LEFTOVER_SECONDS = 900.0
 """Age at which a temporary file counts as left behind. Names are unique: sweeping a live one only fails its put."""
 
 
-class Tree:
+class DirectoryTree:
     """What a file store knows of its directories."""
 
     def __init__(self, root: str, fs: FS, clock: Clock) -> None:
@@ -27,7 +27,7 @@ class Tree:
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
-    def ensure(self, directory: str) -> str:
+    def ensure_durable(self, directory: str) -> str:
         """Make the directory and its parents exist and last.
 
         A directory that another process made a moment ago is not yet durable, so its parent is synced here too, once
@@ -36,7 +36,7 @@ class Tree:
         with self._lock:
             if directory in self._known and self._fs.stat(directory) is not None:
                 return directory
-            for step in self._unknown(directory):
+            for step in self._unsynced_parents(directory):
                 missing = self._fs.stat(step) is None
                 if missing:
                     self._fs.mkdir(step)
@@ -48,7 +48,7 @@ class Tree:
                 self._known.add(step)
         return directory
 
-    def _unknown(self, directory: str) -> list[str]:
+    def _unsynced_parents(self, directory: str) -> list[str]:
         """Outermost first, from the top of the disk: a parent that exists may be as new as what lies in it."""
         steps, step = [], directory
         while step != "/" and (step not in self._known or self._fs.stat(step) is None):
@@ -94,7 +94,7 @@ class Tree:
             self.forget(directory)
             directory = os.path.dirname(directory)
 
-    def sweep_all(self) -> int:
+    def remove_leftovers(self) -> int:
         """Sweep every directory, and remove those that hold nothing else."""
         count = 0
         for directory in sorted(self._directories(self._root), key=len, reverse=True):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from stayfast.errors import AccessDeniedError, KeyMissingError, StoreError, StoreFullError, StoreUnavailableError
 
 
-class DirectWriteRefused(Exception):
+class DirectWriteRefusedError(Exception):
     """O_DIRECT was taken by open and not by write: alignment, or a disk so full that a write stopped in a block."""
 
     @classmethod
     @contextlib.contextmanager
-    def instead(cls, *, direct: bool) -> Iterator[None]:
+    def from_einval(cls, *, direct: bool) -> Iterator[None]:
         """Raise this in place of EINVAL, so that the same bytes are tried again through the page cache."""
         try:
             yield
@@ -26,7 +26,7 @@ class DirectWriteRefused(Exception):
 
 
 @contextlib.contextmanager
-def file_errors(key: str, url: str, verb: str) -> Iterator[None]:
+def os_errors(key: str, url: str, verb: str) -> Iterator[None]:
     """Before anything has its name: a failed write certainly left nothing."""
     try:
         yield
@@ -39,7 +39,7 @@ def file_errors(key: str, url: str, verb: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def last_chance(key: str, url: str) -> Iterator[None]:
+def durability_errors(key: str, url: str) -> Iterator[None]:
     """After the name was given: it shows, but nobody knows whether it would survive a power cut."""
     try:
         yield

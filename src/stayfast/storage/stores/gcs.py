@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode
 
 from stayfast.errors import OutcomeUnknownError, SettingError, StoreError, StoreUnavailableError
 from stayfast.filesystem import Buffer
-from stayfast.storage.network.google_tokens import TokenSource, find_credentials
-from stayfast.storage.network.transport import Answer, AnswerLostError, NotSentError, Wire
-from stayfast.storage.stores.bucket_client import Refusal, Seen
+from stayfast.storage.network.google_tokens import TokenSource, find_token_source
+from stayfast.storage.network.transport import HttpTransport, RequestNotSentError, Response, ResponseLostError
+from stayfast.storage.stores.bucket_client import ErrorResponse, ObjectInfo
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
 HOST = "https://storage.googleapis.com"
@@ -32,60 +32,60 @@ class GcsClient:
         emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
         if emulator and "://" not in emulator:
             emulator = "http://" + emulator
-        self._tokens: TokenSource | None = None if emulator else find_credentials(os.environ)
+        self._tokens: TokenSource | None = None if emulator else find_token_source(os.environ)
         try:
-            self._wire = Wire(emulator or HOST)
+            self._wire = HttpTransport(emulator or HOST)
         except ValueError as error:
             raise SettingError(f"STORAGE_EMULATOR_HOST cannot be used: {error}", help="set it to host:port") from None
         self._objects = f"/storage/v1/b/{quote(bucket, safe='')}/o"
         self._upload = f"/upload/storage/v1/b/{quote(bucket, safe='')}/o"
 
-    def fetch(self, name: str, offset: int, length: int | None) -> Blob:
+    def get(self, name: str, offset: int, length: int | None) -> Blob:
         headers = _range(offset, length)
         if length == 0:
-            return Blob(b"", self.look(name).generation)
-        answer = self._ask("GET", self._at(name, alt="media"), name, "read", headers=headers)
+            return Blob(b"", self.head(name).generation)
+        answer = self._request("GET", self._object_path(name, alt="media"), name, "read", headers=headers)
         if answer.status == 416:  # the range starts past the end
-            return Blob(b"", self.look(name).generation)
+            return Blob(b"", self.head(name).generation)
         data = answer.body
         if headers and answer.status == 200:  # a server that ignores ranges sends everything
             data = data[offset : None if length is None else offset + length]
         generation = answer.headers.get("x-goog-generation")
-        return Blob(data, generation or self.look(name).generation)  # an emulator may not say
+        return Blob(data, generation or self.head(name).generation)  # an emulator may not say
 
-    def fetch_into(self, name: str, buffer: memoryview, offset: int) -> int:
+    def get_into(self, name: str, buffer: memoryview, offset: int) -> int:
         if not len(buffer):
             return 0
         headers = _range(offset, len(buffer))
-        answer = self._ask("GET", self._at(name, alt="media"), name, "read", headers=headers, into=buffer)
+        answer = self._request("GET", self._object_path(name, alt="media"), name, "read", headers=headers, into=buffer)
         if answer.status == 416:
             return 0
         if offset and answer.status == 200:
             raise StoreError(f"the server of gs://{self._bucket} ignores byte ranges", help="use another server")
-        return answer.count
+        return answer.bytes_read
 
-    def send(self, name: str, data: Buffer, if_generation: str | None) -> str:
+    def put(self, name: str, data: Buffer, if_generation: str | None) -> str:
         query = {"uploadType": "media", "name": name, "fields": "generation"}
         if if_generation is not None:
             query["ifGenerationMatch"] = "0" if if_generation == ABSENT else if_generation
         target = f"{self._upload}?{urlencode(query)}"
         headers = {"Content-Type": "application/octet-stream"}
-        answer = self._ask("POST", target, name, "write", headers=headers, body=data)
+        answer = self._request("POST", target, name, "write", headers=headers, body=data)
         try:
             return str(int(json.loads(answer.body)["generation"]))
         except (ValueError, KeyError, TypeError) as error:
             raise OutcomeUnknownError(f"the answer to the write of {name} names no generation") from error
 
-    def look(self, name: str) -> Seen:
-        found = self._json(self._at(name, fields=META_FIELDS), name, "read")
+    def head(self, name: str) -> ObjectInfo:
+        found = self._json(self._object_path(name, fields=META_FIELDS), name, "read")
         md5 = found.get("md5Hash")
-        return Seen(
+        return ObjectInfo(
             generation=str(found.get("generation", "")),
             size=int(found.get("size", 0)),
             md5=base64.b64decode(md5).hex() if isinstance(md5, str) else None,
         )
 
-    def page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
+    def list_page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
         query = {"prefix": prefix, "fields": LIST_FIELDS, "maxResults": "1000"}
         if token:
             query["pageToken"] = token
@@ -93,10 +93,10 @@ class GcsClient:
         entries = [Entry(str(row["name"]), int(row.get("size", 0))) for row in found.get("items") or ()]
         return entries, str(found.get("nextPageToken") or "")
 
-    def remove(self, name: str) -> None:
-        self._ask("DELETE", self._at(name), name, "delete")
+    def delete(self, name: str) -> None:
+        self._request("DELETE", self._object_path(name), name, "delete")
 
-    def describe(self, fields: str) -> dict[str, Any]:
+    def bucket_metadata(self, fields: str) -> dict[str, Any]:
         """Of the bucket itself."""
         bucket = self._objects.removesuffix("/o")
         return self._json(f"{bucket}?{urlencode({'fields': fields})}", "", "describe")
@@ -106,12 +106,12 @@ class GcsClient:
 
     # -- inside
 
-    def _at(self, name: str, **query: str) -> str:
+    def _object_path(self, name: str, **query: str) -> str:
         target = f"{self._objects}/{quote(name, safe='')}"
         return f"{target}?{urlencode(query)}" if query else target
 
     def _json(self, target: str, name: str, verb: str) -> dict[str, Any]:
-        answer = self._ask("GET", target, name, verb)
+        answer = self._request("GET", target, name, verb)
         try:
             found = json.loads(answer.body)
         except ValueError as error:
@@ -120,7 +120,7 @@ class GcsClient:
             raise StoreUnavailableError(f"gs://{self._bucket} answered with something that is not an object")
         return found
 
-    def _ask(
+    def _request(
         self,
         method: str,
         target: str,
@@ -130,17 +130,17 @@ class GcsClient:
         headers: dict[str, str] | None = None,
         body: Buffer | None = None,
         into: memoryview | None = None,
-    ) -> Answer:
-        answer = self._once(method, target, name, verb, headers or {}, body, into)
+    ) -> Response:
+        answer = self._request_once(method, target, name, verb, headers or {}, body, into)
         if answer.status == 401 and self._tokens is not None:  # the token was revoked early: certainly not applied
-            self._tokens.forget()
-            answer = self._once(method, target, name, verb, headers or {}, body, into)
+            self._tokens.invalidate()
+            answer = self._request_once(method, target, name, verb, headers or {}, body, into)
         ranged = verb == "read" and answer.status == 416
         if 200 <= answer.status < 300 or ranged or (verb == "delete" and answer.status == 404):
             return answer
-        raise Refusal("gs", self._bucket, name, verb, answer.status, _reason(answer)).error()
+        raise ErrorResponse("gs", self._bucket, name, verb, answer.status, _reason(answer)).to_error()
 
-    def _once(
+    def _request_once(
         self,
         method: str,
         target: str,
@@ -149,15 +149,15 @@ class GcsClient:
         headers: dict[str, str],
         body: Buffer | None,
         into: memoryview | None,
-    ) -> Answer:
+    ) -> Response:
         if self._tokens is not None:
             headers = {**headers, "Authorization": f"Bearer {self._tokens()}"}
         place = f"{name or '(listing)'} in gs://{self._bucket}"
         try:
             return self._wire.request(method, target, headers=headers, body=body, into=into)
-        except NotSentError as error:
+        except RequestNotSentError as error:
             raise StoreUnavailableError(f"cannot {verb} {place}: {error}") from error
-        except AnswerLostError as error:
+        except ResponseLostError as error:
             if verb == "write":
                 raise OutcomeUnknownError(f"the answer to the write of {place} was lost ({error})") from error
             raise StoreUnavailableError(f"cannot {verb} {place}: {error}") from error
@@ -169,7 +169,7 @@ def _range(offset: int, length: int | None) -> dict[str, str]:
     return {"Range": f"bytes={offset}-{offset + length - 1}"}
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: Response) -> str:
     """The server's word for it; a missing bucket and a missing object differ only in this."""
     try:
         error = json.loads(answer.body)["error"]

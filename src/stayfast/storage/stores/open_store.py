@@ -6,7 +6,7 @@ import os
 from urllib.parse import unquote
 
 from stayfast.errors import UrlError
-from stayfast.storage.network.urls import shown, split
+from stayfast.storage.network.urls import parse_url, redacted_url
 from stayfast.storage.stores.protocol import Store
 
 SCHEMES = ("file", "gs", "s3", "memory")
@@ -17,11 +17,11 @@ def open_store(url: str) -> Store:
 
     ``file://./run`` is a directory below the current one.
     """
-    parts = split(url)
+    parts = parse_url(url)
     if parts.scheme not in SCHEMES:
-        here = "" if "://" in url or not url else f"for a directory write {_as_url(url)}; "
+        here = "" if "://" in url or not url else f"for a directory write {_suggested_url(url)}; "
         raise UrlError(
-            f"the URL {shown(url)!r} has no known scheme",
+            f"the URL {redacted_url(url)!r} has no known scheme",
             help=f"{here}use file:///path, file://./path, gs://bucket/prefix, s3://bucket/prefix or memory://name",
         )
     if parts.query or parts.fragment:
@@ -51,7 +51,7 @@ def open_store(url: str) -> Store:
     return BucketStore(parts.scheme, parts.netloc, unquote(parts.path).strip("/"))
 
 
-def _as_url(path: str) -> str:
+def _suggested_url(path: str) -> str:
     if path.startswith("/"):
         return "file://" + path
     return "file://" + (path if path.startswith(("./", "../")) else "./" + path)

@@ -22,16 +22,16 @@ NEVER = {"gs": "1", "s3": '"0123456789abcdef0123456789abcdef"', "file": "1", "me
 """Generations that no object ever has."""
 
 
-def check_store(store: Store, *, filesystem: Callable[[str], str | None] = unsafe_filesystem) -> None:
+def check_preconditions(store: Store, *, filesystem: Callable[[str], str | None] = unsafe_filesystem) -> None:
     """Refuse a store that cannot promise atomic commits; leaves nothing behind. Called once, when a run is claimed."""
     scheme, _, rest = store.url.partition("://")
     if scheme == "file":
         _check_file_system(rest, filesystem)
-        sweep: Callable[[], int] | None = getattr(store, "sweep", None)
+        sweep: Callable[[], int] | None = getattr(store, "remove_leftovers", None)
         if sweep is not None:
             sweep()
         return
-    if scheme == "memory" or getattr(store, "genuine", False):
+    if scheme == "memory" or getattr(store, "enforces_preconditions", False):
         return
     _check_preconditions(store, NEVER.get(scheme, "1"))
 
@@ -39,11 +39,11 @@ def check_store(store: Store, *, filesystem: Callable[[str], str | None] = unsaf
 def _check_preconditions(store: Store, never: str) -> None:
     absent, present = (f"probes/{secrets.token_hex(8)}" for _ in range(2))
     try:
-        if _is_written(store, absent, never):
-            raise _refusal(store, "replaces objects whatever generation the write asks for")
-        _is_written(store, present, ABSENT)
-        if _is_written(store, present, ABSENT):
-            raise _refusal(store, "overwrites objects that a write asks only to create")
+        if _is_write_accepted(store, absent, never):
+            raise _unsafe_store_error(store, "replaces objects whatever generation the write asks for")
+        _is_write_accepted(store, present, ABSENT)
+        if _is_write_accepted(store, present, ABSENT):
+            raise _unsafe_store_error(store, "overwrites objects that a write asks only to create")
         store.delete(present)
     except BaseException:
         for key in (absent, present):
@@ -52,7 +52,7 @@ def _check_preconditions(store: Store, never: str) -> None:
         raise
 
 
-def _is_written(store: Store, key: str, if_generation: str) -> bool:
+def _is_write_accepted(store: Store, key: str, if_generation: str) -> bool:
     """Whether the store took the write. The content differs each time, so that no two writes look the same."""
     for pause_seconds in (0.1, 0.4, 1.6, None):
         try:
@@ -71,7 +71,7 @@ def _is_written(store: Store, key: str, if_generation: str) -> bool:
     raise AssertionError("unreachable: the last try returns or raises")
 
 
-def _refusal(store: Store, what: str) -> StoreError:
+def _unsafe_store_error(store: Store, what: str) -> StoreError:
     return StoreError(
         f"the server behind {store.url} {what}, so two attempts could destroy each other's checkpoints",
         help="use Cloud Storage, Amazon S3, a server that enforces preconditions, or file:///path",
@@ -85,14 +85,14 @@ def _check_file_system(root: str, filesystem: Callable[[str], str | None]) -> No
     kind = filesystem(path)
     if kind is None:
         return
-    bucket = _bucket_behind(root)
+    bucket = _mounted_bucket(root)
     raise UrlError(
         f"file://{root} is on {kind}, which cannot promise atomic, durable commits",
         help=f"use {bucket} instead" if bucket else "use the bucket's own URL (gs://bucket/prefix) or a local disk",
     )
 
 
-def _bucket_behind(root: str, mountinfo: str = "/proc/self/mountinfo") -> str | None:
+def _mounted_bucket(root: str, mountinfo: str = "/proc/self/mountinfo") -> str | None:
     """The bucket's own URL when the directory is a gcsfuse or s3fs mount."""
     try:
         with open(mountinfo, encoding="utf-8", errors="replace") as file:

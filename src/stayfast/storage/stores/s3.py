@@ -23,8 +23,8 @@ from stayfast.errors import (
     StoreUnavailableError,
 )
 from stayfast.filesystem import Buffer
-from stayfast.storage.network.transport import split_address
-from stayfast.storage.stores.bucket_client import Refusal, Seen
+from stayfast.storage.network.transport import parse_address
+from stayfast.storage.stores.bucket_client import ErrorResponse, ObjectInfo
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
@@ -44,7 +44,7 @@ class S3Client:
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
-        config = _profile(os.environ)
+        config = _read_aws_profile(os.environ)
         _check_settings(os.environ)
         self._small = self._open(config, "15s")
         self._bulk = self._open({**config, "unsigned_payload": True}, "300s")  # parts carry their own checksums
@@ -60,11 +60,11 @@ class S3Client:
         except (BaseError, ValueError) as error:
             raise StoreError(f"s3://{self._bucket} cannot be opened ({_first_line(error)})", help=HELP) from error
 
-    def fetch(self, name: str, offset: int, length: int | None) -> Blob:
+    def get(self, name: str, offset: int, length: int | None) -> Blob:
         data, generation = self._fetch(name, offset, length)
         return Blob(bytes(data), generation)
 
-    def fetch_into(self, name: str, buffer: memoryview, offset: int) -> int:
+    def get_into(self, name: str, buffer: memoryview, offset: int) -> int:
         data, _ = self._fetch(name, offset, len(buffer))
         count = len(data)
         buffer.cast("B")[:count] = memoryview(data)
@@ -73,7 +73,7 @@ class S3Client:
     def _fetch(self, name: str, offset: int, length: int | None) -> tuple[Any, str]:
         options: dict[str, Any] = {}
         if length == 0:
-            return b"", self.look(name).generation
+            return b"", self.head(name).generation
         if length is not None:
             options["range"] = (offset, offset + length)
         elif offset:
@@ -84,10 +84,10 @@ class S3Client:
             return result.bytes(), str(result.meta["e_tag"])
         except (BaseError, OSError, ValueError) as error:
             if options and _status(error) == 416:
-                return b"", self.look(name).generation
+                return b"", self.head(name).generation
             raise self._translate(error, name, "read") from error
 
-    def send(self, name: str, data: Buffer, if_generation: str | None) -> str:
+    def put(self, name: str, data: Buffer, if_generation: str | None) -> str:
         view = memoryview(data).cast("B")
         if len(view) > LARGEST_PUT_BYTES:
             raise StoreError(
@@ -106,16 +106,16 @@ class S3Client:
             raise OutcomeUnknownError(f"the answer to the write of {name} in s3://{self._bucket} names no ETag")
         return str(generation)
 
-    def look(self, name: str) -> Seen:
+    def head(self, name: str) -> ObjectInfo:
         try:
             meta = obstore.head(self._small, name)
         except (BaseError, OSError, ValueError) as error:
             raise self._translate(error, name, "read") from error
         tag = str(meta["e_tag"])
         plain = tag.strip('"')
-        return Seen(tag, int(meta["size"]), plain if re.fullmatch(r"[0-9a-f]{32}", plain) else None)
+        return ObjectInfo(tag, int(meta["size"]), plain if re.fullmatch(r"[0-9a-f]{32}", plain) else None)
 
-    def page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
+    def list_page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
         folder = prefix.rpartition("/")[0]  # obstore lists whole segments only; the rest is filtered above
         try:
             stream = obstore.list(self._small, folder or None, offset=token or None, chunk_size=PAGE_ROWS)
@@ -125,7 +125,7 @@ class S3Client:
         entries = [Entry(str(row["path"]), int(row["size"])) for row in rows]
         return entries, entries[-1].key if len(entries) >= PAGE_ROWS else ""
 
-    def remove(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         try:
             obstore.delete(self._small, name)
         except FileNotFoundError:
@@ -146,7 +146,7 @@ class S3Client:
             code = _CODE.search(text)
             if status == 404 and isinstance(error, PreconditionError) and (code is None or code[1] != "NoSuchBucket"):
                 status = 412  # an if-generation put on an object that is gone
-            return Refusal("s3", self._bucket, name, verb, status, code[1] if code else "").error()
+            return ErrorResponse("s3", self._bucket, name, verb, status, code[1] if code else "").to_error()
         if _NEVER_SENT.search(text):
             return StoreUnavailableError(f"cannot {verb} {place}: cannot connect ({_first_line(error)})")
         if verb == "write":
@@ -168,7 +168,7 @@ def _check_settings(environment: os._Environ[str]) -> None:
     for name in ENDPOINTS:
         try:
             if environment.get(name):
-                split_address(environment[name])
+                parse_address(environment[name])
         except ValueError as error:
             raise SettingError(f"{name} cannot be used: {error}", help="set it to http://host:port") from None
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
@@ -176,7 +176,7 @@ def _check_settings(environment: os._Environ[str]) -> None:
             raise SettingError(f"{name}={environment[name]!r} is not a region", help="set it like us-east-1")
 
 
-def _profile(environment: os._Environ[str]) -> dict[str, Any]:
+def _read_aws_profile(environment: os._Environ[str]) -> dict[str, Any]:
     """Static keys and region of ``~/.aws``, which obstore does not read; the environment goes before them."""
     home = os.path.join(os.path.expanduser("~"), ".aws")
     profile = environment.get("AWS_PROFILE") or "default"

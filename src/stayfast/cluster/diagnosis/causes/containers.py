@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
+from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.observed.snapshot import Observed, meta, seconds_at, status_of, title
+from stayfast.cluster.observed.snapshot import Snapshot, meta, seconds_at, status_of, title
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
@@ -16,26 +16,26 @@ _VOLUME_EVENTS = ("FailedMount", "FailedAttachVolume")
 STARTING_SECONDS = 900.0
 
 
-def explain_containers(observed: Observed, pod: Object) -> Explanation | None:
+def explain_containers(observed: Snapshot, pod: Object) -> Diagnosis | None:
     """Its containers wait for something."""
     rows = _rows(pod)
     for row, waiting in ((row, _state(row, "waiting")) for row in rows):
         reason = str(waiting.get("reason", "")) if waiting else ""
         lines = (line(title(pod), f"container {row.get('name')}: {reason} ·", (waiting or {}).get("message")),)
         if reason in _IMAGE:
-            return Explanation(
+            return Diagnosis(
                 "image", Verdict.ACT, "its image cannot be pulled", lines,
                 "check the name (project/repository/image:tag, SF802) and that the nodes' account may read it",
             )  # fmt: skip
         if reason in _CONFIG:
-            return Explanation(
+            return Diagnosis(
                 "configuration", Verdict.ACT, "its container cannot be made as written", lines,
                 "make the Secret or ConfigMap that the message names",
             )  # fmt: skip
         if reason == "CrashLoopBackOff":
             ended = ((row.get("lastState") or {}).get("terminated")) or {}
             more = line(title(pod), f"last exit {ended.get('exitCode')}", ended.get("reason"), ended.get("message"))
-            return Explanation(
+            return Diagnosis(
                 "crash-loop", Verdict.ACT, "its program ends again and again", (*lines, more),
                 f"run: stayfast logs {_run(pod)} --previous",
             )  # fmt: skip
@@ -44,7 +44,7 @@ def explain_containers(observed: Observed, pod: Object) -> Explanation | None:
     return None
 
 
-def _explain_starting(observed: Observed, pod: Object) -> Explanation:
+def _explain_starting(observed: Snapshot, pod: Object) -> Diagnosis:
     events = observed.events_of(pod)
     for event in events:
         if event.get("reason") in _VOLUME_EVENTS:
@@ -52,14 +52,14 @@ def _explain_starting(observed: Observed, pod: Object) -> Explanation:
             fix = "its disk is still attached to another node: wait for the old pod to end, or use a bucket"
             if "Multi-Attach" not in message:
                 fix = "check the claim, its class and (for buckets) the pod's Workload Identity"
-            return Explanation(
+            return Diagnosis(
                 "volume", Verdict.ACT, "its volume cannot be mounted",
                 (line(title(pod), event.get("reason"), "·", message),), fix,
             )  # fmt: skip
     started = seconds_at(status_of(pod).get("startTime"))
     waited = observed.now - started if started is not None else 0.0
     lines = tuple(line(title(pod), event.get("reason"), "·", event.get("message")) for event in events[:3])
-    return Explanation(
+    return Diagnosis(
         "starting", Verdict.ACT if waited > STARTING_SECONDS else Verdict.WAIT,
         f"it has its node and has been starting for {duration(waited)}",
         lines or (line(title(pod), "ContainerCreating"),), "wait; a large image takes minutes on a new node",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from stayfast.cluster.diagnosis.diagnosis import NODE_LOST_WAIT, REPLACEMENT_WAIT, Explanation, Verdict
+from stayfast.cluster.diagnosis.diagnosis import NODE_LOST_WAIT, REPLACEMENT_WAIT, Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import NODES, PODS
-from stayfast.cluster.observed.pod_endings import PodEnd, end_of
+from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
 from stayfast.cluster.observed.snapshot import (
-    Observed,
+    Snapshot,
     age_seconds,
     condition,
     event_time,
@@ -58,31 +58,31 @@ _REFUSALS = (
 )
 
 
-def explain_creation(observed: Observed, job: Object) -> Explanation | None:
+def explain_creation(observed: Snapshot, job: Object) -> Diagnosis | None:
     """No pod of the Job is waiting or running."""
     pods = observed.owned_by(PODS, job)
-    alive = [pod for pod in pods if end_of(pod) is None]
+    alive = [pod for pod in pods if ending_of(pod) is None]
     if alive:
         return None
     refused = _explain_refusal(observed, job)
-    ends = sorted((end for end in map(end_of, pods) if end), key=lambda end: end.at or 0.0)
+    ends = sorted((end for end in map(ending_of, pods) if end), key=lambda end: end.at or 0.0)
     last_end = ends[-1].at if ends and ends[-1].at is not None else 0.0
     if refused is not None and (not ends or refused[1] >= last_end):
         return refused[0]
     if ends:
         return _explain_pause(observed, ends)
     if age_seconds(job, observed.now) > UNSEEN_SECONDS:
-        return Explanation(
+        return Diagnosis(
             "no-pods",
             Verdict.ACT,
             "the Job has made no pod, and no event says why",
             (line(title(job), "active 0, no pods, no events about failures"),),
             f"run: kubectl describe job {meta(job).get('name')} -n {meta(job).get('namespace')}",
         )
-    return Explanation("just-created", Verdict.WAIT, "the Job has just been made", (), "wait", "a few seconds")
+    return Diagnosis("just-created", Verdict.WAIT, "the Job has just been made", (), "wait", "a few seconds")
 
 
-def _explain_refusal(observed: Observed, job: Object) -> tuple[Explanation, float] | None:
+def _explain_refusal(observed: Snapshot, job: Object) -> tuple[Diagnosis, float] | None:
     for event in observed.events_of(job):
         if event.get("reason") != "FailedCreate":
             continue
@@ -92,17 +92,17 @@ def _explain_refusal(observed: Observed, job: Object) -> tuple[Explanation, floa
     return None
 
 
-def _refusal(message: str, lines: tuple[str, ...]) -> Explanation:
+def _refusal(message: str, lines: tuple[str, ...]) -> Diagnosis:
     """From the words in which the API server refuses a pod."""
     for pattern, code, words, fix in _REFUSALS:
         match = pattern.search(message)
         if match:
             name = line(next((group for group in match.groups() if group), ""))
-            return Explanation(code, Verdict.ACT, words.format(name), lines, fix.format(name))
-    return Explanation("pods-refused", Verdict.ACT, "the API server refuses its pods", lines, "read the message above")
+            return Diagnosis(code, Verdict.ACT, words.format(name), lines, fix.format(name))
+    return Diagnosis("pods-refused", Verdict.ACT, "the API server refuses its pods", lines, "read the message above")
 
 
-def _explain_pause(observed: Observed, ends: list[PodEnd]) -> Explanation:
+def _explain_pause(observed: Snapshot, ends: list[PodEnding]) -> Diagnosis:
     """Between two attempts."""
     last = ends[-1]
     since = observed.now - last.at if last.at is not None else 0.0
@@ -116,7 +116,7 @@ def _explain_pause(observed: Observed, ends: list[PodEnd]) -> Explanation:
     what = "was interrupted" if last.outcome is Outcome.INTERRUPTED else "ended"
     words = f"the last attempt {what} {duration(since)} ago; the next one starts about {duration(pause)} after that end"
     if since > pause + 120:
-        return Explanation(
+        return Diagnosis(
             "replacement-late",
             Verdict.ACT,
             f"the last attempt {what} {duration(since)} ago and no new pod was made",
@@ -124,14 +124,14 @@ def _explain_pause(observed: Observed, ends: list[PodEnd]) -> Explanation:
             "look for FailedCreate events and at the controller manager: kubectl describe job",
             REPLACEMENT_WAIT,
         )
-    return Explanation("waiting-for-replacement", Verdict.WAIT, words, lines, "wait", REPLACEMENT_WAIT)
+    return Diagnosis("waiting-for-replacement", Verdict.WAIT, words, lines, "wait", REPLACEMENT_WAIT)
 
 
-def explain_terminating(observed: Observed, pods: list[Object]) -> Explanation | None:
+def explain_terminating(observed: Snapshot, pods: list[Object]) -> Diagnosis | None:
     """A pod that was told to leave and is still there, while the Job waits for its end."""
     for pod in pods:
         deadline = seconds_at(meta(pod).get("deletionTimestamp"))  # the API server adds the grace to it
-        if deadline is None or end_of(pod) is not None:
+        if deadline is None or ending_of(pod) is not None:
             continue
         late = observed.now - deadline
         when = f"its time ended {duration(late)} ago" if late > 0 else f"it has {duration(-late)} left"
@@ -140,7 +140,7 @@ def explain_terminating(observed: Observed, pods: list[Object]) -> Explanation |
         if finalizers:
             lines.append(line(title(pod), "finalizers:", ", ".join(finalizers)))
         if late < 60:
-            return Explanation(
+            return Diagnosis(
                 "draining",
                 Verdict.WAIT,
                 "the pod was told to leave and is saving",
@@ -152,7 +152,7 @@ def explain_terminating(observed: Observed, pods: list[Object]) -> Explanation |
     return None
 
 
-def _explain_late(observed: Observed, pod: Object, late: float, lines: list[str]) -> Explanation:
+def _explain_late(observed: Snapshot, pod: Object, late: float, lines: list[str]) -> Diagnosis:
     """Its time is over, and something holds it."""
     finalizers = [str(item) for item in meta(pod).get("finalizers") or []]
     foreign = [name for name in finalizers if name != "batch.kubernetes.io/job-tracking"]
@@ -160,7 +160,7 @@ def _explain_late(observed: Observed, pod: Object, late: float, lines: list[str]
     gone = node and NODES.title in observed.tables and observed.named(NODES, None, node) is None
     if gone:
         lines.append(f"node/{node} does not exist any more")
-        return Explanation(
+        return Diagnosis(
             "node-lost",
             Verdict.WAIT,
             "its machine is gone, and the cluster is about to notice",
@@ -169,14 +169,14 @@ def _explain_late(observed: Observed, pod: Object, late: float, lines: list[str]
             NODE_LOST_WAIT,
         )
     if foreign:
-        return Explanation(
+        return Diagnosis(
             "finalizer",
             Verdict.ACT,
             f"the pod cannot go: {', '.join(foreign)} holds it",
             tuple(lines),
             "find out whose finalizer it is and why its controller does not remove it",
         )
-    return Explanation(
+    return Diagnosis(
         "stuck-terminating",
         Verdict.ACT,
         f"the pod should have ended {duration(late)} ago",
@@ -186,14 +186,14 @@ def _explain_late(observed: Observed, pod: Object, late: float, lines: list[str]
     )
 
 
-def draining_nodes(observed: Observed, pods: list[Object]) -> list[str]:
+def draining_nodes(observed: Snapshot, pods: list[Object]) -> list[str]:
     """Nodes under the pods that are being emptied."""
     names = {str(spec_of(pod).get("nodeName") or "") for pod in pods} - {""}
     cordoned = [node for node in observed.of(NODES) if spec_of(node).get("unschedulable") is True]
     return sorted(str(meta(node).get("name")) for node in cordoned if meta(node).get("name") in names)
 
 
-def budget_notes(observed: Observed, pods: list[Object]) -> tuple[str, ...]:
+def budget_notes(observed: Snapshot, pods: list[Object]) -> tuple[str, ...]:
     """Budgets that will block a drain, or already do."""
     from stayfast.cluster.kubernetes.resources import BUDGETS
     from stayfast.lint.objects.bundle import matches
@@ -214,11 +214,11 @@ def budget_notes(observed: Observed, pods: list[Object]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def explain_deployment(observed: Observed, root: Object) -> Explanation:
+def explain_deployment(observed: Snapshot, root: Object) -> Diagnosis:
     """An endpoint without pods."""
     name, place = meta(root).get("name"), meta(root).get("namespace")
     if spec_of(root).get("replicas") == 0:
-        return Explanation(
+        return Diagnosis(
             "scaled-to-zero", Verdict.ACT, "it is scaled to no pods at all", (line(title(root), "spec.replicas: 0"),),
             f"run: kubectl scale deployment {name} -n {place} --replicas 1",
         )  # fmt: skip
@@ -227,7 +227,7 @@ def explain_deployment(observed: Observed, root: Object) -> Explanation:
         evidence = (line(title(root), "ReplicaFailure", failed.get("reason"), "·", failed.get("message")),)
         return _refusal(str(failed.get("message", "")), evidence)
     late = age_seconds(root, observed.now) > UNSEEN_SECONDS
-    return Explanation(
+    return Diagnosis(
         "no-pods" if late else "just-created", Verdict.ACT if late else Verdict.WAIT, "it has no pods",
         (line(title(root), "no pods, and no reason told"),), f"run: kubectl describe deployment {name} -n {place}",
         "a few seconds",

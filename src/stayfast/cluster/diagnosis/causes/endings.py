@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
+from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS
-from stayfast.cluster.observed.pod_endings import PodEnd, end_of
-from stayfast.cluster.observed.snapshot import Observed, condition, meta, spec_of, status_of, title
+from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
+from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, spec_of, status_of, title
 from stayfast.model.exit_codes import Outcome
 from stayfast.text.safe import line
 
@@ -31,10 +31,10 @@ _FAILED = {
 }
 
 
-def explain_ending(observed: Observed, job: Object) -> Explanation | None:
+def explain_ending(observed: Snapshot, job: Object) -> Diagnosis | None:
     """The Job is over."""
     pods = observed.owned_by(PODS, job)
-    ends = sorted((end for end in map(end_of, pods) if end), key=lambda end: end.at or 0.0)
+    ends = sorted((end for end in map(ending_of, pods) if end), key=lambda end: end.at or 0.0)
     done = condition(job, "Complete") or condition(job, "Completed")
     if done is not None:
         return _explain_success(job, ends)
@@ -51,15 +51,15 @@ def explain_ending(observed: Observed, job: Object) -> Explanation | None:
     elif code == "backoff-limit" and bad and all(end.outcome is Outcome.INTERRUPTED for end in bad):
         code, words = "interruptions-counted", "interruptions used up its attempts"
         fix = "add the podFailurePolicy that stayfast render writes: Ignore DisruptionTarget, then 75 and 143"
-    return Explanation(code, Verdict.ACT, words, tuple(lines), fix)
+    return Diagnosis(code, Verdict.ACT, words, tuple(lines), fix)
 
 
-def _explain_success(job: Object, ends: list[PodEnd]) -> Explanation:
+def _explain_success(job: Object, ends: list[PodEnding]) -> Diagnosis:
     status, spec = status_of(job), spec_of(job)
-    wrong = [end for end in ends if end.is_wrong_success]
+    wrong = [end for end in ends if end.is_false_success]
     lines = [line(title(job), f"Complete, succeeded {status.get('succeeded', 0)}")]
     if wrong:
-        return Explanation(
+        return Diagnosis(
             "wrong-success",
             Verdict.ACT,
             "it counts as finished, but a pod was interrupted and left with exit 0",
@@ -71,14 +71,14 @@ def _explain_success(job: Object, ends: list[PodEnd]) -> Explanation:
     if spec.get("completions") is None and isinstance(parallel, int) and parallel > 1:
         succeeded = status.get("succeeded") or 0
         if lost and isinstance(succeeded, int) and succeeded < parallel:
-            return Explanation(
+            return Diagnosis(
                 "complete-too-early",
                 Verdict.ACT,
                 f"{succeeded} of {parallel} workers finished; without completions the others were not replaced",
                 (*lines, *(end.evidence for end in lost[:3])),
                 "set completions equal to parallelism, check with stayfast audit, then: stayfast submit --replace",
             )
-    return Explanation("finished", Verdict.FINE, "it has finished", tuple(lines), "nothing to do")
+    return Diagnosis("finished", Verdict.FINE, "it has finished", tuple(lines), "nothing to do")
 
 
 def name_of(item: Object) -> str:

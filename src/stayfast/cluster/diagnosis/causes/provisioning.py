@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stayfast.cluster.diagnosis.diagnosis import FLEX_START_WAIT, Explanation, Verdict
+from stayfast.cluster.diagnosis.diagnosis import FLEX_START_WAIT, Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS, WORKLOADS
-from stayfast.cluster.kubernetes.trimming import mapping, rows
-from stayfast.cluster.observed.pod_endings import end_of
+from stayfast.cluster.kubernetes.trimming import as_mappings, mapping
+from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import (
-    Observed,
+    Snapshot,
     age_seconds,
     condition,
     meta,
@@ -37,7 +37,7 @@ FAILURES = {code: kind for code, kind, _ in _FAILURES}
 _CONSUMED = "autoscaling.x-k8s.io/consume-provisioning-request"
 
 
-def workload_behind(observed: Observed, request: Object) -> Object | None:
+def workload_behind(observed: Snapshot, request: Object) -> Object | None:
     """The Workload that Kueue made the request for."""
     owners = owner_uids(request)
     return next((item for item in observed.of(WORKLOADS) if meta(item).get("uid") in owners), None)
@@ -49,31 +49,31 @@ def next_try(workload: Object, now: float) -> str | None:
     due = seconds_at(at)
     if due is not None and due > now:
         return str(at)
-    retried = any(row.get("state") == "Retry" for row in rows(status_of(workload).get("admissionChecks")))
+    retried = any(row.get("state") == "Retry" for row in as_mappings(status_of(workload).get("admissionChecks")))
     return "" if retried else None
 
 
-def explain_request(observed: Observed, request: Object) -> Explanation | None:
+def explain_request(observed: Snapshot, request: Object) -> Diagnosis | None:
     """Where a ProvisioningRequest stands; nothing when it has done its work."""
     workload = workload_behind(observed, request)
     lines = tuple(
         line(title(request), f"{row.get('type')}={row.get('status')}", row.get("reason"), "·", row.get("message"))
-        for row in rows(status_of(request).get("conditions"))
+        for row in as_mappings(status_of(request).get("conditions"))
     )
     if condition(request, "CapacityRevoked") is not None:
         words = "the machines it was given have been taken back"
-        return Explanation("capacity-revoked", Verdict.ACT, words, lines, _queue_again(request, workload))
+        return Diagnosis("capacity-revoked", Verdict.ACT, words, lines, _queue_again(request, workload))
     if _is_used(observed, request, workload):
         return None  # GKE sets BookingExpired some 10 minutes after the machines came, on healthy requests too
     for code, kind, words in _FAILURES:
         if condition(request, kind) is not None:
-            return _failed(workload, request, observed.now, Explanation(code, Verdict.ACT, words, lines))
+            return _failed(workload, request, observed.now, Diagnosis(code, Verdict.ACT, words, lines))
     if condition(request, "Provisioned") is not None:
         return None
     return _waiting(request, lines, observed.now)
 
 
-def _is_used(observed: Observed, request: Object, workload: Object | None) -> bool:
+def _is_used(observed: Snapshot, request: Object, workload: Object | None) -> bool:
     """Kueue has started the workload on its machines, or a pod that names the request has one."""
     if workload is not None and condition(workload, "Admitted") is not None:
         return True
@@ -82,7 +82,7 @@ def _is_used(observed: Observed, request: Object, workload: Object | None) -> bo
         (meta(pod).get("annotations") or {}).get(_CONSUMED) == name
         and meta(pod).get("namespace") == place
         and spec_of(pod).get("nodeName")
-        and end_of(pod) is None
+        and ending_of(pod) is None
         for pod in observed.of(PODS)
     )
 
@@ -101,7 +101,7 @@ def _recreate(request: Object) -> str:
     return _RECREATE.format(name=meta(request).get("name", ""), place=meta(request).get("namespace", ""))
 
 
-def _failed(workload: Object | None, request: Object, now: float, found: Explanation) -> Explanation:
+def _failed(workload: Object | None, request: Object, now: float, found: Diagnosis) -> Diagnosis:
     again = next_try(workload, now) if workload is not None else None
     if again is None:
         return found._replace(fix=_recreate(request))
@@ -112,13 +112,13 @@ def _failed(workload: Object | None, request: Object, now: float, found: Explana
     )  # fmt: skip
 
 
-def _waiting(request: Object, lines: tuple[str, ...], now: float) -> Explanation:
+def _waiting(request: Object, lines: tuple[str, ...], now: float) -> Diagnosis:
     accepted = condition(request, "Accepted")
     if accepted is None:
         waited = age_seconds(request, now)
         seen = lines or (line(title(request), "has no conditions after", duration(waited)),)
         late = waited > UNSEEN_SECONDS
-        return Explanation(
+        return Diagnosis(
             "provisioning-not-accepted", Verdict.ACT if late else Verdict.WAIT,
             "the request for machines was not accepted yet", seen,
             f"check its class ({spec_of(request).get('provisioningClassName')}) and that a pool with queued "
@@ -128,11 +128,11 @@ def _waiting(request: Object, lines: tuple[str, ...], now: float) -> Explanation
     since = seconds_at(accepted.get("lastTransitionTime"))
     waited = now - since if since is not None else age_seconds(request, now)
     if waited > STUCK_SECONDS:
-        return Explanation(
+        return Diagnosis(
             "provisioning-stuck", Verdict.ACT, f"the request was accepted {duration(waited)} ago and nothing came",
             lines, f"{_recreate(request)}; or fall back to the next class of the plan", FLEX_START_WAIT,
         )  # fmt: skip
-    return Explanation(
+    return Diagnosis(
         "waiting-for-capacity", Verdict.WAIT, f"accepted; waiting for machines for {duration(waited)}", lines,
         "wait, or fall back to another class: stayfast plan", FLEX_START_WAIT,
     )  # fmt: skip

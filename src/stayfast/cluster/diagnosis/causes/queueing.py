@@ -6,13 +6,13 @@ import re
 from typing import Any
 
 from stayfast.cluster.diagnosis.causes.provisioning import explain_request
-from stayfast.cluster.diagnosis.diagnosis import Explanation, Verdict
+from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PROVISIONING_REQUESTS, WORKLOADS
 from stayfast.cluster.observed.kueue_workload import is_suspended, queue_position, workload_of
 from stayfast.cluster.observed.snapshot import (
     QUEUE_LABEL,
-    Observed,
+    Snapshot,
     age_seconds,
     condition,
     meta,
@@ -25,13 +25,13 @@ from stayfast.text.safe import line
 UNSEEN_SECONDS = 300.0
 
 
-def explain_suspension(observed: Observed, root: Object) -> Explanation | None:
+def explain_suspension(observed: Snapshot, root: Object) -> Diagnosis | None:
     """Suspended: by Kueue, or by hand."""
     if not is_suspended(root):
         return None
     queue = (meta(root).get("labels") or {}).get(QUEUE_LABEL)
     if not queue:
-        return Explanation(
+        return Diagnosis(
             "suspended", Verdict.ACT, "it is suspended, and no queue will start it",
             (line(title(root), "spec.suspend: true, no label", QUEUE_LABEL),),
             f"start it: kubectl patch {str(root.get('kind')).lower()} {meta(root).get('name')} "
@@ -47,14 +47,14 @@ def explain_suspension(observed: Observed, root: Object) -> Explanation | None:
     )
 
 
-def _no_workload(observed: Observed, root: Object, queue: str) -> Explanation:
+def _no_workload(observed: Snapshot, root: Object, queue: str) -> Diagnosis:
     lines = (line(title(root), f"suspended with {QUEUE_LABEL}={queue}, and there is no Workload for it"),)
     if WORKLOADS.title in observed.unseen:
-        return Explanation(
+        return Diagnosis(
             "no-kueue", Verdict.ACT, "it waits for Kueue, which this cluster does not show",
             (*lines, observed.unseen[WORKLOADS.title]), "install Kueue, or use no queue: stayfast check-cluster",
         )  # fmt: skip
-    return Explanation(
+    return Diagnosis(
         "not-in-queue", Verdict.ACT if age_seconds(root, observed.now) > UNSEEN_SECONDS else Verdict.WAIT,
         "Kueue has not taken notice of it", lines,
         "check that Kueue runs and manages this namespace and kind: kubectl get pods -n kueue-system",
@@ -62,7 +62,7 @@ def _no_workload(observed: Observed, root: Object, queue: str) -> Explanation:
     )  # fmt: skip
 
 
-def _explain_quota(observed: Observed, root: Object, workload: Object, queue: str) -> Explanation | None:
+def _explain_quota(observed: Snapshot, root: Object, workload: Object, queue: str) -> Diagnosis | None:
     if condition(workload, "QuotaReserved") is not None:
         return None
     found = condition(workload, "QuotaReserved", "False") or {}
@@ -70,13 +70,13 @@ def _explain_quota(observed: Observed, root: Object, workload: Object, queue: st
     lines = [line(title(workload), "QuotaReserved=False", reason, "·", message or "no condition yet")]
     place = str(meta(root).get("namespace", ""))
     if ("LocalQueue" in message and "exist" in message) or _is_missing(observed, queue, place):
-        return Explanation(
+        return Diagnosis(
             "queue-missing", Verdict.ACT, f"there is no LocalQueue {queue} in namespace {place}", tuple(lines),
             f"run: kubectl get localqueues -n {place}",
         )  # fmt: skip
     stopped = _stopped(observed, queue, place)
     if stopped or "inactive" in message or "stopped" in message:
-        return Explanation(
+        return Diagnosis(
             "queue-stopped", Verdict.ACT, "its queue admits nothing now", (*lines, *stopped),
             "look at the ClusterQueue's Active condition: kubectl describe clusterqueue",
         )  # fmt: skip
@@ -84,7 +84,7 @@ def _explain_quota(observed: Observed, root: Object, workload: Object, queue: st
         evicted = condition(workload, "Evicted") or {}
         lines.append(line(title(workload), "Evicted", evicted.get("reason"), "·", evicted.get("message")))
     if reason == "ExceedsMaxQuota" or "maximum capacity" in message or "insufficient quota for" in message:
-        return Explanation(
+        return Diagnosis(
             "quota-too-small", Verdict.ACT, "it asks for more than its queue can ever give", tuple(lines),
             "ask for less, or raise the nominal quota of the ClusterQueue",
         )  # fmt: skip
@@ -95,28 +95,28 @@ def _explain_quota(observed: Observed, root: Object, workload: Object, queue: st
             r"insufficient unused quota for ([\w./-]+) in flavor ([\w.-]+), ([\w.]+) more needed", message
         )
         what = f"{missing[3]} more {missing[1]} of flavor {missing[2]}" if missing else "quota"
-        return Explanation(
+        return Diagnosis(
             "quota-in-use", Verdict.WAIT, f"others use the quota: it waits for {what}", tuple(lines),
             "wait, raise the quota, or give it more priority",
             "as long as what runs now; see: kubectl get workloads -A",
         )  # fmt: skip
     evicted_by = condition(workload, "Evicted")
     if evicted_by is not None:
-        return Explanation(
+        return Diagnosis(
             "queue-preempted", Verdict.WAIT, "Kueue gave its place to another workload", tuple(lines),
             "wait: it is queued again and resumes from its checkpoint", "as long as what runs now",
         )  # fmt: skip
-    return Explanation(
+    return Diagnosis(
         "queued", Verdict.WAIT, f"it waits in the queue {queue}", tuple(lines), "wait",
     )  # fmt: skip
 
 
-def _is_missing(observed: Observed, queue: str, namespace: str) -> bool:
+def _is_missing(observed: Snapshot, queue: str, namespace: str) -> bool:
     readable = LOCAL_QUEUES.title in observed.tables
     return readable and observed.named(LOCAL_QUEUES, namespace, queue) is None
 
 
-def _stopped(observed: Observed, queue: str, namespace: str) -> tuple[str, ...]:
+def _stopped(observed: Snapshot, queue: str, namespace: str) -> tuple[str, ...]:
     local = observed.named(LOCAL_QUEUES, namespace, queue)
     owner = observed.named(CLUSTER_QUEUES, None, str(spec_of(local).get("clusterQueue"))) if local else None
     found = []
@@ -130,14 +130,14 @@ def _stopped(observed: Observed, queue: str, namespace: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _explain_request(observed: Observed, workload: Object) -> Explanation | None:
+def _explain_request(observed: Snapshot, workload: Object) -> Diagnosis | None:
     requests = observed.owned_by(PROVISIONING_REQUESTS, workload)
     if not requests:
         return None
     return explain_request(observed, max(requests, key=lambda item: str(meta(item).get("creationTimestamp", ""))))
 
 
-def _explain_checks(workload: Object) -> Explanation | None:
+def _explain_checks(workload: Object) -> Diagnosis | None:
     rows: list[dict[str, Any]] = [
         row for row in status_of(workload).get("admissionChecks") or [] if isinstance(row, dict)
     ]
@@ -147,16 +147,16 @@ def _explain_checks(workload: Object) -> Explanation | None:
         for row in open_rows
     )
     if any(row.get("state") == "Rejected" for row in open_rows):
-        return Explanation(
+        return Diagnosis(
             "admission-rejected", Verdict.ACT, "an admission check has refused it", lines,
             "read the message above; after mending: stayfast cancel, then submit again",
         )  # fmt: skip
     if open_rows:
-        return Explanation(
+        return Diagnosis(
             "admission-check", Verdict.WAIT, "its quota is reserved and an admission check is not ready", lines, "wait"
         )
     if condition(workload, "Admitted") is not None:
-        return Explanation(
+        return Diagnosis(
             "admitted", Verdict.WAIT, "Kueue has admitted it and is about to start it",
             (line(title(workload), "Admitted=True"),), "wait", "a few seconds",
         )  # fmt: skip

@@ -14,8 +14,8 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
-from stayfast.cluster.observed.runs import RunRow, summarize
-from stayfast.cluster.observed.snapshot import Observed, meta
+from stayfast.cluster.observed.runs import RunSummary, summarize
+from stayfast.cluster.observed.snapshot import Snapshot, meta
 from stayfast.cluster.watch.actions import (
     fall_back,
     reactivate_workload,
@@ -23,7 +23,7 @@ from stayfast.cluster.watch.actions import (
     requeue_lease,
     split_parallelism,
 )
-from stayfast.cluster.watch.actions.action import Deed, Step, Verb
+from stayfast.cluster.watch.actions.action import PlannedAction, Step, Verb
 from stayfast.cluster.watch.alerts import Thresholds
 from stayfast.errors import ClusterError, ObjectConflictError
 
@@ -60,11 +60,11 @@ USED: dict[str, tuple[tuple[Resource, Verb], ...]] = {
 """The requests that each action makes: the rights that it needs."""
 
 
-def find_deeds(
-    observed: Observed, allowed: set[str], thresholds: Thresholds | None = None, *, rows: list[RunRow] | None = None
-) -> list[Deed]:
+def plan_actions(
+    observed: Snapshot, allowed: set[str], thresholds: Thresholds | None = None, *, rows: list[RunSummary] | None = None
+) -> list[PlannedAction]:
     """What is to be done now, of what is allowed; ``rows`` if they are added up already."""
-    found: list[Deed] = []
+    found: list[PlannedAction] = []
     for name, find in (
         (requeue_lease.COPY_LEASE, requeue_lease.copy_leases),
         (requeue_lease.REQUEUE_LEASE, requeue_lease.requeue_leases),
@@ -76,11 +76,11 @@ def find_deeds(
     if allowed & {split_parallelism.SPLIT, fall_back.FALL_BACK}:
         rows = summarize(observed) if rows is None else rows
         found += _by_run(observed, rows, allowed, thresholds or Thresholds())
-    return _once(found)
+    return _one_change_per_object(found)
 
 
-def _by_run(observed: Observed, rows: list[RunRow], allowed: set[str], limits: Thresholds) -> list[Deed]:
-    found: list[Deed] = []
+def _by_run(observed: Snapshot, rows: list[RunSummary], allowed: set[str], limits: Thresholds) -> list[PlannedAction]:
+    found: list[PlannedAction] = []
     roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
     plans = fall_back.plans_of(observed) if fall_back.FALL_BACK in allowed else {}
     standing: dict[fall_back.Key, list[str]] = {key: [] for key in plans}
@@ -92,17 +92,19 @@ def _by_run(observed: Observed, rows: list[RunRow], allowed: set[str], limits: T
         limit = limits.pending_limit(row.capacity)
         if key in plans:
             standing[key].append(row.uid)
-            begun = list(fall_back.begin(observed, row, root, plans[key], limit))
+            begun = list(fall_back.start_fall_back(observed, row, root, plans[key], limit))
             found += begun
             leaving |= {key} if begun else set()
         if split_parallelism.SPLIT in allowed and key not in leaving:  # not both at once to one run
             found += split_parallelism.split(observed, row, root, limit)
     for key, config_map in plans.items():
-        found += fall_back.finish(observed, config_map, [roots[uid] for uid in standing[key]], due=key in leaving)
+        found += fall_back.finish_fall_back(
+            observed, config_map, [roots[uid] for uid in standing[key]], due=key in leaving
+        )
     return found
 
 
-def _once(deeds: list[Deed]) -> list[Deed]:
+def _one_change_per_object(deeds: list[PlannedAction]) -> list[PlannedAction]:
     """One change to an object at a time: the second would be refused, for its version is no longer the one seen."""
     taken: set[tuple[str, str, str]] = set()
     found = []
@@ -114,7 +116,7 @@ def _once(deeds: list[Deed]) -> list[Deed]:
     return found
 
 
-def do(client: Client, deed: Deed, served: Callable[[Resource], Resource]) -> str | None:
+def carry_out(client: Client, deed: PlannedAction, served: Callable[[Resource], Resource]) -> str | None:
     """Nothing when done, else why not; ``served`` gives the version of a kind that this server has."""
     for step in deed.steps:
         try:

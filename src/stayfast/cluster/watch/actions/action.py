@@ -37,7 +37,7 @@ class Step(NamedTuple):
     """The merge patch, the new object, or the ``uid`` and ``resourceVersion`` that must still stand."""
 
 
-class Deed(NamedTuple):
+class PlannedAction(NamedTuple):
     """One action on one object."""
 
     action: str

@@ -11,7 +11,7 @@ import json
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stayfast.capacity.plan.options import merit
+from stayfast.capacity.plan.options import ranking_key
 from stayfast.capacity.plan.planner import Plan
 from stayfast.capacity.spec.workload import CapacityClass
 from stayfast.cluster.kubernetes.client import Object
@@ -41,7 +41,7 @@ def classes_name(run: str) -> str:
     return f"{run}-classes"
 
 
-def later_classes(bundle: Bundle, plan: Plan) -> tuple[Object | None, list[str]]:
+def fallback_classes(bundle: Bundle, plan: Plan) -> tuple[Object | None, list[str]]:
     """The ConfigMap, if there is anything to fall back to, and why classes were left out."""
     outline = bundle.outline
     if plan.choice in (None, CapacityClass.HYBRID):
@@ -55,7 +55,7 @@ def later_classes(bundle: Bundle, plan: Plan) -> tuple[Object | None, list[str]]
         except UsageError as error:
             left_out.append(f"{kind}: {error.message}")
             continue
-        lacking = [identity(item) for item in other.objects if identity(item) not in present | _spared(other)]
+        lacking = [identity(item) for item in other.objects if identity(item) not in present | _optional_objects(other)]
         if lacking or other.workload["kind"] != bundle.workload["kind"]:
             left_out.append(f"{kind}: it needs {lacking[0] if lacking else other.workload['kind']} as well")
             continue
@@ -72,12 +72,14 @@ def later_classes(bundle: Bundle, plan: Plan) -> tuple[Object | None, list[str]]
 def _order(plan: Plan) -> list[CapacityClass]:
     """By what the planner compares classes by; those that cannot keep the promises are none to fall back to."""
     options = [option for option in plan.options if option.feasible and option.cost_usd is not None]
-    ranked = sorted(options, key=lambda option: merit(option.kind, option.cost_usd.p50 if option.cost_usd else 0.0))
+    ranked = sorted(
+        options, key=lambda option: ranking_key(option.kind, option.cost_usd.p50 if option.cost_usd else 0.0)
+    )
     kinds: list[CapacityClass] = [option.kind for option in ranked if option.kind != CapacityClass.HYBRID]
     return kinds[kinds.index(plan.choice) + 1 :] if plan.choice in kinds else []
 
 
-def _spared(bundle: Bundle) -> set[str]:
+def _optional_objects(bundle: Bundle) -> set[str]:
     """A run works without its budget: drains are only less polite."""
     return {identity(item) for item in bundle.objects if item["kind"] == "PodDisruptionBudget"}
 

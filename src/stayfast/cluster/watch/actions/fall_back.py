@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, Resource
-from stayfast.cluster.observed.pod_endings import end_of
-from stayfast.cluster.observed.runs import Phase, RunRow
-from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, RUN_LABEL, Observed, meta, spec_of
-from stayfast.cluster.watch.actions.action import Deed, Step, Verb, annotation, patch, remove
+from stayfast.cluster.observed.pod_endings import ending_of
+from stayfast.cluster.observed.runs import Phase, RunSummary
+from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, RUN_LABEL, Snapshot, meta, spec_of
+from stayfast.cluster.watch.actions.action import PlannedAction, Step, Verb, annotation, patch, remove
 from stayfast.cluster.watch.actions.classes import NextClass, class_number, read_classes
 from stayfast.cluster.watch.actions.split_parallelism import MACHINES_WAITED_FOR
 from stayfast.text.safe import line
@@ -25,14 +25,14 @@ from stayfast.text.units import duration
 
 FALL_BACK = "fall-back"
 FALLING_BACK = "stayfast.dev/falling-back-to"
-PATIENCE = 2.0
+PATIENCE_FACTOR = 2.0
 """Times the limit of the pending alert: somebody who was told has as long again to decide otherwise."""
 _KINDS: dict[str, Resource] = {"Job": JOBS, "JobSet": JOB_SETS}
 
 Key = tuple[str, str]
 
 
-def plans_of(observed: Observed) -> dict[Key, Object]:
+def plans_of(observed: Snapshot) -> dict[Key, Object]:
     """Namespace and run -> what submit left for falling back."""
     return {
         (str(meta(item).get("namespace")), str((meta(item).get("labels") or {}).get(RUN_LABEL))): item
@@ -41,7 +41,9 @@ def plans_of(observed: Observed) -> dict[Key, Object]:
     }
 
 
-def begin(observed: Observed, row: RunRow, root: Object, config_map: Object, limit_seconds: float) -> Iterator[Deed]:
+def start_fall_back(
+    observed: Snapshot, row: RunSummary, root: Object, config_map: Object, limit_seconds: float
+) -> Iterator[PlannedAction]:
     """Write down the intention and delete what waits."""
     classes, number = read_classes(config_map), class_number(root)
     if number >= len(classes) or meta(root).get("deletionTimestamp") or not _is_due(observed, row, root, limit_seconds):
@@ -53,7 +55,7 @@ def begin(observed: Observed, row: RunRow, root: Object, config_map: Object, lim
     note = {"metadata": {"annotations": {FALLING_BACK: str(number + 1)}}}
     waited = duration(row.pending_seconds)
     sentence = line(f"{row.run} leaves {row.capacity or 'its class'} after {waited} for {following.capacity}")
-    yield Deed(
+    yield PlannedAction(
         FALL_BACK, row.namespace, row.name, row.uid, sentence,
         (patch(CONFIG_MAPS, config_map, note), remove(kind, root)), str(number + 1),
     )  # fmt: skip
@@ -63,9 +65,9 @@ def _identity(workload: Object) -> tuple[object, ...]:
     return (workload.get("kind"), meta(workload).get("namespace"), meta(workload).get("name"))
 
 
-def _is_due(observed: Observed, row: RunRow, root: Object, limit_seconds: float) -> bool:
+def _is_due(observed: Snapshot, row: RunSummary, root: Object, limit_seconds: float) -> bool:
     has_machine = any(row.pods.get(state) for state in ("running", "starting", "draining"))
-    if has_machine or row.pending_seconds <= PATIENCE * limit_seconds:
+    if has_machine or row.pending_seconds <= PATIENCE_FACTOR * limit_seconds:
         return False
     if row.phase is Phase.PENDING:
         return True
@@ -74,7 +76,9 @@ def _is_due(observed: Observed, row: RunRow, root: Object, limit_seconds: float)
     return found is not None and found.code in MACHINES_WAITED_FOR
 
 
-def finish(observed: Observed, config_map: Object, roots: list[Object], *, due: bool) -> Iterator[Deed]:
+def finish_fall_back(
+    observed: Snapshot, config_map: Object, roots: list[Object], *, due: bool
+) -> Iterator[PlannedAction]:
     """Make the workload that was decided on, when the one before has gone; or forget the intention.
 
     ``due`` says that the one before still stands and is still to go.
@@ -91,33 +95,33 @@ def finish(observed: Observed, config_map: Object, roots: list[Object], *, due: 
     if roots or not 0 < number <= len(classes):
         done = bool(roots) and class_number(roots[0]) >= number
         words = line(f"{run} has fallen back" if done else f"{run} does not fall back to class {wanted} any more")
-        yield Deed(FALL_BACK, namespace, run, uid, words, (forget,), f"{wanted}:over@{version}")
+        yield PlannedAction(FALL_BACK, namespace, run, uid, words, (forget,), f"{wanted}:over@{version}")
         return
     chosen = classes[number - 1]
     if _is_known(observed, chosen) and not _holds_machines(observed, namespace, run):
         yield _make(config_map, chosen, run, forget, number)
 
 
-def _make(config_map: Object, chosen: NextClass, run: str, forget: Step, number: int) -> Deed:
+def _make(config_map: Object, chosen: NextClass, run: str, forget: Step, number: int) -> PlannedAction:
     namespace, uid = str(meta(config_map).get("namespace")), str(meta(config_map).get("uid"))
     kind, name = _KINDS[str(chosen.workload["kind"])], str(meta(chosen.workload).get("name"))
     version = meta(config_map).get("resourceVersion")
     make = Step(Verb.CREATE, kind, namespace, name, chosen.workload)
-    return Deed(
+    return PlannedAction(
         FALL_BACK, namespace, run, uid, line(f"{run} is made anew on {chosen.capacity}"), (make, forget),
         f"{number}:made@{version}",
     )  # fmt: skip
 
 
-def _holds_machines(observed: Observed, namespace: str, run: str) -> bool:
+def _holds_machines(observed: Snapshot, namespace: str, run: str) -> bool:
     """A pod of the run that may still write: the next one waits for its end."""
     for pod in observed.of(PODS):
         same = meta(pod).get("namespace") == namespace and (meta(pod).get("labels") or {}).get(RUN_LABEL) == run
-        if same and end_of(pod) is None and spec_of(pod).get("nodeName"):
+        if same and ending_of(pod) is None and spec_of(pod).get("nodeName"):
             return True
     return False
 
 
-def _is_known(observed: Observed, chosen: NextClass) -> bool:
+def _is_known(observed: Snapshot, chosen: NextClass) -> bool:
     """Not seeing Jobs is not the same as there being none."""
     return not {_KINDS[str(chosen.workload["kind"])].title, PODS.title} & observed.unseen.keys()

@@ -14,16 +14,23 @@ from stayfast.clock import to_rfc3339
 from stayfast.cluster.diagnosis.diagnose import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS, WORKLOADS, Resource
-from stayfast.cluster.observed.pod_endings import end_of
-from stayfast.cluster.observed.snapshot import Observed, condition, meta, owner_uids, seconds_at, spec_of
-from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, Deed, annotation, patch, remove
+from stayfast.cluster.observed.pod_endings import ending_of
+from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, owner_uids, seconds_at, spec_of
+from stayfast.cluster.watch.actions.action import (
+    LONGEST_PAUSE_SECONDS,
+    PAUSE_SECONDS,
+    PlannedAction,
+    annotation,
+    patch,
+    remove,
+)
 from stayfast.cluster.watch.actions.requeue_lease import is_out
 from stayfast.text.safe import line
 
 REACTIVATE = "reactivate-workload"
 REACTIVATED_AT = "stayfast.dev/reactivated-at"
 REACTIVATIONS = "stayfast.dev/reactivations"
-FORGIVEN_SECONDS = 86_400.0
+RESET_AFTER_SECONDS = 86_400.0
 """After a day without, the pauses start small again."""
 
 _BY_KUEUE = "DeactivatedDueTo"
@@ -34,7 +41,7 @@ _TAKEN_BACK = re.compile(r"\bcapacity\b.*\b(?:reclaimed|revoked)\b", re.IGNORECA
 """GKE's words, which Kueue repeats when it stops the workload; the request itself is deleted by then."""
 
 
-def reactivate_workloads(observed: Observed) -> Iterator[Deed]:
+def reactivate_workloads(observed: Snapshot) -> Iterator[PlannedAction]:
     """Delete the Workload: Kueue queues the run again."""
     if PODS.title in observed.unseen:
         return  # not seeing pods is not the same as there being none
@@ -45,12 +52,12 @@ def reactivate_workloads(observed: Observed) -> Iterator[Deed]:
         if not why or found is None or since is None or not is_out(workload) or condition(workload, "Finished"):
             continue
         kind, root = found
-        has_machine = any(end_of(pod) is None and spec_of(pod).get("nodeName") for pod in pods_of(observed, root))
+        has_machine = any(ending_of(pod) is None and spec_of(pod).get("nodeName") for pod in pods_of(observed, root))
         if not has_machine and observed.now - since >= _pause_seconds(root, observed.now):
             yield _begin_anew(workload, kind, root, why, observed.now)
 
 
-def why_stopped(observed: Observed, workload: Object) -> str:
+def why_stopped(observed: Snapshot, workload: Object) -> str:
     """The reason that passes for which Kueue deactivated it, else nothing; all others are left to a person."""
     evicted = condition(workload, "Evicted") or {}
     reason = str(evicted.get("reason") or "")
@@ -62,7 +69,7 @@ def why_stopped(observed: Observed, workload: Object) -> str:
     return reason if reason in _WORTH_ANOTHER_TRY else ""
 
 
-def _lost_machines(observed: Observed, workload: Object, message: str) -> str:
+def _lost_machines(observed: Snapshot, workload: Object, message: str) -> str:
     """What the newest request says, or what Kueue has kept of it."""
     requests = observed.owned_by(PROVISIONING_REQUESTS, workload)
     newest = max(requests, key=lambda item: str(meta(item).get("creationTimestamp", "")), default=None)
@@ -71,7 +78,7 @@ def _lost_machines(observed: Observed, workload: Object, message: str) -> str:
     return next((kind for kind in _MACHINES_GONE if condition(newest, kind)), "")
 
 
-def _root_of(observed: Observed, workload: Object) -> tuple[Resource, Object] | None:
+def _root_of(observed: Snapshot, workload: Object) -> tuple[Resource, Object] | None:
     owners = owner_uids(workload)
     found = ((kind, item) for kind in (JOB_SETS, JOBS) for item in observed.of(kind) if meta(item).get("uid") in owners)
     return next(found, None)
@@ -79,7 +86,7 @@ def _root_of(observed: Observed, workload: Object) -> tuple[Resource, Object] | 
 
 def _tries(root: Object, now: float) -> int:
     last, count = seconds_at(annotation(root, REACTIVATED_AT)), annotation(root, REACTIVATIONS)
-    fresh = last is not None and now - last < FORGIVEN_SECONDS
+    fresh = last is not None and now - last < RESET_AFTER_SECONDS
     return int(count) if fresh and count.isascii() and count.isdecimal() and len(count) < 6 else 0
 
 
@@ -87,9 +94,9 @@ def _pause_seconds(root: Object, now: float) -> float:
     return float(min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * 2 ** min(_tries(root, now), 16)))
 
 
-def _begin_anew(workload: Object, kind: Resource, root: Object, why: str, now: float) -> Deed:
+def _begin_anew(workload: Object, kind: Resource, root: Object, why: str, now: float) -> PlannedAction:
     name, namespace = str(meta(workload).get("name")), str(meta(workload).get("namespace"))
     marks = {REACTIVATED_AT: to_rfc3339(now), REACTIVATIONS: str(_tries(root, now) + 1)}
     steps = (patch(kind, root, {"metadata": {"annotations": marks}}), remove(WORKLOADS, workload))
     sentence = line(f"workload {name} is deleted, and Kueue queues its run again: it had stopped it ({why})")
-    return Deed(REACTIVATE, namespace, name, str(meta(workload).get("uid")), sentence, steps)
+    return PlannedAction(REACTIVATE, namespace, name, str(meta(workload).get("uid")), sentence, steps)

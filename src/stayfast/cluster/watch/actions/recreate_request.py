@@ -13,16 +13,16 @@ from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, explain_req
 from stayfast.cluster.diagnosis.diagnose import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS
-from stayfast.cluster.kubernetes.trimming import rows
-from stayfast.cluster.observed.pod_endings import end_of
-from stayfast.cluster.observed.snapshot import Observed, condition, meta, owner_uids, seconds_at, spec_of, status_of
-from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, Deed, remove
+from stayfast.cluster.kubernetes.trimming import as_mappings
+from stayfast.cluster.observed.pod_endings import ending_of
+from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, owner_uids, seconds_at, spec_of, status_of
+from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, PlannedAction, remove
 from stayfast.text.safe import line
 
 RECREATE_REQUEST = "recreate-request"
 
 
-def recreate_requests(observed: Observed) -> Iterator[Deed]:
+def recreate_requests(observed: Snapshot) -> Iterator[PlannedAction]:
     """Delete it: Kueue makes a new one."""
     if PODS.title in observed.unseen:
         return  # not seeing pods is not the same as there being none
@@ -35,22 +35,24 @@ def recreate_requests(observed: Observed) -> Iterator[Deed]:
         if found.code == "provisioning-stuck" or (kind and _was_left_alone(workload, request, kind, observed.now)):
             name, namespace, uid = (str(meta(request).get(key) or "") for key in ("name", "namespace", "uid"))
             sentence = line(f"request {name} is deleted: {found.cause}")
-            yield Deed(RECREATE_REQUEST, namespace, name, uid, sentence, (remove(PROVISIONING_REQUESTS, request),))
+            yield PlannedAction(
+                RECREATE_REQUEST, namespace, name, uid, sentence, (remove(PROVISIONING_REQUESTS, request),)
+            )
 
 
-def _waits_for_it(observed: Observed, workload: Object) -> bool:
+def _waits_for_it(observed: Snapshot, workload: Object) -> bool:
     """Kueue holds the quota and waits for this request alone, and no pod of the run has a machine."""
     if spec_of(workload).get("active") is False or condition(workload, "QuotaReserved") is None:
         return False
     if any(condition(workload, kind) for kind in ("Admitted", "Evicted", "Finished")):
         return False
-    is_rejected = any(row.get("state") == "Rejected" for row in rows(status_of(workload).get("admissionChecks")))
+    is_rejected = any(row.get("state") == "Rejected" for row in as_mappings(status_of(workload).get("admissionChecks")))
     if is_rejected or next_try(workload, observed.now) is not None:
         return False
     owners = owner_uids(workload)
     roots = [item for kind in (JOB_SETS, JOBS) for item in observed.of(kind) if meta(item).get("uid") in owners]
     pods = [pod for root in roots for pod in pods_of(observed, root)]
-    return bool(roots) and not any(end_of(pod) is None and spec_of(pod).get("nodeName") for pod in pods)
+    return bool(roots) and not any(ending_of(pod) is None and spec_of(pod).get("nodeName") for pod in pods)
 
 
 def _was_left_alone(workload: Object, request: Object, kind: str, now: float) -> bool:

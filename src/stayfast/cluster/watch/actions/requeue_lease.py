@@ -13,17 +13,17 @@ from stayfast.cluster.diagnosis.diagnose import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, NODES, PODS, WORKLOADS
 from stayfast.cluster.observed.kueue_workload import workload_of
-from stayfast.cluster.observed.pod_endings import PodEnd, end_of
+from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
 from stayfast.cluster.observed.snapshot import (
     LEASE_ENDS_AT,
     TERMINATION_AT,
-    Observed,
+    Snapshot,
     condition,
     meta,
     seconds_at,
     spec_of,
 )
-from stayfast.cluster.watch.actions.action import Deed, annotation, patch
+from stayfast.cluster.watch.actions.action import PlannedAction, annotation, patch
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.notice import Cause
 from stayfast.text.safe import line
@@ -33,29 +33,29 @@ REQUEUED_LEASE = "stayfast.dev/requeued-lease"
 
 REQUEUE_SECONDS = 3600.0
 """A pod that left because of its lease, this long before the end or less, would only come back to the same machines."""
-HOPELESS_SECONDS = 900.0
+TOO_SHORT_SECONDS = 900.0
 """A pod that starts on a machine with less left than this can only save and leave again; no lease is this short."""
 
 
-def copy_leases(observed: Observed) -> Iterator[Deed]:
+def copy_leases(observed: Snapshot) -> Iterator[PlannedAction]:
     """The end of the machine, written where the runtime reads it."""
     ends = _ends(observed)
     for pod in observed.of(PODS):
         ends_at = ends.get(str(spec_of(pod).get("nodeName") or ""), "")
-        if seconds_at(ends_at) is None or annotation(pod, LEASE_ENDS_AT) == ends_at or end_of(pod) is not None:
+        if seconds_at(ends_at) is None or annotation(pod, LEASE_ENDS_AT) == ends_at or ending_of(pod) is not None:
             continue
         name, namespace = str(meta(pod).get("name")), str(meta(pod).get("namespace"))
         # Without the version: a pod's status changes all the time, and this annotation is nobody else's.
         step = patch(PODS, pod, {"metadata": {"annotations": {LEASE_ENDS_AT: ends_at}}}, guarded=False)
         sentence = line(f"pod {name} learns that its machine ends at {ends_at}")
-        yield Deed(COPY_LEASE, namespace, name, str(meta(pod).get("uid")), sentence, (step,), ends_at)
+        yield PlannedAction(COPY_LEASE, namespace, name, str(meta(pod).get("uid")), sentence, (step,), ends_at)
 
 
-def _ends(observed: Observed) -> dict[str, str]:
+def _ends(observed: Snapshot) -> dict[str, str]:
     return {str(meta(node).get("name")): annotation(node, TERMINATION_AT) for node in observed.of(NODES)}
 
 
-def requeue_leases(observed: Observed) -> Iterator[Deed]:
+def requeue_leases(observed: Snapshot) -> Iterator[PlannedAction]:
     """Two steps, the second as soon as Kueue has taken the first: out of the lease that ends, back into the queue."""
     ends = _ends(observed)
     for root in [*observed.of(JOB_SETS), *observed.of(JOBS)]:
@@ -71,7 +71,7 @@ def requeue_leases(observed: Observed) -> Iterator[Deed]:
                 yield _deactivate(workload, ends_at)
 
 
-def _left_because_of(observed: Observed, pods: list[Object], ends: dict[str, str]) -> str:
+def _left_because_of(observed: Snapshot, pods: list[Object], ends: dict[str, str]) -> str:
     """The end of the lease that the run has saved and left for; nothing while a pod that did not leave has a machine.
 
     The report of a pod tells. A JobSet deletes such pods when it starts over. Then the next life tells: nobody gets a
@@ -87,12 +87,12 @@ def _left_because_of(observed: Observed, pods: list[Object], ends: dict[str, str
 
 def _sign(pod: Object, ends: dict[str, str], now: float) -> tuple[float, str] | None:
     """When a pod left for the end of its lease at the latest, and that end."""
-    end = end_of(pod)
+    end = ending_of(pod)
     ends_at = annotation(pod, LEASE_ENDS_AT) or ends.get(str(spec_of(pod).get("nodeName") or ""), "")
     due = seconds_at(ends_at)
     if due is None:
         return None
-    born, hopeless = seconds_at(meta(pod).get("creationTimestamp")), due - HOPELESS_SECONDS
+    born, hopeless = seconds_at(meta(pod).get("creationTimestamp")), due - TOO_SHORT_SECONDS
     if end is None:
         return (hopeless, ends_at) if born is not None and hopeless <= born <= now <= due else None
     is_near = due - REQUEUE_SECONDS <= now <= due + REQUEUE_SECONDS
@@ -100,19 +100,19 @@ def _sign(pod: Object, ends: dict[str, str], now: float) -> tuple[float, str] | 
 
 
 def _has_machine(pod: Object) -> bool:
-    return end_of(pod) is None and bool(spec_of(pod).get("nodeName"))
+    return ending_of(pod) is None and bool(spec_of(pod).get("nodeName"))
 
 
-def _left_for_its_lease(end: PodEnd) -> bool:
+def _left_for_its_lease(end: PodEnding) -> bool:
     return end.report is not None and end.outcome is Outcome.INTERRUPTED and end.cause is Cause.RUN_LIMIT
 
 
-def _deactivate(workload: Object, ends_at: str) -> Deed:
+def _deactivate(workload: Object, ends_at: str) -> PlannedAction:
     name, namespace = str(meta(workload).get("name")), str(meta(workload).get("namespace"))
     change = {"metadata": {"annotations": {REQUEUED_LEASE: ends_at}}, "spec": {"active": False}}
     sentence = line(f"workload {name} gives back machines that end at {ends_at}: its pods have saved and left")
     step = patch(WORKLOADS, workload, change)
-    return Deed(REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), ends_at)
+    return PlannedAction(REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), ends_at)
 
 
 def is_out(workload: Object) -> bool:
@@ -120,9 +120,11 @@ def is_out(workload: Object) -> bool:
     return condition(workload, "Evicted") is not None and condition(workload, "QuotaReserved") is None
 
 
-def _activate(workload: Object) -> Deed:
+def _activate(workload: Object) -> PlannedAction:
     name, namespace = str(meta(workload).get("name")), str(meta(workload).get("namespace"))
     step = patch(WORKLOADS, workload, {"spec": {"active": True}})
     version = str(meta(workload).get("resourceVersion") or "")
     sentence = line(f"workload {name} has left its lease and queues for the next")
-    return Deed(REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), f"active@{version}")
+    return PlannedAction(
+        REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), f"active@{version}"
+    )

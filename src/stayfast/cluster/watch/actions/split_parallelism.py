@@ -12,12 +12,12 @@ from stayfast.clock import to_rfc3339
 from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
-from stayfast.cluster.kubernetes.trimming import mapping, texts, whole
+from stayfast.cluster.kubernetes.trimming import as_int, as_strings, mapping
 from stayfast.cluster.observed.kueue_workload import is_suspended
-from stayfast.cluster.observed.pod_endings import end_of
-from stayfast.cluster.observed.runs import RunRow
-from stayfast.cluster.observed.snapshot import QUEUE_LABEL, Observed, meta, seconds_at, spec_of
-from stayfast.cluster.watch.actions.action import Deed, annotation, patch
+from stayfast.cluster.observed.pod_endings import ending_of
+from stayfast.cluster.observed.runs import RunSummary
+from stayfast.cluster.observed.snapshot import QUEUE_LABEL, Snapshot, meta, seconds_at, spec_of
+from stayfast.cluster.watch.actions.action import PlannedAction, annotation, patch
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
@@ -27,10 +27,10 @@ COUPLED = "stayfast.dev/coupled"
 MACHINES_WAITED_FOR = ("waiting-for-capacity", "provisioning-stuck", "provisioning-not-accepted")
 
 
-def split(observed: Observed, row: RunRow, job: Object, limit_seconds: float) -> Iterator[Deed]:
+def split(observed: Snapshot, row: RunSummary, job: Object, limit_seconds: float) -> Iterator[PlannedAction]:
     """To what has machines; an all-or-nothing request to half."""
-    labels = texts(mapping(mapping(spec_of(job).get("template")).get("metadata")).get("labels"))
-    width = whole(spec_of(job).get("parallelism"), 1)
+    labels = as_strings(mapping(mapping(spec_of(job).get("template")).get("metadata")).get("labels"))
+    width = as_int(spec_of(job).get("parallelism"), 1)
     since = seconds_at(annotation(job, SPLIT_AT))
     if job.get("kind") != "Job" or labels.get(COUPLED) != "false" or width < 2:
         return
@@ -40,7 +40,7 @@ def split(observed: Observed, row: RunRow, job: Object, limit_seconds: float) ->
         found = explain_suspension(observed, job)
         target = width // 2 if found is not None and found.code in MACHINES_WAITED_FOR else 0
     else:
-        alive = [pod for pod in observed.owned_by(PODS, job) if end_of(pod) is None]
+        alive = [pod for pod in observed.owned_by(PODS, job) if ending_of(pod) is None]
         target = sum(1 for pod in alive if spec_of(pod).get("nodeName") and not meta(pod).get("deletionTimestamp"))
         if QUEUE_LABEL in (meta(job).get("labels") or {}):
             target = 0  # Kueue has admitted this width: another one would end what runs
@@ -48,7 +48,7 @@ def split(observed: Observed, row: RunRow, job: Object, limit_seconds: float) ->
         yield _narrow(observed, row, job, width, target)
 
 
-def _narrow(observed: Observed, row: RunRow, job: Object, width: int, target: int) -> Deed:
+def _narrow(observed: Snapshot, row: RunSummary, job: Object, width: int, target: int) -> PlannedAction:
     name, namespace = str(meta(job).get("name")), str(meta(job).get("namespace"))
     change = {
         "metadata": {"annotations": {SPLIT_AT: to_rfc3339(observed.now)}},
@@ -57,4 +57,4 @@ def _narrow(observed: Observed, row: RunRow, job: Object, width: int, target: in
     waited = duration(row.pending_seconds)
     sentence = line(f"{row.run} goes on with {target} of {width} workers at a time: the others have waited {waited}")
     value = f"{target}@{meta(job).get('resourceVersion')}"
-    return Deed(SPLIT, namespace, name, row.uid, sentence, (patch(JOBS, job, change),), value)
+    return PlannedAction(SPLIT, namespace, name, row.uid, sentence, (patch(JOBS, job, change),), value)
