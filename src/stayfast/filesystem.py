@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from stayfast.forks import add_descriptor, forget_descriptor, forks
+from stayfast.forks import close_descriptor, forks, forks_held_off, open_descriptor
 
 Buffer = bytes | bytearray | memoryview
 DIRECT_ALIGNMENT = 4096
@@ -111,14 +111,14 @@ class SystemFS:
     def _open(path: str, flags: int, direct: bool) -> int:
         if direct and hasattr(os, "O_DIRECT"):
             try:
-                return add_descriptor(os.open(path, flags | os.O_DIRECT, 0o666))
+                return open_descriptor(path, flags | os.O_DIRECT, 0o666)
             except OSError as error:
                 if error.errno != errno.EINVAL:  # tmpfs and others do not take O_DIRECT
                     raise
                 if flags & os.O_EXCL:  # some file systems create the name before refusing the flag
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(path)
-        return add_descriptor(os.open(path, flags, 0o666))
+        return open_descriptor(path, flags, 0o666)
 
     def write(self, fd: int, data: Buffer, offset: int) -> None:
         view = memoryview(data).cast("B")
@@ -153,8 +153,7 @@ class SystemFS:
             self.close(fd)
 
     def close(self, fd: int) -> None:
-        forget_descriptor(fd)
-        os.close(fd)
+        close_descriptor(fd)
 
     def link(self, source: str, target: str) -> None:
         os.link(source, target)
@@ -176,7 +175,8 @@ class SystemFS:
         os.rmdir(path)
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        with forks_held_off():  # it has the folder open meanwhile
+            return sorted(os.listdir(path))
 
     def stat(self, path: str) -> FileStat | None:
         try:
@@ -222,7 +222,7 @@ class SystemFS:
         """Registered before anything is locked with it; a fork in between would leave a child with a copy."""
         while True:
             seen = forks()
-            fd = add_descriptor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            fd = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             if forks() == seen:
                 return fd
             self.close(fd)
@@ -246,7 +246,7 @@ def _read_cold(fd: int, view: memoryview, offset: int) -> int:
         if error.errno != errno.EAGAIN:  # not supported here
             return 0
     try:
-        direct = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        direct = open_descriptor(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
     except OSError:
         return 0
     try:
@@ -255,7 +255,7 @@ def _read_cold(fd: int, view: memoryview, offset: int) -> int:
     except OSError:
         return 0
     finally:
-        os.close(direct)
+        close_descriptor(direct)
 
 
 def sync_filesystem(path: str) -> None:
@@ -263,13 +263,13 @@ def sync_filesystem(path: str) -> None:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if libc.syncfs(fd) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
     finally:
-        os.close(fd)
+        close_descriptor(fd)
 
 
 def unsafe_filesystem(path: str) -> str | None:

@@ -11,7 +11,10 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Closes(Protocol):
@@ -25,6 +28,8 @@ _descriptors: set[int] = set()
 _things: weakref.WeakSet[Closes] = weakref.WeakSet()
 _locks: list[threading.Lock] = []
 _forks = 0
+_FORK_WAIT_SECONDS = 1.0
+_holding_off = threading.RLock()  # one that a signal handler may enter again, and fork in
 
 
 def forks() -> int:
@@ -32,15 +37,33 @@ def forks() -> int:
     return _forks
 
 
+@contextlib.contextmanager
+def forks_held_off() -> Iterator[None]:
+    """No thread of this process forks in here: for calls that hold a descriptor which is not registered.
+
+    A fork waits for this block for a second at most, so that a file system that hangs stops no fork.
+    """
+    with _holding_off:
+        yield
+
+
+def open_descriptor(path: str, flags: int, mode: int = 0o777) -> int:
+    """Open a file that every child closes; ``close_descriptor`` closes it here."""
+    with _holding_off:
+        return add_descriptor(os.open(path, flags, mode))
+
+
+def close_descriptor(fd: int) -> None:
+    """Close a registered descriptor; its number may then mean something else."""
+    with _holding_off:
+        _descriptors.discard(fd)
+        os.close(fd)
+
+
 def add_descriptor(fd: int) -> int:
-    """Have every child close this descriptor; call ``forget_descriptor`` before it is closed here."""
+    """Have every child close this descriptor."""
     _descriptors.add(fd)
     return fd
-
-
-def forget_descriptor(fd: int) -> None:
-    """The descriptor is about to be closed: its number may soon mean something else."""
-    _descriptors.discard(fd)
 
 
 def close_in_children(thing: Closes) -> None:
@@ -58,9 +81,16 @@ def fork_safe_lock() -> threading.Lock:
 def _before() -> None:
     global _forks
     _forks += 1
+    _holding_off.acquire(timeout=_FORK_WAIT_SECONDS)
+
+
+def _in_parent() -> None:
+    if _holding_off._is_owned():  # type: ignore[attr-defined]  # the wait may have been in vain
+        _holding_off.release()
 
 
 def _in_child() -> None:
+    _holding_off._at_fork_reinit()  # type: ignore[attr-defined]
     for lock in _locks:
         lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does with its own
     while _descriptors:
@@ -72,4 +102,4 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

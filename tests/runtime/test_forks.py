@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from runtime_children import python
 
 from stayfast.filesystem import SystemFS
+from stayfast.forks import add_descriptor, close_descriptor, forks_held_off
 
 
 @contextmanager
@@ -129,6 +131,52 @@ def test_a_child_has_no_descriptor_of_ours_and_can_open_a_run_of_its_own(tmp_pat
     ended = python(DESCRIPTORS, f"file://{tmp_path}/run", STAYFAST_METRICS_PORT=free_port()).end(120)
     assert ended.code == 0, ended.err
     assert "done" in ended.out
+
+
+def test_a_fork_waits_for_a_file_that_is_being_opened(tmp_path: Path) -> None:
+    """The descriptor exists before the call that opens it returns: a fork in between would leave it in the child."""
+    is_open, may_register, found = threading.Event(), threading.Event(), []
+
+    def open_slowly() -> None:
+        with forks_held_off():
+            fd = os.open(tmp_path, os.O_RDONLY)
+            is_open.set()
+            may_register.wait(10)
+            found.append(add_descriptor(fd))
+
+    opener = threading.Thread(target=open_slowly)
+    opener.start()
+    assert is_open.wait(10)
+    threading.Timer(0.2, may_register.set).start()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if found and not os.path.lexists(f"/proc/self/fd/{found[0]}") else 3)
+    opener.join()
+    close_descriptor(found[0])
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_file_system_that_hangs_stops_no_fork() -> None:
+    is_inside, over = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with forks_held_off():
+            is_inside.set()
+            over.wait(30)
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    assert is_inside.wait(10)
+    pid = os.fork()
+    if pid == 0:
+        with forks_held_off():  # free here, although its holder was not copied
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert hanging.is_alive()
+    over.set()
+    hanging.join()
+    with forks_held_off():
+        pass
 
 
 def free_port() -> int:
