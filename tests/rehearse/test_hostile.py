@@ -1,4 +1,4 @@
-"""A clock that jumps and a disk that is full, as programs of several languages meet them."""
+"""A disk that is full, as programs of several languages meet it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,9 @@ from stayfast.proof.rehearse.facts import AttemptObservation
 from stayfast.proof.rehearse.plan import InterruptionKind
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 from stayfast.proof.rehearse.workspace import LINK_FROM_BYTES
-from stayfast.proof.syscalls import wall_clock
 from stayfast.proof.syscalls.disk_limit import DiskLimit, used_bytes
-from stayfast.proof.syscalls.wall_clock import WallClock, hide_vdso, shift_file_times
 
 PYTHON = sys.executable
-NEVER = 1e6
-BUSY_SECONDS = 300.0
-"""Not a speed limit: how long a busy machine may take between two looks at the clock."""
 
 
 @pytest.fixture
@@ -53,72 +47,6 @@ def live(tmp_path: Path):
     return run
 
 
-# -- the clock
-
-LANGUAGES = {
-    "python": [PYTHON, "-c", "import time; print(int(time.time()))"],
-    "gettimeofday": ["perl", "-MTime::HiRes=gettimeofday", "-e", "print((gettimeofday())[0])"],
-    "perl": ["perl", "-e", "print time"],
-    "date": ["date", "+%s"],
-    "bash": ["bash", "-c", "echo $EPOCHSECONDS"],
-    "node": ["node", "-e", "console.log(Math.floor(Date.now() / 1000))"],
-    "a child of a child": ["sh", "-c", "sh -c 'date +%s; true'; true"],
-    "found along the path": ["env", "PATH=/no/where:/nor/here:/usr/bin:/bin", "date", "+%s"],
-}
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_every_language_sees_the_jump(live, language: str) -> None:
-    if shutil.which(LANGUAGES[language][0]) is None:
-        pytest.skip(f"no {language} here")
-    for off in (-100_000.0, 1_000_000.0):
-        clock = WallClock(off, NEVER)
-        out, fact = live(*LANGUAGES[language], clock=clock)
-        assert fact.code == 0, out
-        assert not clock.refused
-        assert clock.asked >= 1
-        assert abs(int(out) - (time.time() + off)) < BUSY_SECONDS
-
-
-def test_it_is_set_right_while_the_program_runs_and_other_clocks_stay(live) -> None:
-    text = """
-import time
-first, steady = time.time(), time.monotonic()
-while abs(time.time() - first) < 1000:
-    time.sleep(0.02)
-print(first, time.time(), time.monotonic() - steady)
-"""
-    out, _ = live(PYTHON, "-c", text, clock=WallClock(-50_000.0, 3.0))
-    first, last, steady = map(float, out.split())
-    assert abs(first - (time.time() - 50_000)) < BUSY_SECONDS
-    assert abs(last - time.time()) < BUSY_SECONDS
-    assert 0 <= steady < BUSY_SECONDS
-
-
-def test_files_get_the_date_of_the_clock_they_were_written_under(live) -> None:
-    (live.work / "old").write_text("from an earlier attempt")
-    os.utime(live.work / "old", (1_700_000_000, 1_700_000_000))
-    out, _ = live("sh", "-c", "echo 1 > new; mkdir sub; echo 2 > sub/too", clock=WallClock(-100_000.0, NEVER))
-    for name in ("new", "sub/too"):
-        assert abs((live.work / name).stat().st_mtime - (time.time() - 100_000)) < BUSY_SECONDS, out
-    assert (live.work / "old").stat().st_mtime == 1_700_000_000
-
-
-def test_a_file_is_dated_once(tmp_path: Path) -> None:
-    (tmp_path / "one").write_text("x")
-    since = time.time_ns() - 10**9
-    shift_file_times(str(tmp_path), since, 5000.0)
-    once = (tmp_path / "one").stat().st_mtime
-    shift_file_times(str(tmp_path), since, 5000.0)
-    assert (tmp_path / "one").stat().st_mtime == once > time.time() + 4000
-
-
-def test_a_signal_and_a_stop_reach_a_program_whose_clock_is_ours(live) -> None:
-    text = "trap 'echo told; exit 7' TERM; kill -TERM $$; sleep 5"
-    out, fact = live("bash", "-c", text, clock=WallClock(1000.0, NEVER))
-    assert (out, fact.code) == ("told\n", 7)
-
-
 # -- the disk
 
 WRITES = "import os, sys\nf = open('big', 'wb', buffering=0)\n"
@@ -133,13 +61,6 @@ FULL = {
     "shell": ["bash", "-c", "for i in 1 2 3; do head -c 40000 /dev/zero; done > out"],
     "perl": ["perl", "-e", "open(my $f, '>', 'o'); print $f 'x' x 120000; close $f or die $!"],
 }
-
-
-@pytest.mark.parametrize("left", [0, 8, 64], ids=["nothing", "count", "some"])
-def test_a_program_that_is_killed_as_it_starts(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
-    """Between the opening of its memory and the look into it, which then finds less than a stack and no error."""
-    monkeypatch.setattr(wall_clock, "read_memory", lambda *_: b"\1" * left)
-    hide_vdso(os.getpid())
 
 
 @pytest.mark.parametrize("way", FULL)
@@ -172,12 +93,9 @@ def test_what_fits_is_written(live, way: str) -> None:
 # -- what it says
 
 
-@pytest.mark.parametrize(
-    ("option", "wish"), [("--disk-limit", {"disk_limit_bytes": 1000}), ("--clock-jump", {"clock_jump_seconds": 60.0})]
-)
-def test_where_calls_cannot_be_held_it_says_so(tmp_path: Path, option: str, wish: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match=f"{option} needs to hold system calls, and that is not possible here"):
-        rehearse(RehearsalOptions(command=["true"], directory=str(tmp_path), watch=False, **wish))
+def test_where_calls_cannot_be_held_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--disk-limit needs to hold system calls, and that is not possible here"):
+        rehearse(RehearsalOptions(command=["true"], directory=str(tmp_path), watch=False, disk_limit_bytes=1000))
 
 
 def test_a_disk_that_is_too_small_for_the_program_itself(tmp_path: Path) -> None:
@@ -191,8 +109,6 @@ def test_a_disk_that_is_too_small_for_the_program_itself(tmp_path: Path) -> None
     [
         (("--disk-limit", "lots"), "--disk-limit lots is no size"),
         (("--disk-limit", "-5M"), "is no size"),
-        (("--clock-jump", "nan"), "--clock-jump nan is not a jump"),
-        (("--clock-jump", "1e12"), "--clock-jump 1e+12 is not a jump"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
@@ -203,16 +119,16 @@ def test_bad_input_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], s
     assert "Traceback" not in ended.stderr
 
 
-def test_an_ordinary_user_has_both(as_nobody) -> None:
+def test_an_ordinary_user_has_it(as_nobody) -> None:
     shutil.copy(PROGRAMS / "leaves_temporaries.py", as_nobody.folder)
     ended = as_nobody(
         "-m", "stayfast", "rehearse", "--trials", "3", "--kills", "2", "--compare", "result.txt", "--grace", "5",
-        "--disk-limit", "250K", "--clock-jump", "3600", "--", as_nobody.python, "leaves_temporaries.py",
+        "--disk-limit", "250K", "--", as_nobody.python, "leaves_temporaries.py",
     )  # fmt: skip
     assert ended.returncode == 1, ended
     assert "resume-crash" in ended.stdout
     assert "No space left on device" in ended.stdout
-    assert "--clock-jump 3600 --disk-limit 250K" in ended.stdout, "it is told how to see it again"
+    assert "--disk-limit 250K" in ended.stdout, "it is told how to see it again"
 
 
 # -- what it does where calls cannot be held

@@ -119,12 +119,12 @@ def test_frozen_processes_stand_still_until_thawed(begin, tmp_path: Path, namesp
     one = begin("bash", "-c", text, namespace=namespace)
     count = tmp_path / "count"
     until(lambda: count.exists() and count.read_text() > "1")
-    one.freeze()
+    one.pause()
     time.sleep(0.1)
     before = count.read_text()
     time.sleep(0.2)
     assert count.read_text() == before
-    one.thaw()
+    one.resume()
     until(lambda: count.read_text() not in ("", before))
 
 

@@ -71,7 +71,7 @@ def test_after_one_that_never_ended_the_others_get_less_time() -> None:
     setting = TrialSettings(
         **{**nothing, "command": ["true"], "environment": {}, "base": "/b", "hung": threading.Event()}
     )  # type: ignore[arg-type]
-    setting = setting._replace(grace_seconds=5.0, clock_jump_seconds=0.0)
+    setting = setting._replace(grace_seconds=5.0)
     profile = Profile(seconds=2.0, first_write_seconds=0.1, handler_seconds=None, events={})
     assert surroundings(setting, "trial", profile, 1, disk=None).limit_seconds == 40.0
     setting.hung.set()

@@ -27,7 +27,6 @@ class Animal(NamedTuple):
     kinds: tuple[InterruptionKind, ...] = DEFAULT_KINDS
     grace_seconds: float = 5.0
     ephemeral: tuple[str, ...] = ()
-    clock_jump_seconds: float = 0.0
     disk_limit_bytes: int | None = None
     needs: str = ""
     rare: bool = False
@@ -36,7 +35,7 @@ class Animal(NamedTuple):
     @property
     def title(self) -> str:
         """Its name, and what is hostile around it."""
-        hostile = ("-clock" if self.clock_jump_seconds else "") + ("-disk" if self.disk_limit_bytes else "")
+        hostile = "-disk" if self.disk_limit_bytes else ""
         return self.name + hostile
 
     @property
@@ -84,10 +83,9 @@ ZOO = (
         **SHORT_GRACE,  # type: ignore[arg-type]
     ),
     python("sorts_by_clock", **KILLS, **RARE),
-    python("sorts_by_clock", "result-differs", clock_jump_seconds=-3600.0, **KILLS, **RARE),
     python("leaves_temporaries", **RARE),
     python("leaves_temporaries", "resume-crash", disk_limit_bytes=250_000, **RARE),
-    python("stayfast_train", clock_jump_seconds=7200.0, disk_limit_bytes=1_000_000, **RARE),
+    python("stayfast_train", disk_limit_bytes=1_000_000, **RARE),
     Animal("exec_around_exits_zero", (PYTHON, "-m", "stayfast", "exec", "--", PYTHON, "exits_zero.py")),
     Animal("right_shell", ("bash", "right_shell.sh")),
     Animal("torn_shell", ("bash", "torn_shell.sh"), frozenset({"resume-crash"})),

@@ -35,7 +35,6 @@ def visit(animal: Animal, seed: int) -> None:
             seed=seed,
             grace_seconds=animal.grace_seconds,
             ephemeral=animal.ephemeral,
-            clock_jump_seconds=animal.clock_jump_seconds,
             disk_limit_bytes=animal.disk_limit_bytes,
             parallel=5,
             directory=str(PROGRAMS),

@@ -20,7 +20,6 @@ from stayfast.proof.rehearse.trial import RehearsalStoppedError
 from stayfast.text.files import check_writable, write_text
 
 _DEFAULTS = RehearsalOptions(command=())
-_MOST_JUMP_SECONDS = 1e9  # a generation; clocks cannot show everything beyond
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
@@ -77,10 +76,6 @@ def _how(parser: argparse.ArgumentParser) -> None:
         "--ephemeral", action="append", default=[], metavar="DIR", help="emptied between attempts: the node's own disk"
     )
     _add_number(group, "backoff-limit", _DEFAULTS.backoff_limit, "failures that the Job allows (default: %(default)s)")
-    group.add_argument(
-        "--clock-jump", type=float, default=0.0, metavar="S",
-        help="attempts begin with a clock that is this much ahead or behind, by turns, and is set right later on",
-    )  # fmt: skip
     group.add_argument(
         "--disk-limit", default="", metavar="SIZE",
         help="free space in the directory, like 500K, 20M or 1G: what does not fit fails with ENOSPC",
@@ -151,8 +146,6 @@ def _options(arguments: argparse.Namespace) -> RehearsalOptions:
     for name in ("grace", "tolerance"):
         if not math.isfinite(getattr(arguments, name)) or getattr(arguments, name) < 0:
             raise UsageError(f"--{name} {getattr(arguments, name)} is no length", help="write it like 15 or 1e-6")
-    if not abs(arguments.clock_jump) < _MOST_JUMP_SECONDS:
-        raise UsageError(f"--clock-jump {arguments.clock_jump:g} is not a jump", help="write seconds, like 3600 or -90")
     if bool(arguments.records) != bool(arguments.key):
         raise UsageError("--records and --key belong together", help="write: --records out.jsonl --key id")
     return RehearsalOptions(
@@ -175,7 +168,6 @@ def _options(arguments: argparse.Namespace) -> RehearsalOptions:
         backoff_limit=arguments.backoff_limit,
         writable=tuple(arguments.writable),
         only_kills=_numbers(arguments.only_kill),
-        clock_jump_seconds=arguments.clock_jump,
         disk_limit_bytes=_size(arguments.disk_limit),
         namespace=not arguments.no_namespace,
     )
@@ -211,7 +203,7 @@ def _numbers(text: str) -> frozenset[int]:
 def _flags(arguments: argparse.Namespace) -> Iterator[str]:
     """The options that decide what happens, as they were typed."""
     for name in (
-        "kills", "trials", "grace", "kinds", "backoff_limit", "clock_jump", "disk_limit", "tolerance",
+        "kills", "trials", "grace", "kinds", "backoff_limit", "disk_limit", "tolerance",
         "check", "key",
     ):  # fmt: skip
         value, default = getattr(arguments, name), _TYPED.get(name)
@@ -231,7 +223,6 @@ _TYPED: dict[str, object] = {
     "grace": 15.0,
     "kinds": ",".join(DEFAULT_KINDS),
     "backoff_limit": _DEFAULTS.backoff_limit,
-    "clock_jump": 0.0,
     "disk_limit": "",
     "tolerance": 1e-6,
     "check": "",

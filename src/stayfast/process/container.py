@@ -33,7 +33,6 @@ class ContainerOptions(NamedTuple):
 
     namespace: bool = True
     hostname: str = ""
-    monotonic_jump_seconds: int = 0
     seccomp_filter: bytes = b""
     start_paused: bool = False
     """It has a number, but its first instruction waits for ``Started.release``."""
@@ -223,7 +222,6 @@ def start_contained(
             "command": list(command),
             "namespace": why_not is None,
             "hostname": wish.hostname,
-            "monotonic_jump": wish.monotonic_jump_seconds,
             "filter": wish.seccomp_filter.hex(),
             "held": wish.start_paused,
         }

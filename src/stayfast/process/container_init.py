@@ -21,7 +21,7 @@ import sys
 from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
-_NEWTIME, _NEWNS, _NEWUTS, _NEWUSER, _NEWPID = 0x80, 0x20000, 0x4000000, 0x10000000, 0x20000000
+_NEWNS, _NEWUTS, _NEWUSER, _NEWPID = 0x20000, 0x4000000, 0x10000000, 0x20000000
 _MS_NOSUID_NODEV_NOEXEC, _MS_BIND, _MS_REC_PRIVATE = 0xE, 0x1000, 0x44000
 _SECCOMP_CALL = {"x86_64": 317, "aarch64": 277}
 _SECCOMP_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 8, 32
@@ -110,7 +110,7 @@ def _reap_children(*_: object) -> None:
 
 def _unshare(asked: dict[str, Any]) -> None:
     uid, gid = os.geteuid(), os.getegid()
-    wanted = _NEWPID | _NEWNS | _NEWUTS | (_NEWTIME if asked.get("monotonic_jump") else 0)
+    wanted = _NEWPID | _NEWNS | _NEWUTS
     if _libc.unshare(wanted) != 0:
         if _libc.unshare(wanted | _NEWUSER) != 0:
             raise NamespaceRefusedError(f"unshare: {os.strerror(ctypes.get_errno())}")
@@ -120,11 +120,6 @@ def _unshare(asked: dict[str, Any]) -> None:
             _write("/proc/self/gid_map", f"{gid} {gid} 1")
         except OSError as error:
             raise NamespaceRefusedError(f"user namespace: {error.strerror}") from error
-    if asked.get("monotonic_jump"):
-        try:
-            _write("/proc/self/timens_offsets", f"monotonic {int(asked['monotonic_jump'])} 0")
-        except OSError as error:
-            raise NamespaceRefusedError(f"time namespace: {error.strerror}") from error
     if _libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None) != 0:
         raise NamespaceRefusedError(f"mount: {os.strerror(ctypes.get_errno())}")
     name = str(asked.get("hostname") or "")

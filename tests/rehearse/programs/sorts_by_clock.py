@@ -1,4 +1,4 @@
-"""Wrong when the clock jumps: parts are named by the time of day, and put together in the order of their names."""
+"""Right while the clock only moves ahead: parts are named by the time of day, joined in the order of their names."""
 
 import glob
 import os

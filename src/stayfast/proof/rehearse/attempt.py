@@ -25,7 +25,6 @@ from stayfast.proof.rehearse.workspace import unshare_file
 from stayfast.proof.syscalls.disk_limit import DiskLimit
 from stayfast.proof.syscalls.polling import FilePoller, watch_files
 from stayfast.proof.syscalls.seccomp import build_filter, is_calling
-from stayfast.proof.syscalls.wall_clock import WallClock, shift_file_times
 from stayfast.proof.syscalls.watcher import HOLD_CALL, LET_GO, FileEvent, Reaction, SyscallWatcher
 
 _TICK_SECONDS = 0.02
@@ -51,9 +50,7 @@ class AttemptEnvironment(NamedTuple):
     allows: Callable[[str], bool]
     namespace: bool = True
     watch: bool = True
-    monotonic_jump_seconds: int = 0
     disk: DiskLimit | None = None
-    clock: WallClock | None = None
     keepers: InitServer | None = None
 
     @property
@@ -104,7 +101,6 @@ class Attempt:
         self.held_path = ""
         self.log = os.path.join(surroundings.folder, f"attempt-{number}.log")
         self.began_at = time.monotonic()
-        self._undated_since_ns = time.time_ns()
         self.program = self._start()
         self.watcher: SyscallWatcher | FilePoller = self._watch()
 
@@ -115,10 +111,7 @@ class Attempt:
         options = ContainerOptions(
             namespace=around.namespace,
             hostname=around.environment.get("HOSTNAME", ""),
-            monotonic_jump_seconds=around.monotonic_jump_seconds,
-            seccomp_filter=build_filter(
-                writes=aimed or self._learn, space=around.disk is not None, clock=around.clock is not None
-            )
+            seccomp_filter=build_filter(writes=aimed or self._learn, space=around.disk is not None)
             if around.watch
             else b"",
         )
@@ -143,7 +136,6 @@ class Attempt:
             allows=self._around.allows,
             before_write=unshare_file,
             disk=self._around.disk,
-            clock=self._around.clock,
         )
 
     @property
@@ -266,7 +258,6 @@ class Attempt:
         if self.handler_seconds is None:  # a shell blocks signals for moments, so one look is not enough
             self._noticing = self._noticing + 1 if would_notice_signal(self.program.pid, signal.SIGTERM) else 0
             self.handler_seconds = self.age_seconds if self._noticing >= _SURE_LOOKS else None
-        self._date_files()
         self._look_at_streams()
         if self._count and self.age_seconds >= self._next_count:
             began = time.thread_time()
@@ -285,13 +276,6 @@ class Attempt:
             self._timed_out = True
             self.program.kill_all()
         return False
-
-    def _date_files(self, *, at_the_end: bool = False) -> None:
-        """Once, when its clock is set right or it ends before that."""
-        clock, since = self._around.clock, self._undated_since_ns
-        if clock is not None and clock.off_seconds and since and (at_the_end or clock.is_right):
-            self._undated_since_ns = 0
-            shift_file_times(self._around.work, since, clock.off_seconds)
 
     def enforce_grace(self, since: float) -> None:
         """End it by force when its time is over."""
@@ -336,7 +320,6 @@ class Attempt:
             code = self.program.wait(30.0)
         self.watcher.close()
         self.program.close()
-        self._date_files(at_the_end=True)
         fired = self._fired_at
         # A kill that came while the program was leaving by itself was too late to be one.
         killed = self._kill is not None and self._kill.kind in (

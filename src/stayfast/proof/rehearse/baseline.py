@@ -125,12 +125,9 @@ def _run(setting: TrialSettings, label: str, *, learn: bool, report: Callable[[s
 
 
 def _cannot(attempt: Attempt, around: AttemptEnvironment) -> str:
-    """Why the disk or the clock that was asked for cannot be had; nothing when it can."""
-    option = "--disk-limit" if around.disk is not None else "--clock-jump" if around.clock is not None else ""
-    if option and not attempt.program.listener_kind:
-        return f"{option} needs to hold system calls, and that is not possible here ({attempt.program.unwatched})"
-    if around.clock is not None and around.clock.refused:
-        return f"--clock-jump needs to stop programs at their start, and that is refused here ({around.clock.refused})"
+    """Why the disk that was asked for cannot be had; nothing when it can."""
+    if around.disk is not None and not attempt.program.listener_kind:
+        return f"--disk-limit needs to hold system calls, and that is not possible here ({attempt.program.unwatched})"
     return ""
 
 

@@ -73,7 +73,6 @@ class RehearsalOptions(NamedTuple):
     backoff_limit: int = 6
     writable: Sequence[str] = ()
     only_kills: frozenset[int] = frozenset()
-    clock_jump_seconds: float = 0.0
     disk_limit_bytes: int | None = None
     namespace: bool = True
     watch: bool = True
@@ -177,7 +176,6 @@ class _Rehearsal:
             ephemeral=options.ephemeral,
             namespace=options.namespace,
             watch=watch,
-            clock_jump_seconds=options.clock_jump_seconds,
             disk_limit_bytes=options.disk_limit_bytes,
             stop=stop,
             keepers=keepers,

@@ -22,12 +22,10 @@ from stayfast.proof.rehearse.facts import NOT_COUNTED, AttemptObservation, Trial
 from stayfast.proof.rehearse.plan import InterruptionKind, Kill, Profile, TrialPlan
 from stayfast.proof.rehearse.workspace import WorkspaceCopier, empty_directory, remove_tree
 from stayfast.proof.syscalls.disk_limit import DiskLimit
-from stayfast.proof.syscalls.wall_clock import WallClock
 from stayfast.proof.syscalls.watcher import has_content
 
 _FINGERPRINTS = "fingerprints.jsonl"
 _SAME_FAILURES = 3  # in a row, with nothing written in between: the next one would be the same
-_CLOCK_SET_SHARE = 0.3  # of the baseline: when a clock that is off is set right
 _LONGEST_BASELINE_SECONDS = 3600.0 * 24
 _PATIENCE = 30.0, 5.0  # seconds, and times the baseline, until an attempt counts as one that never ends
 _PATIENCE_AGAIN = 10.0, 3.0  # the same for those after it
@@ -52,8 +50,6 @@ class TrialSettings(NamedTuple):
     ephemeral: Sequence[str]
     namespace: bool
     watch: bool
-    clock_jump_seconds: float
-    """0 where the clock is left alone."""
     disk_limit_bytes: int | None
     stop: threading.Event
     keepers: InitServer
@@ -300,17 +296,6 @@ def surroundings(
         allows=lambda path: setting.fence.allows(path, own),
         namespace=setting.namespace,
         watch=setting.watch,
-        monotonic_jump_seconds=abs(int(setting.clock_jump_seconds)) * number,
         disk=disk,
-        clock=_clock(setting, profile, number),
         keepers=setting.keepers,
     )
-
-
-def _clock(setting: TrialSettings, profile: Profile | None, number: int) -> WallClock | None:
-    """A new node's clock is ahead of or behind the last one's, by turns, until it is set right."""
-    if not setting.clock_jump_seconds:
-        return None
-    if profile is None or number == 1:
-        return WallClock(0.0, 0.0)
-    return WallClock(setting.clock_jump_seconds * (-1) ** number, _CLOCK_SET_SHARE * profile.seconds)

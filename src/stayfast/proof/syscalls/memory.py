@@ -15,12 +15,3 @@ def read_memory(pid: int, address: int, size: int) -> bytes:
             return os.pread(descriptor, 4096 - address % 4096, address)
     finally:
         os.close(descriptor)
-
-
-def write_memory(pid: int, address: int, data: bytes) -> None:
-    """As if the kernel had filled in the answer to a call."""
-    descriptor = os.open(f"/proc/{pid}/mem", os.O_WRONLY)
-    try:
-        os.pwrite(descriptor, data, address)
-    finally:
-        os.close(descriptor)

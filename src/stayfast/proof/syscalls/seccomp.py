@@ -47,12 +47,6 @@ _WRITES = {
     },
 }  # fmt: skip
 _FALLOCATE = {"x86_64": {"fallocate": (285, 0)}, "aarch64": {"fallocate": (47, 0)}}
-_CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}
-_TIMES = {
-    "x86_64": {"gettimeofday": 96, "time": 201, "execve": 59, "execveat": 322},
-    "aarch64": {"gettimeofday": 169, "execve": 221, "execveat": 281},
-}
-_REALTIME, _REALTIME_COARSE = 0, 5
 O_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -79,11 +73,10 @@ def machine() -> str | None:
     return name if name in _ARCH else None
 
 
-def build_filter(*, writes: bool, space: bool = False, clock: bool = False) -> bytes:
+def build_filter(*, writes: bool, space: bool = False) -> bytes:
     """The program for the kernel: opens for writing, renames, removals, changes of mode or date.
 
-    ``writes``: also what goes into files; ``space``: everything that takes space, into standard output too; ``clock``:
-    who asks for the time of day, and every start of another program.
+    ``writes``: also what goes into files; ``space``: everything that takes space, into standard output too.
     """
     name = machine()
     if name is None:
@@ -92,12 +85,8 @@ def build_filter(*, writes: bool, space: bool = False, clock: bool = False) -> b
     for number, flags_at in _OPENS[name].values():
         rows += _only(number, _row(_LOAD, 16 + 8 * flags_at), _row(_ANY_BIT, O_WRITING, 0, 1))
     changes = (number for number, _ in _CHANGES[name].values())
-    for number in (*_NAMES[name].values(), *changes, *(_TIMES[name].values() if clock else ())):
+    for number in (*_NAMES[name].values(), *changes):
         rows += [_row(_EQUAL, number, 0, 1), _row(_RETURN, _NOTIFY)]
-    if clock:
-        is_coarse = _row(_EQUAL, _REALTIME_COARSE, 0, 1)
-        which = [_row(_LOAD, 16), _row(_EQUAL, _REALTIME, 1, 0), is_coarse, _row(_RETURN, _NOTIFY)]
-        rows += [_row(_EQUAL, _CLOCK_GETTIME[name], 0, 5), *which, _row(_RETURN, _ALLOW)]
     held = [*_WRITES[name].values()] if writes or space else []
     for number, descriptor_at in (*held, *(_FALLOCATE[name].values() if space else ())):
         # Standard output and its kin are not files of the program, and it may print a lot.
@@ -118,8 +107,7 @@ def _numbers() -> dict[int, str]:
     name = machine()
     if name is None:
         return {}
-    single = {number: call for table in (_NAMES[name], _TIMES[name]) for call, number in table.items()}
-    single[_CLOCK_GETTIME[name]] = "clock_gettime"
+    single = {number: call for call, number in _NAMES[name].items()}
     tables = (_OPENS[name], _CHANGES[name], _WRITES[name], _FALLOCATE[name])
     return single | {row[0]: call for table in tables for call, row in table.items()}
 
@@ -141,9 +129,9 @@ def receive_buffer() -> bytearray:
     return bytearray(_NOTIFICATION.size)
 
 
-def pack_response(identity: int, *, error: int = 0, value: int | None = None) -> bytes:
-    """Go on, or fail with this error number, or do nothing more and return this value."""
-    return _ANSWER.pack(identity, value or 0, -error, 0 if error or value is not None else _GO_ON)
+def pack_response(identity: int, *, error: int = 0) -> bytes:
+    """Go on, or fail with this error number."""
+    return _ANSWER.pack(identity, 0, -error, 0 if error else _GO_ON)
 
 
 def descriptor_of(call: Call) -> int | None:

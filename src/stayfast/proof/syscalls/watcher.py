@@ -21,13 +21,11 @@ from typing import NamedTuple
 from stayfast.proof.syscalls import call_target, seccomp
 from stayfast.proof.syscalls.disk_limit import DiskLimit
 from stayfast.proof.syscalls.file_point import COUNTABLE, Point
-from stayfast.proof.syscalls.wall_clock import CLOCKS, EXECS, WallClock
 
 _RANDOM = re.compile(
     r"(?<![a-z])(tmp)[a-z0-9_]{8}(?![a-z0-9_])|[0-9a-f]{12,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
 _STREAMS = 3  # standard input, output and error
-_START_MILLISECONDS = 1.0
 _MOST_STREAMS = 16  # a loop may send its output into a new file each time
 _NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
 
@@ -111,12 +109,10 @@ class SyscallWatcher(OpenedFiles):
         allows: Callable[[str], bool],
         before_write: Callable[[str], None],
         disk: DiskLimit | None = None,
-        clock: WallClock | None = None,
     ) -> None:
         """``allows`` says whether a path may be written to; ``before_write`` is told of each that will be."""
         super().__init__()
         self._disk = disk
-        self._clock = clock
         self._listener = listener
         self._root = os.path.realpath(root)
         self._react = react
@@ -184,12 +180,7 @@ class SyscallWatcher(OpenedFiles):
         poll.register(self._listener, select.POLLIN)
         poll.register(self._stop_read, select.POLLIN)
         while True:
-            waiting = self._clock is not None and self._clock.is_waiting
-            ready = dict(poll.poll(_START_MILLISECONDS if waiting else None))
-            if waiting and self._clock is not None:
-                self._clock.step()
-                if not ready:
-                    continue
+            ready = dict(poll.poll())
             if self._stop_read in ready or not ready.get(self._listener, 0) & select.POLLIN:
                 return
             buffer = seccomp.receive_buffer()
@@ -202,9 +193,6 @@ class SyscallWatcher(OpenedFiles):
             self._handle(seccomp.parse(buffer))
 
     def _handle(self, call: seccomp.Call) -> None:
-        if self._clock is not None and call.name in CLOCKS + EXECS:
-            self._tell_time(call, self._clock)
-            return
         try:
             verdict = self._look(call)
         except (OSError, ValueError, struct.error):  # it died under our eyes
@@ -216,19 +204,9 @@ class SyscallWatcher(OpenedFiles):
             then, self._then = self._then, None
             then()
 
-    def _tell_time(self, call: seccomp.Call, clock: WallClock) -> None:
-        if call.name in EXECS:
-            clock.on_exec(call)
-            self._answer(call.id)
-            return
+    def _answer(self, identity: int, error: int = 0) -> None:
         try:
-            self._answer(call.id, value=clock.answer(call))
-        except OSError:
-            self._answer(call.id)  # a bad address: the kernel knows what to say to that
-
-    def _answer(self, identity: int, error: int = 0, *, value: int | None = None) -> None:
-        try:
-            fcntl.ioctl(self._listener, seccomp.SEND, seccomp.pack_response(identity, error=error, value=value))
+            fcntl.ioctl(self._listener, seccomp.SEND, seccomp.pack_response(identity, error=error))
         except OSError:
             pass  # the caller is gone
 
