@@ -35,10 +35,10 @@ def no_pool_fits(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     if made_on_demand:
         yield from _no_pool_is_made(pod)
         return
-    nearest, mismatches = min(reasons, key=lambda entry: len(entry[1]))
+    nearest, differences = min(reasons, key=lambda entry: len(entry[1]))
     yield Hit(
         pod.spec_path,
-        f"no declared pool fits ({len(reasons)} looked at); the nearest, {nearest}: {'; '.join(mismatches)}",
+        f"no declared pool fits ({len(reasons)} looked at); the nearest, {nearest}: {'; '.join(differences)}",
         ERROR,
     )
 
