@@ -24,10 +24,10 @@ from checkpoint_peers import Training, clean, median, peers, seconds
 from reporting import machine, parse, write
 
 from stayfast.clock import SystemClock
-from stayfast.runtime.checkpoint.arena import map_pages, prefault
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
-from stayfast.runtime.checkpoint.checksum import default_algorithm
 from stayfast.runtime.checkpoint.cuda_copies import pin_function
+from stayfast.runtime.checkpoint.inventory import default_algorithm
+from stayfast.runtime.checkpoint.snapshot import map_pages, prefault
 from stayfast.runtime.run_record.commit_protocol import claim, commit
 from stayfast.runtime.run_record.effects import run_protocol
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord

@@ -42,14 +42,10 @@ SURFACE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "stayfast.runtime.checkpoint.policies",
         tuple(
             (name, "runtime/checkpoint/policies.py")
-            for name in ("Cadence", "YoungDaly", "HazardRule", "EverySteps", "EverySeconds", "AnyOf")
-        ),
-    ),
-    (
-        "stayfast.runtime.checkpoint.retention",
-        tuple(
-            (name, "runtime/checkpoint/retention.py")
-            for name in ("Retention", "KeepLast", "KeepEvery", "KeepAny", "KeepAll")
+            for name in (
+                *("Cadence", "YoungDaly", "HazardRule", "EverySteps", "EverySeconds", "AnyOf"),
+                *("Retention", "KeepLast", "KeepEvery", "KeepAny", "KeepAll"),
+            )
         ),
     ),
     ("stayfast.capacity.spec", (("read_spec", "capacity/spec/reader.py"),)),

@@ -19,7 +19,7 @@ from saving import save
 from stayfast.errors import CheckpointError
 from stayfast.runtime.checkpoint import cuda_copies
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
-from stayfast.runtime.checkpoint.fingerprint import ROW_BYTES, DeviceFingerprints
+from stayfast.runtime.checkpoint.cuda_copies import ROW_BYTES, DeviceFingerprints
 from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.state import encoding
 from stayfast.storage.stores.memory import MemoryStore

@@ -30,7 +30,7 @@ from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.runtime.run_record.commit_protocol import claim, commit
-from stayfast.runtime.checkpoint.retention import KeepLast, apply_retention
+from stayfast.runtime.checkpoint.policies import KeepLast, apply_retention
 from stayfast.clock import SystemClock
 from stayfast.storage.stores.file import FileStore
 

@@ -49,7 +49,7 @@ def deterministic(seed: int) -> Iterator[None]:
     with (
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
         mock.patch(
-            "stayfast.runtime.checkpoint.arena.HUGE_PAGE", 4096
+            "stayfast.runtime.checkpoint.snapshot.HUGE_PAGE", 4096
         ),  # 2 MiB of zeros per state would be most of the time
     ):
         yield

@@ -42,7 +42,7 @@ def run(seed: int, count: int, deadline_seconds: float | None = None) -> int:
             return number
         rng = random.Random(f"{seed}/{number}")
         try:
-            with mock.patch("stayfast.runtime.checkpoint.arena.HUGE_PAGE", 4096):  # else 2 MiB of zeros per restore
+            with mock.patch("stayfast.runtime.checkpoint.snapshot.HUGE_PAGE", 4096):  # else 2 MiB of zeros per restore
                 _damage_one(rng)
                 _prune_under_a_reader(rng)
         except Lost as error:

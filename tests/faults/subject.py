@@ -8,10 +8,10 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from stayfast.clock import Clock, ManualClock
-from stayfast.runtime.checkpoint.arena import HostBufferPool
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.cleanup import CleanupResult, delete_unreferenced
-from stayfast.runtime.checkpoint.retention import KeepLast, apply_retention
+from stayfast.runtime.checkpoint.policies import KeepLast, apply_retention
+from stayfast.runtime.checkpoint.snapshot import HostBufferPool
 from stayfast.runtime.run_record.commit_protocol import read_head
 from stayfast.runtime.run_record.effects import run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner

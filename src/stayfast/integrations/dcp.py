@@ -39,9 +39,9 @@ from stayfast.integrations.dcp_read import SavedItemLocation, read_items
 from stayfast.integrations.dcp_sharded import sharded
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer, default_threads
-from stayfast.runtime.checkpoint.checksum import SHA256
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
-from stayfast.runtime.checkpoint.retention import KeepLast, Retention, apply_retention
+from stayfast.runtime.checkpoint.inventory import SHA256
+from stayfast.runtime.checkpoint.policies import KeepLast, Retention, apply_retention
 from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
 from stayfast.runtime.checkpoint.writer import DurableSnapshot
 from stayfast.runtime.run_record.commit_protocol import read_head

@@ -13,10 +13,10 @@ from stayfast.clock import Clock
 from stayfast.errors import CorruptError, OutcomeUnknownError, StayfastError, StoreError, SupersededError
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint import inventory as inventory_format
-from stayfast.runtime.checkpoint.checksum import digest_named
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.checkpoint.inventory import digest_named
+from stayfast.runtime.checkpoint.policies import KeepLast, apply_retention
 from stayfast.runtime.checkpoint.reader import matches_record
-from stayfast.runtime.checkpoint.retention import KeepLast, apply_retention
 from stayfast.runtime.run_record import commit_protocol
 from stayfast.runtime.run_record.commit_protocol import read_head
 from stayfast.runtime.run_record.effects import run_protocol

@@ -294,7 +294,7 @@ def deterministic(seed: int) -> Iterator[None]:
     with (
         mock.patch("secrets.token_hex", lambda count=16: names.randbytes(count).hex()),
         mock.patch("os.getpid", return_value=4711),
-        mock.patch("stayfast.runtime.checkpoint.arena.HUGE_PAGE", 4096),
+        mock.patch("stayfast.runtime.checkpoint.snapshot.HUGE_PAGE", 4096),
         # Long ledgers would be most of the time.
         mock.patch("stayfast.runtime.run_record.record.MAX_ATTEMPT_RECORDS", 4),
         mock.patch("stayfast.runtime.run_record.commit_protocol.encode", compact),

@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 
 import stayfast
-from stayfast.runtime.checkpoint.policies import EverySeconds, EverySteps
-from stayfast.runtime.checkpoint.retention import KeepLast
+from stayfast.runtime.checkpoint.policies import EverySeconds, EverySteps, KeepLast
 
 url, out, steps, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 cadence = eval(sys.argv[5], {"EverySteps": EverySteps, "EverySeconds": EverySeconds})

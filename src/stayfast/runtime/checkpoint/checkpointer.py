@@ -13,6 +13,7 @@ committed checkpoint, and retention must never remove them in between.
 
 from __future__ import annotations
 
+import collections
 import logging
 import os
 import sys
@@ -23,22 +24,24 @@ from typing import Any
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import CheckpointError, CorruptError
-from stayfast.runtime.checkpoint.arena import HostBuffer, HostBufferPool
-from stayfast.runtime.checkpoint.checksum import default_algorithm
 from stayfast.runtime.checkpoint.cuda_copies import DeviceCopier, PendingCopies, pin_function
-from stayfast.runtime.checkpoint.estimate import SaveRates
 from stayfast.runtime.checkpoint.in_place_reader import restore_in_place
-from stayfast.runtime.checkpoint.inventory import Inventory
+from stayfast.runtime.checkpoint.inventory import Inventory, default_algorithm
 from stayfast.runtime.checkpoint.layout import PART_BYTES, Layout, LayoutCache
 from stayfast.runtime.checkpoint.reader import DamagedFile, build_state, read_all, read_inventory, verify_checkpoint
 from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
-from stayfast.runtime.checkpoint.snapshot import Snapshot, copy_host_leaves, flatten_state
+from stayfast.runtime.checkpoint.snapshot import HostBuffer, HostBufferPool, Snapshot, copy_host_leaves, flatten_state
 from stayfast.runtime.checkpoint.writer import CHUNK_BYTES, Content, DurableSnapshot, PartWriter, checkpoint_folder
 from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.runtime.state.numpy_arrays import Leaf
 from stayfast.storage.stores.protocol import Store
 
 log = logging.getLogger("stayfast")
+
+FIRST_SNAPSHOT_BYTES_PER_SECOND = 1e9
+FIRST_PERSIST_BYTES_PER_SECOND = 100e6
+REMEMBERED = 8
+MEANINGFUL_BYTES = 1 << 20
 
 
 def default_threads() -> int:
@@ -291,3 +294,38 @@ class Checkpointer:
 def _gpu_here() -> bool:
     torch: Any = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_available())
+
+
+class SaveRates:
+    """What a save will take: the slowest of the last few, since a promise to a deadline must hold on a bad day."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshots: collections.deque[tuple[int, float]] = collections.deque(maxlen=REMEMBERED)
+        self._persists: collections.deque[tuple[int, float]] = collections.deque(maxlen=REMEMBERED)
+
+    def snapshot_took(self, size: int, seconds: float) -> None:
+        with self._lock:
+            self._snapshots.append((size, seconds))
+
+    def persist_took(self, written: int, seconds: float) -> None:
+        with self._lock:
+            self._persists.append((written, seconds))
+
+    def estimate(self, state_bytes: int) -> tuple[float, float]:
+        """Seconds to snapshot and seconds to persist a state of this many bytes, all of it changed."""
+        with self._lock:
+            snapshots = list(self._snapshots)[1:] or list(self._snapshots)  # the first one also paid for its memory
+            return (
+                _seconds(state_bytes, snapshots, FIRST_SNAPSHOT_BYTES_PER_SECOND),
+                _seconds(state_bytes, list(self._persists), FIRST_PERSIST_BYTES_PER_SECOND),
+            )
+
+
+def _seconds(size: int, rows: list[tuple[int, float]], first_rate: float) -> float:
+    """Small saves tell the fixed cost, large ones the rate."""
+    fixed = max((seconds for done, seconds in rows if done < MEANINGFUL_BYTES), default=0.0)
+    rates = [done / seconds for done, seconds in rows if done >= MEANINGFUL_BYTES and seconds > 0]
+    if not rates and rows and size < MEANINGFUL_BYTES:
+        return fixed
+    return fixed + size / min(rates, default=first_rate)

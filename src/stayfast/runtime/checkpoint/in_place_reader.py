@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from stayfast.errors import CorruptError, EncodingError
-from stayfast.runtime.checkpoint.arena import map_pages
 from stayfast.runtime.checkpoint.cuda_copies import pin_function
 from stayfast.runtime.checkpoint.inventory import Inventory, InventoryEntry
 from stayfast.runtime.checkpoint.reader import chunk_length, chunks_of, part_starts, read_chunk, wait_all_or_cancel
+from stayfast.runtime.checkpoint.snapshot import map_pages
 from stayfast.runtime.state.decoding import decode
 from stayfast.runtime.state.encoding import encode, name_leaves
 from stayfast.runtime.state.numpy_arrays import build_leaf, check_size, torch_dtype

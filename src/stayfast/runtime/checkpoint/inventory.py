@@ -3,18 +3,25 @@
 An inventory is one JSON object that carries its own checksum; its sha256 stands in the commit record. A reader checks
 everything before it allocates anything: exact cover (entries neither overlap nor leave holes larger than alignment
 padding), no name twice, no path in a name, and part keys that this program could have written itself.
+
+It names the checksum of its chunks. ``xxh3_128`` (package ``xxhash``) runs several times faster than memory can be
+written and is used when it is installed; ``sha256`` from the standard library otherwise. Both are 128 bits or more, so
+that equal checksums of equal lengths may stand for equal bytes when an unchanged part is recognised. Neither is a
+signature: who can write the store can also write matching checksums. The commit record's sha256 ties them together.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stayfast.errors import CorruptError, FormatError
-from stayfast.runtime.checkpoint.checksum import DIGEST_CHARACTERS
+from stayfast.errors import CorruptError, FormatError, MissingExtraError
+from stayfast.filesystem import Buffer
 
 FORMAT = 1
 KIND = "stayfast-inventory"
@@ -26,9 +33,14 @@ MAX_PARTS = 1 << 20
 MAX_ENTRIES = 1 << 22
 MAX_NAME_CHARACTERS = 512
 FOLDER = "checkpoints"
+XXH3_128 = "xxh3_128"
+SHA256 = "sha256"
+DIGEST_CHARACTERS = {XXH3_128: 32, SHA256: 64}
 
 PART_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/(?:rank-\d{5}/)?part-\d{5,7}(\.\d{1,4})?\.bin\Z", re.ASCII)
 INVENTORY_KEY = re.compile(FOLDER + r"/(\d{12})-(\d{6})/(?:rank-\d{5}/)?inventory(\.\d{1,4})?\.json\Z", re.ASCII)
+
+Digest = Callable[[Buffer], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +217,32 @@ def _canonical(body: dict[str, Any]) -> bytes:
 
 def _digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(_canonical(body)).hexdigest()
+
+
+def default_algorithm() -> str:
+    """The fastest algorithm that is installed."""
+    try:
+        importlib.import_module("xxhash")
+    except ImportError:
+        return SHA256
+    return XXH3_128
+
+
+def digest_named(name: str) -> Digest:
+    """The function behind a name that an inventory gives."""
+    if name == SHA256:
+        return _sha256
+    if name != XXH3_128:
+        raise FormatError(f"the checksum algorithm {name!r} is not known here", help="upgrade stayfast")
+    try:
+        function: Digest = importlib.import_module("xxhash").xxh3_128_hexdigest
+    except ImportError as error:
+        raise MissingExtraError(
+            f"this checkpoint was written with {XXH3_128} checksums and xxhash is not installed",
+            help="run: pip install xxhash",
+        ) from error
+    return function
+
+
+def _sha256(data: Buffer) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -10,8 +10,6 @@ from typing import Any
 
 from stayfast.errors import CorruptError, KeyMissingError, StoreUnavailableError
 from stayfast.runtime.checkpoint import inventory as inventory_format
-from stayfast.runtime.checkpoint.arena import map_pages
-from stayfast.runtime.checkpoint.checksum import digest_named
 from stayfast.runtime.checkpoint.inventory import (
     FOLDER,
     INVENTORY_KEY,
@@ -19,7 +17,9 @@ from stayfast.runtime.checkpoint.inventory import (
     Inventory,
     InventoryEntry,
     Part,
+    digest_named,
 )
+from stayfast.runtime.checkpoint.snapshot import map_pages
 from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.state.decoding import decode
 from stayfast.runtime.state.numpy_arrays import build_leaf

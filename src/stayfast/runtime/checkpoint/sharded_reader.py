@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfast.errors import CorruptError, StateMismatchError
-from stayfast.runtime.checkpoint.arena import map_pages
 from stayfast.runtime.checkpoint.inventory import InventoryEntry, Part
 from stayfast.runtime.checkpoint.reader import (
     chunk_length,
@@ -23,6 +22,7 @@ from stayfast.runtime.checkpoint.reader import (
     slice_of,
     wait_all_or_cancel,
 )
+from stayfast.runtime.checkpoint.snapshot import map_pages
 from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.state.decoding import build_value, parse_tree
 from stayfast.runtime.state.numpy_arrays import build_leaf

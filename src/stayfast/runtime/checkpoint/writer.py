@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from stayfast.clock import Clock
 from stayfast.errors import CheckpointError, ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
 from stayfast.filesystem import Buffer
-from stayfast.runtime.checkpoint.checksum import digest_named
-from stayfast.runtime.checkpoint.inventory import FOLDER, Inventory, Part, check, encode
+from stayfast.runtime.checkpoint.inventory import FOLDER, Inventory, Part, check, digest_named, encode
 from stayfast.runtime.checkpoint.layout import Layout
 from stayfast.runtime.checkpoint.snapshot import Snapshot
 from stayfast.storage.stores.protocol import ABSENT, Store

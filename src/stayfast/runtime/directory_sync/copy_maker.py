@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 from stayfast.clock import Clock
 from stayfast.errors import StayfastError
-from stayfast.runtime.checkpoint.checksum import default_algorithm
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
-from stayfast.runtime.checkpoint.inventory import Part
-from stayfast.runtime.checkpoint.retention import KeepLast, apply_retention
+from stayfast.runtime.checkpoint.inventory import Part, default_algorithm
+from stayfast.runtime.checkpoint.policies import KeepLast, apply_retention
 from stayfast.runtime.directory_sync.change_tracker import ChangeTracker, CopySet
 from stayfast.runtime.directory_sync.copy_restorer import DirectoryCopy, listing_after_restore
 from stayfast.runtime.directory_sync.copy_uploader import (

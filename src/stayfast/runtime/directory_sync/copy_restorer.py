@@ -13,8 +13,7 @@ import shutil
 from typing import NamedTuple
 
 from stayfast.errors import CorruptError, FormatError, RunError
-from stayfast.runtime.checkpoint.checksum import digest_named
-from stayfast.runtime.checkpoint.inventory import ALIGNMENT, Inventory, Part
+from stayfast.runtime.checkpoint.inventory import ALIGNMENT, Inventory, Part, digest_named
 from stayfast.runtime.checkpoint.reader import read_chunk, read_inventory
 from stayfast.runtime.directory_sync.copy_format import PART_BYTES, CopiedEntry, is_directory, read_entries
 from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, FileState, Listing, scan

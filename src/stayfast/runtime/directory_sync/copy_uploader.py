@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from stayfast.clock import Clock
 from stayfast.errors import StayfastError
-from stayfast.runtime.checkpoint.checksum import digest_named
-from stayfast.runtime.checkpoint.inventory import ALIGNMENT, Inventory, Part, check, encode
+from stayfast.runtime.checkpoint.inventory import ALIGNMENT, Inventory, Part, check, digest_named, encode
 from stayfast.runtime.checkpoint.writer import Content, checkpoint_folder, create_once
 from stayfast.runtime.directory_sync.change_tracker import CopySet
 from stayfast.runtime.directory_sync.copy_format import PART_BYTES, build_inventory, tree_bytes

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 from stayfast.errors import StayfastError, UrlError
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
-from stayfast.runtime.checkpoint.policies import Cadence, CadenceInput, EverySeconds, YoungDaly
-from stayfast.runtime.checkpoint.retention import KeepLast, Retention, apply_retention
+from stayfast.runtime.checkpoint.policies import (
+    Cadence,
+    CadenceInput,
+    EverySeconds,
+    KeepLast,
+    Retention,
+    YoungDaly,
+    apply_retention,
+)
 from stayfast.runtime.interruption.guard import Guard
 from stayfast.runtime.run_record.commit_protocol import read_head
 from stayfast.runtime.run_record.effects import run_protocol

@@ -10,8 +10,7 @@ from stayfast.errors import UsageError
 from stayfast.settings import Settings
 
 if TYPE_CHECKING:
-    from stayfast.runtime.checkpoint.policies import Cadence
-    from stayfast.runtime.checkpoint.retention import Retention
+    from stayfast.runtime.checkpoint.policies import Cadence, Retention
 
 
 @dataclass(frozen=True, slots=True)
