@@ -30,8 +30,7 @@ from stayfast.clock import SystemClock
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.inventory import default_algorithm
 from stayfast.runtime.checkpoint.snapshot import map_pages, prefault
-from stayfast.runtime.run_record.commit_protocol import claim, commit
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import claim, commit, run_protocol
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.storage.stores.file import FileStore
 

@@ -18,8 +18,7 @@ from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.cleanup import CleanupResult, delete_unreferenced
 from stayfast.runtime.checkpoint.policies import KeepAll, KeepAny, KeepEvery, KeepLast, apply_retention
-from stayfast.runtime.run_record.commit_protocol import claim, commit
-from stayfast.runtime.run_record.effects import Delete, Effect, perform_effect, run_protocol
+from stayfast.runtime.run_record.commit_protocol import Delete, Effect, claim, commit, perform_effect, run_protocol
 from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, encode
 from stayfast.storage.stores.memory import MemoryStore
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from stayfast.clock import SystemClock
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.storage.stores.file import FileStore
 
 KILLS = 25
@@ -25,7 +24,7 @@ SERVER = r"""
 import itertools, os, sys
 from dataclasses import replace
 import numpy as np
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import run_protocol
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord

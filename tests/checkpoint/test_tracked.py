@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stayfast.errors import StateMismatchError, UsageError
 from stayfast.integrations.torch import ResumableSampler
-from stayfast.runtime.state.rng import GlobalRandomState
-from stayfast.runtime.state.tracked_state import collect_states, load_states, make_tracked
+from stayfast.runtime.state.tracked_state import GlobalRandomState, collect_states, load_states, make_tracked
 
 
 def tracked(**things: Any) -> dict[str, Any]:
@@ -297,7 +296,7 @@ def test_generators_go_on_where_they_were() -> None:
 
 def test_nothing_is_imported_for_the_generators_sake() -> None:
     code = (
-        "import sys; from stayfast.runtime.state.rng import GlobalRandomState; "
+        "import sys; from stayfast.runtime.state.tracked_state import GlobalRandomState; "
         "r = GlobalRandomState(); s = r.state_dict(); "
         "r.load_state_dict(s); assert not {'numpy', 'torch'} & set(sys.modules), 'loaded'; print(sorted(s))"
     )

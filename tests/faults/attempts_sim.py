@@ -29,7 +29,7 @@ from stayfast.errors import (
 from stayfast.runtime.checkpoint import cleanup
 from stayfast.runtime.checkpoint import writer as persist
 from stayfast.runtime.run_record import commit_protocol, owner
-from stayfast.runtime.run_record.effects import Delete, Effect, Get, Keys, Put, Sleep
+from stayfast.runtime.run_record.commit_protocol import Delete, Effect, Get, Keys, Put, Sleep
 from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 

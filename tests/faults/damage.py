@@ -10,8 +10,7 @@ from faults import subject
 from faults.tiers import Lost
 from stayfast.clock import ManualClock
 from stayfast.errors import StayfastError
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.record import RECORD_KEY, RunRecord
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import Blob

@@ -23,8 +23,7 @@ from stayfast.clock import ManualClock
 from stayfast.errors import CorruptError, StayfastError, SupersededError
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.record import RunRecord
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.protocol import Store

@@ -12,8 +12,7 @@ from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.cleanup import CleanupResult, delete_unreferenced
 from stayfast.runtime.checkpoint.policies import KeepLast, apply_retention
 from stayfast.runtime.checkpoint.snapshot import HostBufferPool
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.storage.stores.protocol import Store

@@ -18,7 +18,7 @@ from stayfast.clock import ManualClock
 from stayfast.errors import OutcomeUnknownError, QueueUnavailableError, StoreUnavailableError
 from stayfast.filesystem import Buffer
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import run_protocol
 from stayfast.runtime.run_record.record import RECORD_KEY
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.memory import MemoryStore

@@ -16,8 +16,17 @@ from faults.tiers import account, goal, seed_for, shard, tier
 from faults.two_writers import Bucket, World, Writer, part_of
 from stayfast.clock import ManualClock
 from stayfast.errors import ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import Delete, Effect, Get, Keys, Put, Sleep, perform_effect, run_protocol
+from stayfast.runtime.run_record.commit_protocol import (
+    Delete,
+    Effect,
+    Get,
+    Keys,
+    Put,
+    Sleep,
+    perform_effect,
+    read_head,
+    run_protocol,
+)
 from stayfast.runtime.run_record.record import RECORD_KEY, RunRecord, decode
 from stayfast.storage.stores.bucket import BucketStore
 from stayfast.storage.stores.memory import MemoryStore

@@ -12,8 +12,7 @@ from faults.counts import record
 from faults.two_writers import ALL, LOST, Commit, TokenCodec, World, Writer
 from stayfast.errors import ConflictError, OutcomeUnknownError, SupersededError
 from stayfast.runtime.run_record import commit_protocol
-from stayfast.runtime.run_record.commit_protocol import OwnedRecord, commit
-from stayfast.runtime.run_record.effects import Put
+from stayfast.runtime.run_record.commit_protocol import OwnedRecord, Put, commit
 from stayfast.runtime.run_record.record import RECORD_KEY
 
 pytestmark = pytest.mark.faults

@@ -20,8 +20,7 @@ from stayfast.errors import (
     SupersededError,
 )
 from stayfast.runtime.run_record import commit_protocol
-from stayfast.runtime.run_record.commit_protocol import OwnedRecord, claim, commit
-from stayfast.runtime.run_record.effects import Delete, Effect, Get, Put, Sleep
+from stayfast.runtime.run_record.commit_protocol import Delete, Effect, Get, OwnedRecord, Put, Sleep, claim, commit
 from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import ABSENT, Blob
 

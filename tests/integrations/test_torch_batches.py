@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset 
 
 from stayfast.errors import StateMismatchError, UsageError  # noqa: E402
 from stayfast.integrations.torch import ResumableSampler  # noqa: E402
-from stayfast.runtime.state.rng import GlobalRandomState  # noqa: E402
+from stayfast.runtime.state.tracked_state import GlobalRandomState  # noqa: E402
 
 SIZE, BATCH = 37, 8
 

@@ -23,8 +23,7 @@ from stayfast.runtime.directory_sync.copy_format import (
 )
 from stayfast.runtime.directory_sync.copy_restorer import read_copy
 from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, FileState, stays_inside
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 
 PART = Part("checkpoints/000000000000-000001/part-00000.bin", 4096, ("0" * 64,))
 

@@ -17,8 +17,7 @@ from stayfast.errors import CorruptError, RunError
 from stayfast.runtime.directory_sync import sync as mirror_module
 from stayfast.runtime.directory_sync.copy_format import PART_BYTES
 from stayfast.runtime.directory_sync.local_state import read_mark
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import Store

@@ -24,8 +24,7 @@ from stayfast.errors import (
     SupersededError,
 )
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.commit_protocol import OwnedRecord, claim, commit, read_head
-from stayfast.runtime.run_record.effects import Put, Sleep, run_protocol
+from stayfast.runtime.run_record.commit_protocol import OwnedRecord, Put, Sleep, claim, commit, read_head, run_protocol
 from stayfast.runtime.run_record.record import (
     MAX_ATTEMPT_RECORDS,
     RECORD_KEY,

@@ -15,8 +15,7 @@ from stayfast.errors import CheckpointError, FormatError, UsageError
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
 from stayfast.runtime.checkpoint.reader import DamagedFile
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store

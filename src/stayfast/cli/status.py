@@ -140,8 +140,7 @@ def _read_run(url: str) -> dict[str, Any]:
     if "{index}" in url or not url.startswith(("gs://", "s3://")):
         return {}  # one ledger per index, or a path inside the pod
     from stayfast.runtime.run_record.billing import bill_run
-    from stayfast.runtime.run_record.commit_protocol import read_head
-    from stayfast.runtime.run_record.effects import run_protocol
+    from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
     from stayfast.storage.stores.open_store import open_store
 
     store = open_store(url)

@@ -189,8 +189,7 @@ class Ledgers:
     def _read(url: str, now: float) -> CheckpointAge | None:
         if "{index}" in url or not url.startswith(("gs://", "s3://")):
             return None
-        from stayfast.runtime.run_record.commit_protocol import read_head
-        from stayfast.runtime.run_record.effects import run_protocol
+        from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
         from stayfast.storage.stores.open_store import open_store
 
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stayfast.runtime.state.rng import GlobalRandomState
+from stayfast.runtime.state.tracked_state import GlobalRandomState
 
 
 class PrefetchAwareCollate:

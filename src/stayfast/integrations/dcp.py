@@ -44,8 +44,7 @@ from stayfast.runtime.checkpoint.inventory import SHA256
 from stayfast.runtime.checkpoint.policies import KeepLast, Retention, apply_retention
 from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
 from stayfast.runtime.checkpoint.writer import DurableSnapshot
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.storage.stores.open_store import open_store

@@ -21,8 +21,8 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from stayfast.errors import UsageError
 from stayfast.runtime.runs.run import Run, run
-from stayfast.runtime.state.rng import GlobalRandomState
 from stayfast.runtime.state.torch_tensors import check_data
+from stayfast.runtime.state.tracked_state import GlobalRandomState
 from stayfast.settings import read_settings
 
 _NOT_STATE = ("hyper_parameters", "hparams_name", "hparams_type", "datamodule_hyper_parameters")

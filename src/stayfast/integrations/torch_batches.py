@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import BatchSampler, DataLoader
 
 from stayfast.errors import StateMismatchError, UsageError
-from stayfast.runtime.state.rng import GlobalRandomState
+from stayfast.runtime.state.tracked_state import GlobalRandomState
 
 if TYPE_CHECKING:
     from stayfast.integrations.torch import ResumableSampler

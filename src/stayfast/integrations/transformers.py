@@ -28,7 +28,7 @@ from transformers.trainer_utils import has_length
 from stayfast.errors import UsageError
 from stayfast.integrations.collate import PrefetchAwareCollate
 from stayfast.runtime.runs.run import Run, run
-from stayfast.runtime.state.rng import GlobalRandomState
+from stayfast.runtime.state.tracked_state import GlobalRandomState
 from stayfast.settings import read_settings
 
 TRAINER_STATE = "trainer_state.json"

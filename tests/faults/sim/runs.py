@@ -18,8 +18,7 @@ from stayfast.runtime.checkpoint.inventory import digest_named
 from stayfast.runtime.checkpoint.policies import KeepLast, apply_retention
 from stayfast.runtime.checkpoint.reader import matches_record
 from stayfast.runtime.run_record import commit_protocol
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import RECORD_KEY, AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Store

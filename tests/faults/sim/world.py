@@ -26,8 +26,7 @@ from faults.sim.work import WorkWorld
 from faults.tiers import Lost
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
 from stayfast.runtime.run_record import record as head_format
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.protocol import Store
 

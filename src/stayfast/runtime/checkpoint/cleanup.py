@@ -18,8 +18,7 @@ from stayfast.errors import CorruptError, FormatError, KeyMissingError
 from stayfast.runtime.checkpoint import inventory as inventory_format
 from stayfast.runtime.checkpoint.inventory import FOLDER, INVENTORY_KEY, PART_KEY
 from stayfast.runtime.checkpoint.reader import matches_record
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import Delete, EffectGenerator, Get, Keys
+from stayfast.runtime.run_record.commit_protocol import Delete, EffectGenerator, Get, Keys, read_head
 from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Blob, Entry
 

@@ -23,7 +23,7 @@ from stayfast.runtime.directory_sync.copy_uploader import (
     changed_files,
 )
 from stayfast.runtime.directory_sync.file_scan import Listing, Scan, read_file_state, scan
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import CheckpointRecord
 

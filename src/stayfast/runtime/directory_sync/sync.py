@@ -36,8 +36,7 @@ from stayfast.runtime.directory_sync.local_state import (
     move_aside,
     write_mark,
 )
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.precondition_check import check_preconditions

@@ -11,8 +11,14 @@ from typing import Any
 from stayfast.clock import Clock, to_rfc3339
 from stayfast.errors import NoProgressError, RunError, StayfastError, SupersededError
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.run_record.commit_protocol import OwnedRecord, OwnStaleWriteError, claim, commit, read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import (
+    OwnedRecord,
+    OwnStaleWriteError,
+    claim,
+    commit,
+    read_head,
+    run_protocol,
+)
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Store
 

@@ -24,8 +24,7 @@ from stayfast.runtime.checkpoint.policies import (
     apply_retention,
 )
 from stayfast.runtime.interruption.guard import Guard
-from stayfast.runtime.run_record.commit_protocol import read_head
-from stayfast.runtime.run_record.effects import run_protocol
+from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner, check_progress
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.runtime.runs.options import RunOptions

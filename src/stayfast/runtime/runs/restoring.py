@@ -59,8 +59,7 @@ class State:
         if not self._tracked or self._engine is not None:
             return
         from stayfast.runtime.checkpoint.checkpointer import Checkpointer
-        from stayfast.runtime.state.rng import GlobalRandomState
-        from stayfast.runtime.state.tracked_state import make_tracked
+        from stayfast.runtime.state.tracked_state import GlobalRandomState, make_tracked
 
         if self._options.rng:
             self._tracked[RNG] = make_tracked(RNG, GlobalRandomState())

@@ -30,7 +30,7 @@ class StepDigests:
 
     def record(self, step: int) -> None:
         """One line, whole or not at all: several ranks append to the same file."""
-        from stayfast.runtime.state.rng import GlobalRandomState
+        from stayfast.runtime.state.tracked_state import GlobalRandomState
 
         values = {RNG: GlobalRandomState().state_dict(), **self._state(), **self._added}
         self._added = {}
