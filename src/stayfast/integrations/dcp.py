@@ -34,8 +34,14 @@ from torch.futures import Future
 
 from stayfast.clock import SystemClock
 from stayfast.errors import FormatError, StayfastError, UsageError
-from stayfast.integrations.dcp_items import number_leaves, pickle_by_dcp, resolve_items, unpickle_by_dcp
-from stayfast.integrations.dcp_read import SavedItemLocation, read_items
+from stayfast.integrations.dcp_items import (
+    SavedItemLocation,
+    number_leaves,
+    pickle_by_dcp,
+    read_items,
+    resolve_items,
+    unpickle_by_dcp,
+)
 from stayfast.integrations.dcp_sharded import sharded
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer, default_threads

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,6 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import has_length
 
 from stayfast.errors import UsageError
-from stayfast.integrations.collate import PrefetchAwareCollate
 from stayfast.runtime.runs.run import Run, run
 from stayfast.runtime.state.tracked_state import GlobalRandomState
 from stayfast.settings import read_settings
@@ -47,7 +46,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         self._options = options
         self._run: Run | None = None
         self._trainer: Any = None
-        self._collate: PrefetchAwareCollate | None = None
+        self._collate: _PrefetchAwareCollate | None = None
         self._loaded: dict[str, Any] | None = None
         self._before_evaluation: dict[str, Any] | None = None
         self._passes = 0
@@ -152,7 +151,7 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
         """The trainer's loader, with a collate function that remembers the batch which is fetched ahead."""
         loader = type(self._trainer).get_train_dataloader(self._trainer)
         base = getattr(loader, "base_dataloader", loader)  # accelerate's loaders iterate another one inside
-        self._collate = PrefetchAwareCollate(base.collate_fn)
+        self._collate = _PrefetchAwareCollate(base.collate_fn)
         if self._loaded is not None:
             self._collate.replay(self._loaded["ahead"], self._loaded["rng"])
         base.collate_fn = self._collate
@@ -236,3 +235,49 @@ def _changed(thing: Any, **methods: Any) -> Iterator[None]:
     finally:
         for name in methods:
             vars(thing).pop(name, None)
+
+
+class _PrefetchAwareCollate:
+    """Wraps the collate function of a loader that fetches one batch ahead (accelerate does).
+
+    That batch is part of the state. What is random in it (masking, augmentation) was drawn before the last step ran;
+    after a resume the same batch must come again and the generators must stand where they stood after that step. So the
+    collate function remembers the batch it made last, a checkpoint keeps it, and the first call after a resume gives it
+    back. In worker processes it changes nothing: their batches are not made in this one.
+    """
+
+    def __init__(self, inner: Callable[[Any], Any]) -> None:
+        self._inner = inner
+        self._last: Any = None
+        self._again: dict[str, Any] | None = None
+        self._rng: dict[str, Any] | None = None
+        self.replayed = False
+        """Whether a batch has been given back, and the generators with it."""
+
+    def __call__(self, features: Any) -> Any:
+        batch = self._inner(features)
+        if self._again is not None and _is_dict(batch) and set(batch.keys()) == set(self._again):
+            batch.update(self._again)
+            assert self._rng is not None
+            GlobalRandomState().load_state_dict(self._rng)
+            self.forget()
+            self.replayed = True
+        self._last = batch
+        return batch
+
+    def ahead(self) -> dict[str, Any] | None:
+        """The batch made last, when it was made in this process and is one that can be kept."""
+        return dict(self._last) if _is_dict(self._last) else None
+
+    def replay(self, batch: dict[str, Any] | None, rng: dict[str, Any]) -> None:
+        """Give this batch back in place of the next one, and then set the generators."""
+        self._again, self._rng, self.replayed = batch, rng, False
+
+    def forget(self) -> None:
+        """Give nothing back: the next batch begins an epoch."""
+        self._again = self._rng = None
+
+
+def _is_dict(batch: Any) -> bool:
+    """Dictionaries, and what looks like one without being one (BatchEncoding)."""
+    return hasattr(batch, "keys") and hasattr(batch, "update")
