@@ -28,12 +28,12 @@ SOURCES = [
 
 
 def codes() -> set[str]:
-    """First arguments of ``Explanation``, and codes in the tables beside them."""
+    """First arguments of ``Diagnosis``, and codes in the tables beside them."""
     found = set()
     for path in SOURCES:
         text = path.read_text()
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Explanation" and node.args:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Diagnosis" and node.args:
                 first = node.args[0]
                 if isinstance(first, ast.Constant):
                     found.add(str(first.value))

@@ -14,12 +14,13 @@ from render.render_cases import BATCH, CASES, GANG, SERVE, SWEEP, TRAIN, case
 from servers.api_server import ApiServer, Fault
 from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.plan.planner import make_plan
-from stayfast.cli import submit as command
 from stayfast.cli.main import main
+from stayfast.clock import SystemClock
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.endpoint import Endpoint
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
 from stayfast.cluster.observed import bucket_location
+from stayfast.cluster.submission import prepare
 from stayfast.cluster.submission.preflight import dry_run_objects, resolve_resources
 from stayfast.cluster.watch.actions.classes import read_classes
 
@@ -30,7 +31,7 @@ Write = Callable[..., Path]
 def _quick_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan's own tests replay thousands; here any plan will do."""
     few = Assumptions(windows=40, most_ticks=60)
-    monkeypatch.setattr(command, "make_plan", lambda spec, catalogue: make_plan(spec, catalogue, assumptions=few))
+    monkeypatch.setattr(prepare, "make_plan", lambda spec, catalogue: make_plan(spec, catalogue, assumptions=few))
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +221,7 @@ def test_waiting_ends_when_it_runs(
         pauses.append(seconds)
         server.objects.merge(PODS, "ml", "p", {"status": {"phase": "Running"}}, {})
 
-    monkeypatch.setattr(command.SystemClock, "sleep", start)
+    monkeypatch.setattr(SystemClock, "sleep", start)
     code, found, err = submit(SPOT, "--wait")
     assert (code, found["explanation"]["code"], len(pauses)) == (0, "running", 1)
     assert "[not-seen-yet]" in err

@@ -11,7 +11,7 @@ import pytest
 
 from control_plane.conftest import CLOCK, Plane
 from render.render_cases import CASES, case, job_spec, template
-from stayfast.cli.explain import observe
+from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis
 from stayfast.cluster.kubernetes.discovery import Discovery
@@ -19,7 +19,7 @@ from stayfast.cluster.kubernetes.resources import BUDGETS, CONFIG_MAPS, JOBS, NA
 from stayfast.cluster.kubernetes.watch_stream import ChangeKind, ResourceWatch
 from stayfast.cluster.observed.capabilities import parse_version
 from stayfast.cluster.observed.pod_endings import ending_of
-from stayfast.cluster.observed.snapshot import RUN_LABEL, take_snapshot
+from stayfast.cluster.observed.snapshot import RUN_LABEL, take_snapshot, take_snapshot_to_explain
 from stayfast.cluster.submission.preflight import dry_run_objects, resolve_resources
 from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
 from stayfast.cluster.watch.alert_store import AlertState
@@ -53,7 +53,7 @@ def rendered(plane: Plane, name: str, job: str, **spec: Any) -> dict[str, Any]:
 
 
 def why(plane: Plane, name: str) -> Diagnosis:
-    observed = observe(plane.client, plane.namespace)
+    observed = take_snapshot_to_explain(plane.client, plane.namespace, now=SystemClock().wall())
     root = find_root(observed, name, plane.namespace)
     assert root is not None
     return diagnose(observed, root)

@@ -14,15 +14,15 @@ import yaml
 from render_cases import CASES, QUICK, SERVE, TRAIN, case, on
 
 from stayfast.capacity.plan.planner import make_plan
-from stayfast.cli import render as command
 from stayfast.cli.main import main
+from stayfast.cluster.submission import prepare
 from stayfast.render.bundle import MARKER
 
 
 @pytest.fixture(autouse=True)
 def quick_and_bundled(monkeypatch, tmp_path):
     """A plan of few replays, and not the catalogue of whoever runs the tests."""
-    monkeypatch.setattr(command, "make_plan", functools.partial(make_plan, assumptions=QUICK))
+    monkeypatch.setattr(prepare, "make_plan", functools.partial(make_plan, assumptions=QUICK))
     monkeypatch.delenv("STAYFAST_CATALOGUE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

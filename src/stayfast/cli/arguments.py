@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from typing import TYPE_CHECKING
-
-from stayfast.errors import UsageError
 
 if TYPE_CHECKING:  # the linter takes these options too, and must start without HTTP and TLS
     from stayfast.cluster.kubernetes.client import Client
@@ -44,12 +41,3 @@ def warn(client: Client) -> None:
 
     for text in client.warnings:
         print(f"stayfast: the API server warns: {printable(text)}", file=sys.stderr)
-
-
-def run_label(name: str) -> str:
-    """The selector for a run's objects; what is no label value cannot be a run."""
-    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", name):
-        raise UsageError(f"{name!r} is no name of a run", help="run: stayfast status -A")
-    from stayfast.cluster.observed.snapshot import RUN_LABEL
-
-    return f"{RUN_LABEL}={name}"

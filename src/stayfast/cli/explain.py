@@ -10,8 +10,7 @@ from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
-from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.observed.snapshot import CLUSTER_WIDE_FOR_EXPLAIN, FOR_EXPLAIN, Snapshot, take_snapshot, title
+from stayfast.cluster.observed.snapshot import take_snapshot_to_explain, title
 from stayfast.errors import UsageError
 from stayfast.text.safe import line, printable
 
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     name = args.workload
     with connect(args) as client:
         namespace = chosen_namespace(args, client)
-        observed = observe(client, namespace)
+        observed = take_snapshot_to_explain(client, namespace, now=SystemClock().wall())
     root = find_root(observed, name, namespace)
     if root is None:
         place = f"namespace {namespace}" if namespace else "any namespace"
@@ -50,11 +49,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(text(title(root), found), end="")
     return FINDINGS if found.verdict is Verdict.ACT else OK
-
-
-def observe(client: Client, namespace: str | None) -> Snapshot:
-    """Everything that can hold a workload up."""
-    return take_snapshot(client, namespace, (*FOR_EXPLAIN, *CLUSTER_WIDE_FOR_EXPLAIN), now=SystemClock().wall())
 
 
 def text(name: str, found: Diagnosis) -> str:

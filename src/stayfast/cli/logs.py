@@ -7,11 +7,11 @@ import json
 import sys
 import threading
 
-from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
+from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import OK, add_output
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import PODS
-from stayfast.cluster.observed.snapshot import meta, spec_of, status_of
+from stayfast.cluster.observed.snapshot import meta, run_selector, spec_of, status_of
 from stayfast.errors import ClusterError, ClusterUnreachableError, UsageError
 from stayfast.storage.network.transport import ResponseLostError
 from stayfast.text.safe import printable
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Find the pods, print their logs."""
     with connect(args) as client:
         namespace = chosen_namespace(args, client) or "default"
-        pods = client.list(PODS, namespace, labels=run_label(args.run))
+        pods = client.list(PODS, namespace, labels=run_selector(args.run))
         if not pods:
             raise UsageError(
                 f"the run {args.run} has no pods in namespace {namespace}", help=f"run: stayfast explain {args.run}"

@@ -7,14 +7,12 @@ import json
 import sys
 from typing import Any
 
-from stayfast.capacity.plan.planner import Plan, make_plan
-from stayfast.capacity.spec import read_spec
+from stayfast.capacity.plan.planner import Plan
 from stayfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
 from stayfast.cli.prices import current_price_list
-from stayfast.cluster.submission.prepare import findings
-from stayfast.errors import SettingError, UsageError, one_line
-from stayfast.lint.finding import Finding
-from stayfast.render.bundle import Bundle, render
+from stayfast.cluster.submission.prepare import Prepared, prepare
+from stayfast.errors import SettingError, UsageError
+from stayfast.render.bundle import Bundle
 from stayfast.render.context import Controller
 from stayfast.render.directory import Difference, compare, write
 from stayfast.text.files import MAX_SPEC_BYTES, read_text
@@ -50,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError("no workload is named", help="add -f stayfast.yaml, or run: stayfast init train DIR")
     if args.check and not args.directory:
         raise SettingError("--check compares with a directory", help="add -d DIR")
-    catalogue = current_price_list(args.catalogue)
-    spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
-    plan = make_plan(spec, catalogue)
-    if plan.choice is None:
-        return _infeasible(plan)
-    bundle = render(spec, plan, form=Controller(args.form) if args.form else None)
-    _judge(findings(bundle))
+    text = read_text(args.file, most_bytes=MAX_SPEC_BYTES)
+    form = Controller(args.form) if args.form else None
+    prepared = prepare(text, args.file, current_price_list(args.catalogue), form=form)
+    bundle = prepared.bundle
+    if bundle is None:
+        return _infeasible(prepared.plan)
+    _judge(prepared)
     if args.directory:
         return _on_disk(args, bundle)
     if args.output == "json":
@@ -73,14 +71,12 @@ def _infeasible(plan: Plan) -> int:
     return INFEASIBLE
 
 
-def _judge(found: list[Finding]) -> None:
+def _judge(prepared: Prepared) -> None:
     """Ours is clean, so that whatever is found comes from the spec: errors stop, the rest is said."""
-    errors = [finding for finding in found if finding.severity == "error"]
-    if errors:
-        lines = [one_line(f"{item.rule} {item.object}{item.pointer}: {item.message}") for item in errors]
-        told = "\n".join(["the workload would not run:", *lines])
+    if prepared.errors:
+        told = "\n".join(["the workload would not run:", *prepared.errors])
         raise UsageError(told, help="change the spec; stayfast lint --explain CODE").listed()
-    for finding in found:
+    for finding in prepared.findings:
         print(f"stayfast: {finding.rule} {finding.object}: {finding.message}", file=sys.stderr)
 
 

@@ -11,12 +11,12 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from stayfast.cli.arguments import add_cluster, chosen_namespace, connect, run_label
+from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import OK, add_output
 from stayfast.clock import SystemClock, from_rfc3339
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
 from stayfast.cluster.observed.runs import RunSummary, summarize
-from stayfast.cluster.observed.snapshot import FOR_STATUS, RUN_LABEL, take_snapshot
+from stayfast.cluster.observed.snapshot import FOR_STATUS, RUN_LABEL, run_selector, take_snapshot
 from stayfast.errors import ClusterAccessError, StayfastError, UsageError
 from stayfast.text.safe import line, printable
 from stayfast.text.units import duration
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Look, add up, print."""
     with connect(args) as client:
         namespace = chosen_namespace(args, client)
-        labels = run_label(args.run) if args.run else RUN_LABEL
+        labels = run_selector(args.run) if args.run else RUN_LABEL
         gc.disable()  # all that is read is kept: collecting costs a third of the time and frees nothing
         try:
             observed = take_snapshot(client, namespace, FOR_STATUS, now=SystemClock().wall(), labels=labels)

@@ -5,41 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from stayfast.capacity.plan.planner import Plan, make_plan
-from stayfast.capacity.spec import read_spec
+from stayfast.capacity.plan.planner import Plan
 from stayfast.cli.arguments import add_cluster, connect, warn
-from stayfast.cli.explain import observe
 from stayfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
 from stayfast.cli.prices import current_price_list
 from stayfast.cli.simulate import positive_number
 from stayfast.clock import SystemClock
-from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.diagnosis.diagnosis import Verdict
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.resources import NAMESPACES, identity
-from stayfast.cluster.observed.bucket_location import check_region
-from stayfast.cluster.observed.problem import Problem, ProblemSeverity
-from stayfast.cluster.submission.apply import Action, Decision, apply_all, check_update, decide
-from stayfast.cluster.submission.preflight import (
-    TargetedObject,
-    check_dependencies,
-    dry_run_objects,
-    missing_namespaces,
-    resolve_resources,
-)
-from stayfast.cluster.submission.prepare import findings
+from stayfast.cluster.kubernetes.resources import identity
+from stayfast.cluster.submission.apply import Decision
+from stayfast.cluster.submission.prepare import prepare
+from stayfast.cluster.submission.submit import SubmitOptions, submit, wait_until_running
 from stayfast.cluster.watch.actions.classes import fallback_classes
-from stayfast.errors import ObjectRefusedError, SettingError, StayfastError, UsageError, one_line
-from stayfast.render.bundle import Bundle, render
+from stayfast.errors import ObjectRefusedError, SettingError
+from stayfast.render.bundle import Bundle
 from stayfast.render.context import Controller
 from stayfast.text.files import MAX_SPEC_BYTES, read_text
 from stayfast.text.safe import printable
 from stayfast.text.units import duration
 
-POLL_SECONDS = 5.0
 _EPILOG = """\
 examples:
   stayfast submit -f stayfast.yaml --dry-run=server    everything but the last step
@@ -85,13 +75,22 @@ def run(args: argparse.Namespace) -> int:
     """The whole way."""
     if not args.file:
         raise SettingError("no workload is named", help="add -f stayfast.yaml, or run: stayfast init train DIR")
-    plan, bundle = prepare(args)
+    catalogue = current_price_list(args.catalogue)
+    form = Controller(args.form) if args.form else None
+    text = read_text(args.file, most_bytes=MAX_SPEC_BYTES)
+    prepared = prepare(text, args.file, catalogue, form=form, namespace=args.namespace)
+    plan, bundle = prepared.plan, prepared.bundle
     if bundle is None:
+        print(f"stayfast: nothing fits {plan.spec.name}: {'; '.join(plan.because)}", file=sys.stderr)
         return INFEASIBLE
+    if prepared.errors:
+        told = "\n".join(["the linter stops it:", *(f"  {error}" for error in prepared.errors)])
+        raise ObjectRefusedError(told, help="run: stayfast lint --explain CODE").listed()
     result = _outline(plan, bundle)
-    _say(args, _sentence(plan, bundle))
+    say = partial(_say, args)
+    say(_sentence(plan, bundle))
     if args.fall_back:
-        bundle = _with_classes(args, plan, bundle)
+        bundle = _with_classes(bundle, plan, say)
     if args.dry_run == "client":
         result |= {
             "action": "none",
@@ -102,123 +101,33 @@ def run(args: argparse.Namespace) -> int:
         code = _submit(args, client, bundle, result)
         warn(client)
         if code == OK and args.wait and not args.dry_run:
-            code = wait(client, bundle.outline.name, bundle.outline.namespace, args.timeout_seconds, result)
+            code = _wait(args, client, bundle, result)
     return _finish(args, result, code)
 
 
-def prepare(args: argparse.Namespace) -> tuple[Plan, Bundle | None]:
-    """Plan, render and lint; errors of the linter stop here."""
-    catalogue = current_price_list(args.catalogue)
-    spec = read_spec(read_text(args.file, most_bytes=MAX_SPEC_BYTES), args.file, accelerators=catalogue.accelerators)
-    if args.namespace and args.namespace != spec.namespace:
-        raise SettingError(
-            f"{args.file} says namespace {spec.namespace}", help="change the file, or leave out --namespace"
-        )
-    plan = make_plan(spec, catalogue)
-    if plan.choice is None:
-        print(f"stayfast: nothing fits {spec.name}: {'; '.join(plan.because)}", file=sys.stderr)
-        return plan, None
-    bundle = render(spec, plan, form=Controller(args.form) if args.form else None)
-    bad = [finding for finding in findings(bundle) if finding.severity == "error"]
-    if bad:
-        lines = [one_line(f"  {item.rule} {item.object}{item.pointer}: {item.message}") for item in bad]
-        told = "\n".join(["the linter stops it:", *lines])
-        raise ObjectRefusedError(told, help="run: stayfast lint --explain CODE").listed()
-    return plan, bundle
-
-
-def _with_classes(args: argparse.Namespace, plan: Plan, bundle: Bundle) -> Bundle:
+def _with_classes(bundle: Bundle, plan: Plan, say: Callable[[str], None]) -> Bundle:
     """The later classes of the plan go into the cluster before the workload that may need them."""
     config_map, left_out = fallback_classes(bundle, plan)
     for reason in left_out:
-        _say(args, f"not kept for falling back: {reason}")
+        say(f"not kept for falling back: {reason}")
     if config_map is None:
-        _say(args, "there is no class to fall back to")
+        say("there is no class to fall back to")
         return bundle
     at = bundle.objects.index(bundle.workload)
     return replace(bundle, objects=[*bundle.objects[:at], config_map, *bundle.objects[at:]])
 
 
 def _submit(args: argparse.Namespace, client: Client, bundle: Bundle, result: dict[str, Any]) -> int:
-    namespace = bundle.outline.namespace
-    placed, problems = resolve_resources(client, bundle.objects, namespace)
-    workload = next((item for item in placed if item.value is bundle.workload), None)
-    absent = missing_namespaces(client, placed)
-    decision = Decision(Action.CREATE, "it is new")
-    if workload is not None and namespace not in absent:
-        decision = decide(client, workload, replace=args.replace)
-        check_update(client, workload, decision, force=args.force_conflicts)
-    result |= {"action": decision.action.value, "because": decision.because}
-    problems += _preflight(args, client, bundle, placed, workload, decision, absent)
-    result["problems"] = [{**problem._asdict(), "weight": problem.weight.value} for problem in problems]
-    for problem in problems:
-        fix = f"; {problem.fix}" if problem.fix else ""
-        _say(args, f"{problem.weight.value}: {problem.object}: {problem.sentence}{fix}")
-    if any(problem.weight is ProblemSeverity.ERROR for problem in problems):
-        raise ObjectRefusedError("nothing was applied: the cluster would not run it", help="mend the errors above")
-    if args.dry_run:
-        result["objects"] = [{"object": identity(item.value), "result": "tried"} for item in placed]
-        return OK
-    assert workload is not None
-    if not _confirm(args, client, decision, len(placed)):
-        result["action"] = "none"
-        return FINDINGS
-    done = _apply(args, client, bundle, placed, workload, decision, absent)
-    done += _watch(args, client, bundle, workload, decision)
-    result["objects"] = [{"object": name, "result": what} for name, what in done]
-    return OK
-
-
-def _preflight(
-    args: argparse.Namespace,
-    client: Client,
-    bundle: Bundle,
-    placed: list[TargetedObject],
-    workload: TargetedObject | None,
-    decision: Decision,
-    absent: set[str],
-) -> list[Problem]:
-    tried = placed
-    if decision.action in (Action.REPLACE, Action.NOTHING):  # the one that is there would be in the way of the dry run
-        tried = [item for item in placed if item is not workload]
-    problems = dry_run_objects(client, tried, force=args.force_conflicts, absent=absent)
-    if workload is not None and bundle.outline.namespace not in absent and decision.action is not Action.NOTHING:
-        problems += check_dependencies(client, placed, workload.value, bundle.outline.namespace)
-    spec = bundle.outline.spec
-    return problems + check_region(client, [spec.checkpoint_url, spec.sink_url], spec.bucket_region)
-
-
-def _apply(
-    args: argparse.Namespace, client: Client, bundle: Bundle, placed: list[TargetedObject], workload: TargetedObject,
-    decision: Decision, absent: set[str],
-) -> list[tuple[str, str]]:  # fmt: skip
-    """A namespace that is new comes first, so that the rest can be tried in it before it is applied."""
-    done: list[tuple[str, str]] = []
-    force, clock = args.force_conflicts, SystemClock()
-    if absent:
-        first = [item for item in placed if item.resource == NAMESPACES]
-        done += apply_all(client, first, workload, decision, clock=clock, force=force)
-        placed = [item for item in placed if item.resource != NAMESPACES]
-        problems = dry_run_objects(client, placed, force=force, absent=set())
-        problems += check_dependencies(client, placed, workload.value, bundle.outline.namespace)
-        bad = [problem for problem in problems if problem.weight is ProblemSeverity.ERROR]
-        if bad:
-            names = "; ".join(f"{problem.object}: {problem.sentence}" for problem in bad)
-            raise ObjectRefusedError(f"only the namespace was made, the cluster would not run the rest: {names}")
-    return done + apply_all(client, placed, workload, decision, clock=clock, force=force)
-
-
-def _watch(
-    args: argparse.Namespace, client: Client, bundle: Bundle, workload: TargetedObject, decision: Decision
-) -> list[tuple[str, str]]:
-    """Have its metrics collected, where the cluster knows how; the run does not depend on it."""
-    wanted = [item for item in bundle.optional if item["kind"] == "PodMonitoring"]
-    try:
-        placed, _ = resolve_resources(client, wanted, bundle.outline.namespace)
-        return apply_all(client, placed, workload, decision, clock=SystemClock(), force=args.force_conflicts)
-    except StayfastError as error:
-        _say(args, f"warning: its metrics will not be collected: {error}")
-        return []
+    options = SubmitOptions(args.replace, args.force_conflicts, dry_run=bool(args.dry_run))
+    confirm, say = partial(_confirm, args, client), partial(_say, args)
+    found = submit(client, bundle, options, clock=SystemClock(), confirm=confirm, say=say)
+    result |= {
+        "action": found.decision.action.value if found.is_confirmed else "none",
+        "because": found.decision.because,
+        "problems": [{**problem._asdict(), "weight": problem.weight.value} for problem in found.problems],
+        "objects": [{"object": name, "result": what} for name, what in found.objects],
+    }
+    return OK if found.is_confirmed else FINDINGS
 
 
 def _confirm(args: argparse.Namespace, client: Client, decision: Decision, count: int) -> bool:
@@ -230,27 +139,16 @@ def _confirm(args: argparse.Namespace, client: Client, decision: Decision, count
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")
 
 
-def wait(client: Client, name: str, namespace: str, limit_seconds: float, result: dict[str, Any]) -> int:
+def _wait(args: argparse.Namespace, client: Client, bundle: Bundle, result: dict[str, Any]) -> int:
     """Until it runs; every change of the reason is one line."""
-    clock = SystemClock()
-    deadline = clock.monotonic() + limit_seconds
-    last = ""
-    while True:
-        observed = observe(client, namespace)
-        root = find_root(observed, name, namespace)
-        if root is None:
-            raise UsageError(f"the run {name} was deleted while we waited for it")
-        found = diagnose(observed, root)
-        if found.code != last:
-            print(f"stayfast: {found.cause}  [{found.code}]", file=sys.stderr)
-            last = found.code
-        result["explanation"] = found.to_json()
-        if found.verdict is not Verdict.WAIT:
-            return OK if found.verdict is Verdict.FINE else FINDINGS
-        if clock.monotonic() >= deadline:
-            print(f"stayfast: it still waits after {duration(limit_seconds)}", file=sys.stderr)
-            return FINDINGS
-        clock.sleep(POLL_SECONDS)
+    found = wait_until_running(
+        client, bundle.outline.name, bundle.outline.namespace, limit_seconds=args.timeout_seconds, clock=SystemClock(),
+        on_change=lambda found: print(f"stayfast: {found.cause}  [{found.code}]", file=sys.stderr),
+    )  # fmt: skip
+    result["explanation"] = found.to_json()
+    if found.verdict is Verdict.WAIT:
+        print(f"stayfast: it still waits after {duration(args.timeout_seconds)}", file=sys.stderr)
+    return OK if found.verdict is Verdict.FINE else FINDINGS
 
 
 def _outline(plan: Plan, bundle: Bundle) -> dict[str, Any]:
