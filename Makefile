@@ -44,8 +44,9 @@ test-release: venv  ## the same at the count of a release: a weekend
 test-long: venv  ## every program of the zoo with 20 seeds: half an hour on two cores
 	ZOO_SEEDS=20 $(BIN)/python -m pytest tests/rehearse/test_zoo_right.py tests/rehearse/test_zoo_wrong.py --timeout=600 -n $$((3 * $$(nproc))) --dist load
 
-test-matrix: venv  ## loader workers and signals, 465 interrupted runs (about half an hour on two cores); STAYFAST_MATRIX_RUNS=1 for fewer
+test-matrix: venv  ## loader workers and signals, 469 interrupted runs; forks beside saves, 100 runs (40 minutes on two cores)
 	STAYFAST_MATRIX=full $(BIN)/python -m pytest tests/matrix -n $$(($$(nproc) + 1)) --dist loadgroup
+	STAYFAST_FORK_RUNS=100 $(BIN)/python -m pytest tests/runtime/test_forks.py
 
 test-cluster: venv  ## the control-plane scenarios on the cluster of STAYFAST_TEST_KUBECONFIG (>= 1.30, no nodes needed)
 	@test -n "$$STAYFAST_TEST_KUBECONFIG" || { echo "set STAYFAST_TEST_KUBECONFIG to a kubeconfig; STAYFAST_TEST_LONG=1 measures ten restarts"; exit 2; }

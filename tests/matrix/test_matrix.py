@@ -1,8 +1,9 @@
 """Loader workers and signals: every kind of program under every launcher and signal saves, exits with 75 and resumes.
 
 `make test-matrix` runs every cell STAYFAST_MATRIX_RUNS times (5) and the plain ones under `stayfast exec -- torchrun`
-STAYFAST_MATRIX_PLAIN_RUNS times (20), and writes build/matrix.json. Without STAYFAST_MATRIX=full only a few cells run,
-once. A run is judged right when the checkpoint of the last finished step is there and reported, the exit code is 75
+STAYFAST_MATRIX_PLAIN_RUNS times (20), and writes build/matrix.json. Those runs are forks of one process that has imported
+everything; one more of each launcher starts ordinary processes. Without STAYFAST_MATRIX=full only a few cells run, once.
+A run is judged right when the checkpoint of the last finished step is there and reported, the exit code is 75
 (under torchrun alone, which turns every code into 1: the code that each rank reported), no process is left, and the
 resumed run ends with the weights that the same program without stayfast has when it is left alone. For the
 ResumableSampler that program uses the sampler, but opens no run.
@@ -34,6 +35,8 @@ PART = [
     ("sampler", "python", "int-group"),
     ("stateful", "exec", "term-group"),
     ("accelerate", "exec-torchrun", "int-group"),
+    ("lightning", "torchrun", "term-group"),
+    ("hugging-face", "exec", "int-group"),
 ]
 BUILD = Path(__file__).resolve().parents[2] / "build" / "matrix"
 
@@ -76,7 +79,8 @@ def test_every_run_of_a_cell_saves_and_resumes(
 
 
 @pytest.mark.xdist_group("plain")
-def test_processes_that_share_nothing_do_the_same(expected: cells.Expected, tmp_path: Path) -> None:
-    wanted = expected.of("plain", "exec-torchrun")
-    result = cells.run_once(cells.Fresh(), "plain", "exec-torchrun", "term-group", tmp_path / "run", wanted, 0)
+@pytest.mark.parametrize("launcher", cells.LAUNCHERS if FULL else ["exec-torchrun"])
+def test_processes_that_share_nothing_do_the_same(launcher: str, expected: cells.Expected, tmp_path: Path) -> None:
+    wanted = expected.of("plain", launcher)
+    result = cells.run_once(cells.Fresh(), "plain", launcher, "term-group", tmp_path / "run", wanted, 0)
     assert not result.problems, "\n".join(result.problems)
