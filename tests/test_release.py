@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 EPOCH = "1767225600"
@@ -119,6 +122,38 @@ def test_installed_alone_it_works(dist: Path, tmp_path: Path) -> None:
     assert "100 items added" in run(
         [stayfast, "enqueue", "--queue", "sqlite://./work.db", "items.jsonl"], tmp_path / "p"
     )
+
+
+def hard_dependencies(distribution: importlib.metadata.Distribution) -> dict[str, importlib.metadata.Distribution]:
+    """What it needs without any extra, and what that needs, as installed here."""
+    found = {}
+    for text in distribution.requires or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            needed = importlib.metadata.distribution(requirement.name)
+            found |= {requirement.name: needed, **hard_dependencies(needed)}
+    return found
+
+
+def test_installed_with_its_hard_dependencies_the_demo_runs(dist: Path, tmp_path: Path) -> None:
+    """`pip install` of the wheel without extras, as far as that works without a network."""
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=False)
+    site = next((place / "lib").glob("python*/site-packages"))
+    python, stayfast = str(place / "bin" / "python"), str(place / "bin" / "stayfast")
+    installer = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
+    run([*installer, str(next(dist.glob("*.whl")))], tmp_path)
+    (installed,) = importlib.metadata.distributions(name="stayfast", path=[str(site)])
+    for needed in hard_dependencies(installed).values():
+        for top in {file.parts[0] for file in needed.files or ()} - {"..", "__pycache__"}:
+            (site / top).symlink_to(needed.locate_file(top))
+    imports = "import rich, yaml, stayfast, importlib.util as u; print(stayfast.__file__, u.find_spec('numpy'))"
+    assert run([python, "-c", imports], tmp_path).split() == [str(site / "stayfast" / "__init__.py"), "None"]
+    given = ("--items", "200", "--steps", "60", "--kills", "3", "--output", "json")
+    result = json.loads(run([stayfast, "demo", *given], tmp_path, STAYFAST_METADATA="off"))
+    assert (result["items"], result["lost"], result["duplicates"]) == (200, 0, 0)
+    assert result["bit_identical"] is True
+    assert result["kills"] >= 1
 
 
 def test_what_it_reads_is_in_the_wheel(dist: Path, tmp_path: Path) -> None:
