@@ -7,7 +7,7 @@
         ├── UsageError                the caller's input is wrong                      (CLI exit 2)
         │   ├── SettingError          an environment variable or option
         │   ├── UrlError              a store, queue or sink URL
-        │   │   └── SinkAbsentError   a sink that nobody has written to yet
+        │   │   └── SinkMissingError  a sink that nobody has written to yet
         │   ├── DocumentError         a YAML document: carries line and column
         │   └── MissingExtraError     an optional dependency is not installed
         ├── RunError                  a run cannot go on as asked

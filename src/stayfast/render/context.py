@@ -51,6 +51,13 @@ class GraceWindow:
     shutdown_seconds: int
     critical_seconds: int
 
+    def __str__(self) -> str:
+        """As the digest of a run has it: that must stay the same, whatever the class is called."""
+        return (
+            f"Window(pod_seconds={self.pod_seconds}, shutdown_seconds={self.shutdown_seconds}, "
+            f"critical_seconds={self.critical_seconds})"
+        )
+
     @property
     def is_long(self) -> bool:
         """Whether the Spot pool must be set to it; only Spot knows the setting."""
