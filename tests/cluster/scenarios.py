@@ -1,19 +1,38 @@
-"""Objects as a real control plane (v1.36.4, no kubelet) and Kueue write them; times relative to ``NOW``."""
+"""Objects as a real control plane (v1.36.4, no kubelet) and Kueue write them; times relative to ``NOW``.
+
+Every call makes fresh objects: what one test changes in its own is in no other test's. ``seen_at`` moves the moment that
+they are written at, for as long as it is entered.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 from stayfast.clock import to_rfc3339
 
 NOW = 1_790_000_000.0
 Object = dict[str, Any]
+_moment: ContextVar[float] = ContextVar("moment", default=NOW)
+
+
+@contextmanager
+def seen_at(moment: float) -> Iterator[None]:
+    """Objects that are made within are as of this moment."""
+    token = _moment.set(moment)
+    try:
+        yield
+    finally:
+        _moment.reset(token)
 
 
 def at(seconds_ago: float) -> str:
-    return to_rfc3339(NOW - seconds_ago)
+    return to_rfc3339(_moment.get() - seconds_ago)
 
 
 def condition(kind: str, status: str = "True", reason: str = "", message: str = "", ago: float = 60.0) -> Object:
@@ -34,14 +53,14 @@ def job(
             "creationTimestamp": at(ago),
             "labels": {"stayfast.dev/run": name, **(labels or {})},
         },
-        "spec": {"completions": 1, "parallelism": 1, **spec},
+        "spec": {"completions": 1, "parallelism": 1, **copy.deepcopy(spec)},
         "status": status,
     }
 
 
 def pod(
     name: str = "train-x", *, owner: str = "job-1", phase: str = "Pending", ago: float = 600, run: str = "train",
-    conditions: list[Object] | None = None, node: str = "", selector: Object | None = None, **more: Any,
+    conditions: list[Object] | None = None, node: str = "", selector: Mapping[str, str] | None = None, **more: Any,
 ) -> Object:  # fmt: skip
     metadata = {
         "name": name,
@@ -56,7 +75,7 @@ def pod(
     if node:
         spec["nodeName"] = node
     if selector:
-        spec["nodeSelector"] = selector
+        spec["nodeSelector"] = dict(selector)
     spec |= more.pop("spec", {})
     status = {"phase": phase, "conditions": conditions or [], **more}
     if node:
@@ -150,7 +169,7 @@ def node(name: str = "n1", **more: Any) -> Object:
     }
 
 
-SPOT = {"cloud.google.com/gke-spot": "true"}
+SPOT = MappingProxyType({"cloud.google.com/gke-spot": "true"})
 
 
 def interrupted(
@@ -189,7 +208,7 @@ def stopped(reason: str, *, ago: float = 600, **annotations: str) -> dict[str, A
 
 
 def workers(width: int = 4, *, running: int = 2, waiting: int = 2, **more: Any) -> list[dict[str, Any]]:
-    found = job(parallelism=width, completions=width, template=copy.deepcopy(TEMPLATE), **more)
+    found = job(parallelism=width, completions=width, template=TEMPLATE, **more)
     return [
         found,
         *(pod(f"r{number}", phase="Running", node="n1", ago=5000) for number in range(running)),
@@ -205,7 +224,7 @@ def classes_map(*workloads: dict[str, Any], run: str = "train", **annotations: s
 
 
 def numbered(number: int = 1, kind: str = "Job", name: str = "train") -> dict[str, Any]:
-    spec: dict[str, Any] = {"parallelism": 1, "template": TEMPLATE}
+    spec: dict[str, Any] = {"parallelism": 1, "template": copy.deepcopy(TEMPLATE)}
     if kind == "JobSet":
         spec = {"replicatedJobs": []}
     version = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}[kind]

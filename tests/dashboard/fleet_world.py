@@ -47,7 +47,11 @@ def settings(run: str, capacity: str, **more: str) -> Object:
 
 def objects(run_url: str = "gs://bucket/runs/llm-7") -> list[Object]:
     """Running and interrupted before, waiting in three ways, on a lease, failed, finished."""
-    scenarios.NOW = time.time()
+    with scenarios.seen_at(time.time()):
+        return _objects(run_url)
+
+
+def _objects(run_url: str) -> list[Object]:
     price = {"STAYFAST_USD_PER_HOUR": "32.4"}
     llm = [job("llm-7", uid="j1", ago=32_000), settings("llm-7", "spot", RUN_URL=run_url, **price)]
     llm += [interrupted(f"llm-7-{n}", owner="j1", run="llm-7", ago=9000.0 * n, metadata={}) for n in (1, 2)]
