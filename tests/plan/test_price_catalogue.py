@@ -12,14 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from stayfast.capacity.machines.billing_skus import FAMILIES, price_list_from_skus, unit_price
-from stayfast.capacity.machines.prices import (
-    TPU_TOPOLOGIES,
-    bundled_catalogue,
-    gke_accelerator_names,
-    read_catalogue,
-    to_json,
-)
+from stayfast.capacity.machines.billing_skus import price_list_from_skus, unit_price
+from stayfast.capacity.machines.machine import load_machines
+from stayfast.capacity.machines.prices import bundled_catalogue, read_catalogue, to_json
 from stayfast.cli.main import main
 from stayfast.errors import UsageError
 
@@ -125,13 +120,16 @@ def test_machines_have_legal_counts():
 
 
 def test_every_accelerator_is_one_that_gke_and_the_billing_catalogue_know():
-    catalogue = bundled_catalogue()
-    assert set(catalogue.accelerators) == set(FAMILIES) == set(gke_accelerator_names)
-    tpus = {name for name, machine in catalogue.machines.items() if machine.accelerator.startswith("tpu-")}
-    assert tpus == set(TPU_TOPOLOGIES)
-    for name in tpus:
-        across = [int(side) for side in TPU_TOPOLOGIES[name].split("x")]
-        assert math.prod(across) == catalogue.machines[name].count
+    catalogue, table = bundled_catalogue(), load_machines()
+    billed = {entry.name for entry in table.accelerators.values() if entry.billing is not None}
+    named = {entry.name for gke_name, entry in table.accelerators.items() if entry.name != gke_name}
+    assert set(catalogue.accelerators) == billed == named
+    for name, machine in catalogue.machines.items():
+        assert (machine.topology is not None) == machine.accelerator.startswith("tpu-"), name
+    for machine in table.machines.values():
+        if machine.topology is not None:
+            assert machine.gke_accelerator.startswith("tpu"), machine.name
+            assert math.prod(int(side) for side in machine.topology.split("x")) == machine.count
     assert catalogue.counts("t4") == [1, 2, 4]
     assert catalogue.counts("tpu-v6e") == [1, 4, 8]
 

@@ -7,9 +7,8 @@ import math
 import pytest
 from render_cases import GANG, SERVE, TRAIN, container, on, planned, rendered, template, the
 
-from stayfast.capacity.machines.machine import TPU_TOPOLOGIES as LINT_TOPOLOGIES
-from stayfast.capacity.machines.machine import accelerator_machines
-from stayfast.capacity.machines.prices import TPU_TOPOLOGIES, bundled_catalogue, gke_accelerator_names
+from stayfast.capacity.machines.machine import load_machines
+from stayfast.capacity.machines.prices import bundled_catalogue, read_catalogue, to_json
 from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
 from stayfast.render.context import RenderedCapacity
@@ -54,11 +53,11 @@ def test_every_machine_is_rendered_clean_everywhere(accelerator, count, capacity
         selector = template(bundle)["spec"]["nodeSelector"]
         if bundle.outline.class_rows:
             for row in the(bundle, "ComputeClass")["spec"]["priorities"]:
-                assert (row[kind]["type"], row[kind]["count"]) == (gke_accelerator_names[accelerator], count)
+                assert (row[kind]["type"], row[kind]["count"]) == (load_machines().gke_name(accelerator), count)
                 assert row["machineType"] == bundle.outline.machine.name
         else:
             label = {"tpu": "gke-tpu-accelerator", "gpu": "gke-accelerator"}[kind]
-            assert selector[f"cloud.google.com/{label}"] == gke_accelerator_names[accelerator]
+            assert selector[f"cloud.google.com/{label}"] == load_machines().gke_name(accelerator)
             assert ("cloud.google.com/gke-tpu-topology" in selector) == (kind == "tpu")
 
 
@@ -74,19 +73,16 @@ def test_autopilot_needs_no_pools_and_is_clean_too(accelerator, count):
         assert "pools.sh" not in bundle.files
 
 
-def test_our_names_are_gkes():
-    """The catalogue and the linter's table of machines come from different sources."""
-    table = accelerator_machines()
+def test_a_price_list_and_the_linter_mean_the_same_machines():
+    table = load_machines()
     for machine in CATALOGUE.machines.values():
-        assert machine.accelerator in gke_accelerator_names
-        if machine.name in table:
-            known = table[machine.name]
-            assert (known.accelerator, known.number) == (gke_accelerator_names[machine.accelerator], machine.count), (
-                machine.name
-            )
-            assert TPU_TOPOLOGIES.get(machine.name) == LINT_TOPOLOGIES.get(machine.name)
-            assert cpu_request(machine) <= known.cpu
-            assert memory_request_gib(machine) <= known.memory_gib
+        assert table.machines[machine.name] == machine
+        accelerator = table.accelerator(machine.gke_accelerator)
+        assert accelerator.name == machine.accelerator != machine.gke_accelerator
+        assert machine.vcpus <= accelerator.vcpus_by_count[machine.count]
+        assert cpu_request(machine) <= machine.vcpus
+        assert memory_request_gib(machine) <= machine.memory_gib
+    assert read_catalogue(to_json(CATALOGUE), "refreshed").machines == CATALOGUE.machines
 
 
 @pytest.mark.parametrize(

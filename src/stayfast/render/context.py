@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from stayfast.capacity.machines.prices import TPU_TOPOLOGIES, Machine, gke_accelerator_names
+from stayfast.capacity.machines.machine import Machine
 from stayfast.capacity.plan.assumptions import GRACE_SECONDS, LONG_GRACE_SECONDS
 from stayfast.capacity.plan.grace_fit import allows_long_grace
 from stayfast.capacity.plan.planner import Plan
@@ -95,11 +95,11 @@ class RenderContext:
     @property
     def accelerator(self) -> str:
         """GKE's name for it, as node labels and classes have it."""
-        return gke_accelerator_names[self.spec.accelerator]
+        return self.machine.gke_accelerator
 
     @property
     def is_tpu(self) -> bool:
-        return self.machine.name in TPU_TOPOLOGIES
+        return self.machine.topology is not None
 
     @property
     def resource(self) -> str:
@@ -109,11 +109,10 @@ class RenderContext:
     @property
     def accelerator_labels(self) -> dict[str, str]:
         """Labels of the nodes that have them; a TPU host is a slice with a topology."""
-        if self.is_tpu:
-            topology = TPU_TOPOLOGIES[self.machine.name]
+        if self.machine.topology is not None:
             return {
                 "cloud.google.com/gke-tpu-accelerator": self.accelerator,
-                "cloud.google.com/gke-tpu-topology": topology,
+                "cloud.google.com/gke-tpu-topology": self.machine.topology,
             }
         return {"cloud.google.com/gke-accelerator": self.accelerator}
 

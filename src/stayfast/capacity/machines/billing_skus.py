@@ -10,45 +10,28 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
-from stayfast.capacity.machines.prices import Machine, MachinePrices, PriceList
+from stayfast.capacity.machines.machine import BillingText, Machine, load_machines
+from stayfast.capacity.machines.prices import MachinePrices, PriceList
 from stayfast.errors import UsageError
 
 EXCLUDED = re.compile(r"Reserved|Commitment|Calendar Mode|Capacity Optimized|Sole Tenancy", re.IGNORECASE)
 
 
-class Family(NamedTuple):
-    """How one machine family is called in descriptions."""
-
-    chip: str
-    host: str | None = None
-    """None where the chip's price holds the whole machine: B200 slices and TPUs have no vCPU or RAM of their own."""
-    short: str | None = None
-    """What follows ``DWS Defined Duration`` where that is not the chip's own name."""
-
-
-FAMILIES = {
-    "t4": Family("Nvidia Tesla T4 GPU", "N1 Predefined Instance"),
-    "l4": Family("Nvidia L4 GPU", "G2 Instance"),
-    "rtx-pro-6000": Family("RTX 6000 96GB", "G4 Instance"),
-    "a100-40gb": Family("Nvidia Tesla A100 GPU", "A2 Instance"),
-    "a100-80gb": Family("Nvidia Tesla A100 80GB GPU", "A2 Instance"),
-    "h100": Family("Nvidia H100 80GB GPU", "A3 Instance"),
-    "h100-mega": Family("Nvidia H100 80GB Mega GPU", "A3Plus Instance"),
-    "h200": Family("H200 141GB GPU", "A3Ultra Instance"),
-    "b200": Family("A4 Nvidia B200 (1 gpu slice)"),
-    "tpu-v5e": Family("TpuV5e", short="V5e"),
-    "tpu-v6e": Family("TpuV6e", short="V6e"),
-}
-"""Descriptions as seen in public readings and fixtures of the live catalogue, June to October 2026. Not seen by us: the
-flex-start form of B200, and of the N1 hosts of T4; where no such SKU matches, the class has no price."""
-
 CLASSES = ("on_demand", "spot", "flex_start")
 
 
-def _patterns(family: Family) -> dict[tuple[str, str], re.Pattern[str]]:
-    chip, short = re.escape(family.chip), re.escape(family.short or family.chip)
+@cache
+def price_patterns() -> dict[str, dict[tuple[str, str], re.Pattern[str]]]:
+    """By accelerator; those without a billing text are not priced."""
+    found = load_machines().accelerators.values()
+    return {entry.name: _patterns_of(entry.billing) for entry in found if entry.billing is not None}
+
+
+def _patterns_of(text: BillingText) -> dict[tuple[str, str], re.Pattern[str]]:
+    chip, short = re.escape(text.accelerator), re.escape(text.flex_start or text.accelerator)
     rows = {
         ("on_demand", "chip"): rf"^{chip} running in ",
         ("spot", "chip"): rf"^({chip} attached to Spot Preemptible VMs|Spot Preemptible {chip}) running in ",
@@ -57,9 +40,9 @@ def _patterns(family: Family) -> dict[tuple[str, str], re.Pattern[str]]:
             "chip",
         ): rf"^({chip} attached to DWS Defined Duration VMs|DWS Defined Duration {short}) running in ",
     }
-    for part in ("Core", "Ram") if family.host else ():
-        host = re.escape(family.host or "")
-        bare = re.escape((family.host or "").removesuffix(" Instance"))
+    for part in ("Core", "Ram") if text.host else ():
+        host = re.escape(text.host or "")
+        bare = re.escape((text.host or "").removesuffix(" Instance"))
         rows |= {
             ("on_demand", part.lower()): rf"^{host} {part} running in ",
             ("spot", part.lower()): rf"^Spot Preemptible {host} {part} running in ",
@@ -71,7 +54,6 @@ def _patterns(family: Family) -> dict[tuple[str, str], re.Pattern[str]]:
 _UNITS = {"h": 1.0, "GiBy.h": 1.0, "GBy.h": 2**30 / 10**9}
 """To the hour of one piece or one GiB; some families sell memory by the decimal gigabyte."""
 
-_PATTERNS = {name: _patterns(family) for name, family in FAMILIES.items()}
 Parts = dict[tuple[str, str, str, str], float]
 """(accelerator, class, part, region) to dollars per unit and hour."""
 
@@ -83,7 +65,7 @@ def collect_parts(skus: Iterable[Mapping[str, Any]]) -> Parts:
         text = sku.get("description")
         if not isinstance(text, str) or EXCLUDED.search(text):
             continue
-        for accelerator, patterns in _PATTERNS.items():
+        for accelerator, patterns in price_patterns().items():
             for (kind, part), pattern in patterns.items():
                 if pattern.match(text):
                     price = unit_price(sku)
@@ -130,7 +112,7 @@ def price_list_from_skus(
 
 def _sum(parts: Parts, machine: Machine, kind: str, region: str) -> float | None:
     amounts = {"chip": machine.count}
-    if FAMILIES[machine.accelerator].host:
+    if ("on_demand", "core") in price_patterns().get(machine.accelerator, {}):
         amounts |= {"core": machine.vcpus, "ram": machine.memory_gib}
     total = 0.0
     for part, amount in amounts.items():

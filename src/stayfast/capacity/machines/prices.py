@@ -1,4 +1,4 @@
-"""The catalogue: which machine has which accelerators, and what an hour costs where."""
+"""The price list: what an hour of a machine costs where, as of a day."""
 
 from __future__ import annotations
 
@@ -9,46 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from stayfast.capacity.machines.machine import Machine, load_machines
 from stayfast.errors import UsageError
 
 STALE_DAYS = 30
 _HIGHEST_USD_PER_HOUR = 1e9  # an hour; more is a slip, and an integer of 400 digits is no float
-gke_accelerator_names = {
-    "t4": "nvidia-tesla-t4",
-    "l4": "nvidia-l4",
-    "rtx-pro-6000": "nvidia-rtx-pro-6000",
-    "a100-40gb": "nvidia-tesla-a100",
-    "a100-80gb": "nvidia-a100-80gb",
-    "h100": "nvidia-h100-80gb",
-    "h100-mega": "nvidia-h100-mega-80gb",
-    "h200": "nvidia-h200-141gb",
-    "b200": "nvidia-b200",
-    "tpu-v5e": "tpu-v5-lite-podslice",
-    "tpu-v6e": "tpu-v6e-slice",
-}
-"""Our names, and the value of the node label ``cloud.google.com/gke-accelerator``; for TPUs that of
-``cloud.google.com/gke-tpu-accelerator``, which goes with a topology."""
-
-TPU_TOPOLOGIES = {
-    "ct5lp-hightpu-1t": "1x1",
-    "ct5lp-hightpu-4t": "2x2",
-    "ct5lp-hightpu-8t": "2x4",
-    "ct6e-standard-1t": "1x1",
-    "ct6e-standard-4t": "2x2",
-    "ct6e-standard-8t": "2x4",
-}
-"""One host each. Slices over several hosts have topologies of their own, which are not in this catalogue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine type and what is in it."""
-
-    name: str
-    accelerator: str
-    count: int
-    vcpus: int
-    memory_gib: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +90,14 @@ def read_catalogue(text: str, where: str) -> PriceList:
     """A catalogue file, whole or refused."""
     try:
         body = json.loads(text)
-        machines = {name: Machine(name, *row) for name, row in body["machines"].items()}
+        table = load_machines()
+        # Our own file names machines of the table; a file from elsewhere may describe others.
+        rows = body.get("machines")
+        machines = (
+            {name: table.machines[name] for name in body["usd_per_hour"]}
+            if rows is None
+            else {name: table.of_price_list(name, *row) for name, row in rows.items()}
+        )
         prices = {
             name: {region: MachinePrices(*(_price(value) for value in row)) for region, row in offers.items()}
             for name, offers in body["usd_per_hour"].items()

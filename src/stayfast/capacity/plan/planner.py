@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stayfast.capacity.machines.prices import Machine, MachinePrices, PriceList
+from stayfast.capacity.machines.machine import Machine
+from stayfast.capacity.machines.prices import MachinePrices, PriceList
 from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.plan.grace_fit import GraceCheck, check_grace
 from stayfast.capacity.plan.interval import IntervalAdvice, recommend_interval

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stayfast.capacity.machines.prices import Machine, MachinePrices
+from stayfast.capacity.machines.machine import Machine
+from stayfast.capacity.machines.prices import MachinePrices
 from stayfast.capacity.plan.grace_fit import GraceCheck
 from stayfast.capacity.plan.options import Option
 from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec

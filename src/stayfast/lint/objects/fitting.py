@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stayfast.capacity.machines.machine import machine
+from stayfast.capacity.machines.machine import load_machines
 from stayfast.lint.objects.pod import GPU, TPU, PodProfile
 from stayfast.lint.objects.pools import NodePool, Taint
 from stayfast.lint.objects.scheduling import NO_CHOICE, NodeRequirement, Toleration
@@ -30,9 +30,9 @@ def mismatches(pod: PodProfile, pool: NodePool) -> list[str]:
     gpus = pod.request(GPU)
     if gpus > pool.accelerator_count and not pod.request(TPU) and "accelerator_count" not in pool.unknown:
         reasons.append(f"{gpus:g} GPUs are requested, its nodes have {pool.accelerator_count}")
-    known = machine(pool.machine_type)
-    if known is not None and pod.request("cpu") > known.cpu:
-        reasons.append(f"{pod.request('cpu'):g} CPUs are requested, {known.name} has {known.cpu}")
+    known = load_machines().machine(pool.machine_type)
+    if known is not None and pod.request("cpu") > known.vcpus:
+        reasons.append(f"{pod.request('cpu'):g} CPUs are requested, {known.name} has {known.vcpus}")
     return reasons
 
 

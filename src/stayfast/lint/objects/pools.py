@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stayfast.capacity.machines.machine import TPU_TOPOLOGIES, machine
+from stayfast.capacity.machines.machine import load_machines
 from stayfast.documents.positions import Path
 
 # The name of a pool that stands for auto-provisioning: whatever is needed is made.
@@ -79,12 +79,12 @@ class NodePool(NamedTuple):
             labels.setdefault("cloud.google.com/gke-provisioning", "standard")
         if self.accelerator.startswith("nvidia-"):
             labels["cloud.google.com/gke-accelerator"] = self.accelerator
-        if self.machine_type in TPU_TOPOLOGIES:
-            labels["cloud.google.com/gke-tpu-topology"] = TPU_TOPOLOGIES[self.machine_type]
         if self.machine_type:
             labels["node.kubernetes.io/instance-type"] = self.machine_type
             labels["cloud.google.com/machine-family"] = self.machine_type.partition("-")[0]
-        found = machine(self.machine_type)
-        if found and found.accelerator.startswith("tpu"):
-            labels["cloud.google.com/gke-tpu-accelerator"] = found.accelerator
+        found = load_machines().machine(self.machine_type)
+        if found and found.gke_accelerator.startswith("tpu"):
+            labels["cloud.google.com/gke-tpu-accelerator"] = found.gke_accelerator
+            if found.topology is not None:
+                labels["cloud.google.com/gke-tpu-topology"] = found.topology
         return labels

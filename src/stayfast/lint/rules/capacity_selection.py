@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.capacity.machines.machine import (
-    GPU_ALIASES,
-    GPU_TYPES,
-    KEYS,
-    PROVISIONING_VALUES,
-    TPU_TYPES,
-    TRUE_ONLY_KEYS,
-    is_known_key,
-)
+from stayfast.capacity.machines.gke_keys import KEYS, PROVISIONING_VALUES, TRUE_ONLY_KEYS, is_known_key
+from stayfast.capacity.machines.machine import load_machines
 from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit, Severity
@@ -27,11 +20,6 @@ from stayfast.text.suggest import closest, distance
 _WRONG_DOMAINS = ("gke.io", "cloud.gke.io", "google.com", "gke.google.com")
 _DOMAINS = ("cloud.google.com/", "autoscaling.gke.io/")
 _RESERVATION_AFFINITY = "cloud.google.com/reservation-affinity"
-_LISTED_VALUES: dict[str, frozenset[str]] = {
-    keys.ACCELERATOR: GPU_TYPES | frozenset(GPU_ALIASES),
-    keys.TPU_ACCELERATOR: TPU_TYPES,
-    keys.PROVISIONING: frozenset(PROVISIONING_VALUES),
-}
 
 
 @rule("SF501", "unknown-gke-key", POD)
@@ -114,6 +102,15 @@ def bad_gke_value(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
             yield from _judge_value(toleration.key, toleration.value, path, forbids=not only_true)
 
 
+def _listed_values(key: str) -> frozenset[str]:
+    """What GKE knows for this key; empty where any value will do."""
+    if key == keys.PROVISIONING:
+        return frozenset(PROVISIONING_VALUES)
+    if key == keys.ACCELERATOR:
+        return load_machines().gpu_names
+    return load_machines().tpu_names if key == keys.TPU_ACCELERATOR else frozenset()
+
+
 def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator[Hit]:
     if value is not None and not isinstance(value, str):
         spelled = str(value).lower() if isinstance(value, bool) else str(value)
@@ -129,8 +126,8 @@ def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator
         yield Hit(
             path, f'{key} is only ever "true" or absent: no node has "false"; use DoesNotExist in nodeAffinity', ERROR
         )
-    elif key in _LISTED_VALUES and value not in _LISTED_VALUES[key]:
-        near = closest(value, _LISTED_VALUES[key], 4)
+    elif (listed := _listed_values(key)) and value not in listed:
+        near = closest(value, listed, 4)
         hint = f"; did you mean {near}?" if near else ""
         known = Fix((Edit("set", path[:-1], near, key=path[-1]),), safe=False) if near else None
         yield Hit(path, f"GKE knows no {value} for {key}{hint}", ERROR, known)

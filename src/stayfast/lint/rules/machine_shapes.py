@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from stayfast.capacity.machines.machine import accelerator_machines, cpus_by_gpu_count, machine, most_chips_per_host
+from stayfast.capacity.machines.machine import load_machines
 from stayfast.lint.finding import ERROR, Hit
 from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.bundle import Bundle
@@ -66,18 +66,19 @@ def impossible_shape(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     if count <= 0 or any(pod.demand(key) for key in _SHARING):
         return
     named = pod.wanted("node.kubernetes.io/instance-type")
-    found = machine(text(named[0])) if len(named) == 1 else None
-    if found and (count > found.number or pod.request("cpu") > found.cpu):
+    found = load_machines().machine(text(named[0])) if len(named) == 1 else None
+    if found and (count > found.count or pod.request("cpu") > found.vcpus):
         asked = f"{count:g} GPUs and {pod.request('cpu'):g} CPUs"
-        has = f"{found.name} has {found.number} {found.accelerator} and {found.cpu} CPUs"
+        has = f"{found.name} has {found.count} {found.gke_accelerator} and {found.vcpus} CPUs"
         path = (*next(entry for entry in pod.containers if entry.request(GPU)).path, "resources")
         yield Hit(path, f"{asked} in one pod: {has}", ERROR)
         return
     if len(wanted) != 1:
         return
-    sizes = cpus_by_gpu_count(text(wanted[0]))
-    if not sizes:
+    known = load_machines().accelerator(text(wanted[0]))
+    if known is None:
         return
+    sizes = known.vcpus_by_count
     container = next(entry for entry in pod.containers if entry.request(GPU))
     field = "requests" if GPU in container.requests else "limits"
     if count > max(sizes):
@@ -106,39 +107,36 @@ def impossible_shape_in_class(item: ManifestObject, _bundle: Bundle) -> Iterator
     for index, row in enumerate(items(item.spec.get("priorities"))):
         row = mapping(row)
         gpu = mapping(row.get("gpu"))
-        found = machine(text(row.get("machineType")))
+        found = load_machines().machine(text(row.get("machineType")))
         kind, count = text(gpu.get("type")), number(gpu.get("count"))
+        known = load_machines().accelerator(kind)
         path = ("spec", "priorities", index, "gpu")
-        if found and gpu and kind and not is_placeholder(kind) and found.accelerator != kind:
-            yield Hit(path, f"{found.name} comes with {found.accelerator}, not {kind}", ERROR)
-        elif found and gpu and count is not None and found.number != count:
-            yield Hit(path, f"{found.name} has {found.number} {found.accelerator}, not {count}", ERROR)
-        elif (families := _families(kind)) and text(row.get("machineFamily")) not in ("", *families):
-            family = row["machineFamily"]
-            yield Hit(path, f"no machine of the family {family} has {kind}: {' and '.join(families)} do", ERROR)
-        elif count is not None and (sizes := cpus_by_gpu_count(kind)) and count not in sizes:
-            yield Hit(path, f"no machine has {count} {kind}: there are {', '.join(map(str, sorted(sizes)))}", ERROR)
-
-
-def _families(gpu: str) -> list[str]:
-    """Machine families that come with that GPU; none where it is unknown or attached to others."""
-    return sorted(
-        {known.name.partition("-")[0] for known in accelerator_machines().values() if known.accelerator == gpu}
-    )
+        if found and gpu and kind and not is_placeholder(kind) and found.gke_accelerator != kind:
+            yield Hit(path, f"{found.name} comes with {found.gke_accelerator}, not {kind}", ERROR)
+        elif found and gpu and count is not None and found.count != count:
+            yield Hit(path, f"{found.name} has {found.count} {found.gke_accelerator}, not {count}", ERROR)
+        elif known and known.families and text(row.get("machineFamily")) not in ("", *known.families):
+            family, families = row["machineFamily"], " and ".join(known.families)
+            yield Hit(path, f"no machine of the family {family} has {kind}: {families} do", ERROR)
+        elif known and count is not None and count not in known.vcpus_by_count:
+            counts = ", ".join(map(str, sorted(known.vcpus_by_count)))
+            yield Hit(path, f"no machine has {count} {kind}: there are {counts}", ERROR)
 
 
 @rule("SF602", "impossible-shape", BUNDLE)
 def impossible_pool(bundle: Bundle, _same: Bundle) -> Iterator[Hit]:
     """A declared pool whose machine type does not have that many GPUs."""
     for pool in bundle.pools:
-        found = machine(pool.machine_type)
+        found = load_machines().machine(pool.machine_type)
         if found is None or not pool.accelerator or pool.unknown & {"accelerator", "accelerator_count"}:
             continue
-        if pool.accelerator.startswith("nvidia-") and found.accelerator != pool.accelerator:
-            message = f"{found.name} comes with {found.accelerator}, not {pool.accelerator}: the pool cannot be made"
+        if pool.accelerator.startswith("nvidia-") and found.gke_accelerator != pool.accelerator:
+            message = (
+                f"{found.name} comes with {found.gke_accelerator}, not {pool.accelerator}: the pool cannot be made"
+            )
             yield Hit((), message, ERROR, item=pool)
-        elif found.number != pool.accelerator_count:
-            has = f"{found.name} has {found.number} {found.accelerator}"
+        elif found.count != pool.accelerator_count:
+            has = f"{found.name} has {found.count} {found.gke_accelerator}"
             yield Hit((), f"{has}, not {pool.accelerator_count}: the pool cannot be made", ERROR, item=pool)
 
 
@@ -162,7 +160,8 @@ def tpu_topology(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     field = "requests" if TPU in container.requests else "limits"
     path = (*container.path, "resources", field, TPU)
     accelerator = pod.wanted(keys.TPU_ACCELERATOR)
-    most = most_chips_per_host(text(accelerator[0])) if accelerator else None
+    known = load_machines().accelerator(text(accelerator[0])) if accelerator else None
+    most = max(known.vcpus_by_count) if known is not None else None
     if most is not None and chips > most:
         yield Hit(path, f"{chips:g} chips in one pod: a {accelerator[0]} host has at most {most}", ERROR)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.capacity.machines.machine import MAX_RUN_SECONDS
+from stayfast.capacity.machines.gke_limits import LONGEST_RUN_SECONDS, SHORTEST_RUN_SECONDS
 from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
@@ -50,7 +50,7 @@ def max_run_duration(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]:
     job = pod.template.job
     for spec, path in ((pod.spec, pod.spec_path), (job.spec, job.path) if job else ({}, ())):
         deadline = number(spec.get("activeDeadlineSeconds"))
-        if deadline is None or deadline <= MAX_RUN_SECONDS[1] or pod.capacity not in _WAITED_FOR:
+        if deadline is None or deadline <= LONGEST_RUN_SECONDS or pod.capacity not in _WAITED_FOR:
             continue
         given = True
         yield Hit(
@@ -90,7 +90,7 @@ def _limits_of_pod(pod: PodProfile) -> Iterator[tuple[Path, Any]]:
 
 
 def _judge(path: Path, value: Any, *, as_text: bool = True) -> Iterator[Hit]:
-    low, high = MAX_RUN_SECONDS
+    low, high = SHORTEST_RUN_SECONDS, LONGEST_RUN_SECONDS
     if is_placeholder(value):
         return
     written = value if not as_text or isinstance(value, str) else None

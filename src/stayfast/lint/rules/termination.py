@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stayfast.capacity.machines.machine import LONGEST_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
+from stayfast.capacity.machines.gke_limits import LONG_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
 from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
@@ -62,7 +62,7 @@ def _budget(pod: PodProfile, bundle: Bundle) -> int:
     for pool in bundle.pools:
         if pool.spot and (not wanted or pool.name in wanted):
             by_name.setdefault(pool.name, None)
-            grace = LONGEST_SPOT_GRACE_SECONDS if pool.has_config_file else pool.grace_seconds
+            grace = LONG_SPOT_GRACE_SECONDS if pool.has_config_file else pool.grace_seconds
             if grace is not None:
                 by_name[pool.name] = min(grace, by_name[pool.name] or grace)
     declared = [grace for grace in by_name.values() if grace is not None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.capacity.machines.prices import TPU_TOPOLOGIES
 from stayfast.render.context import RenderContext
 from stayfast.render.objects.environment import lease_lead_seconds
 
@@ -28,7 +27,7 @@ def _priority(outline: RenderContext, row: str) -> dict[str, Any]:
     kind, count = outline.accelerator, outline.machine.count
     found: dict[str, Any] = {"machineType": outline.machine.name}
     if outline.is_tpu:
-        found["tpu"] = {"type": kind, "count": count, "topology": TPU_TOPOLOGIES[outline.machine.name]}
+        found["tpu"] = {"type": kind, "count": count, "topology": outline.machine.topology}
     else:
         found["gpu"] = {"type": kind, "count": count, "driverVersion": "latest"}
     if outline.spec.zones:

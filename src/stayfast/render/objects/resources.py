@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from stayfast.capacity.machines.prices import Machine
+from stayfast.capacity.machines.machine import Machine
 from stayfast.render.context import RenderContext
 
 EPHEMERAL_GIB = 10
