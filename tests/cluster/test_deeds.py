@@ -38,17 +38,21 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
 )
 from stayfast.cluster.observed.runs import summarize
-from stayfast.cluster.observed.snapshot import RUN_LABEL, Snapshot, take_snapshot
+from stayfast.cluster.observed.snapshot import Snapshot, take_snapshot
 from stayfast.cluster.watch.actions.acting import ACTIONS, USED, plan_actions
-from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
-from stayfast.cluster.watch.actions.fall_back import FALLING_BACK
-from stayfast.cluster.watch.actions.reactivate_workload import REACTIVATED_AT, REACTIVATIONS
-from stayfast.cluster.watch.actions.requeue_lease import REQUEUED_LEASE
-from stayfast.cluster.watch.actions.split_parallelism import SPLIT_AT
 from stayfast.cluster.watch.alert_store import AlertState
 from stayfast.cluster.watch.alerts import Thresholds, find_alerts
 from stayfast.cluster.watch.manifests import WATCHED
 from stayfast.cluster.watch.watcher import Watcher, WatchOptions
+from stayfast.model.labels import (
+    CLASS_NUMBER,
+    FALLING_BACK,
+    REACTIVATED_AT,
+    REACTIVATIONS,
+    REQUEUED_LEASE,
+    RUN_LABEL,
+    SPLIT_AT,
+)
 
 LIMITS = Thresholds(pending_seconds={"spot": 900.0}, pending_other_seconds=1800.0)
 WORLD = {"Job": JOBS, "JobSet": JOB_SETS, "Pod": PODS, "Workload": WORKLOADS, "ConfigMap": CONFIG_MAPS, "Node": NODES,

@@ -51,16 +51,15 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
 )
 from stayfast.cluster.observed.live_snapshot import LiveSnapshot
-from stayfast.cluster.observed.snapshot import RUN_LABEL, take_snapshot
+from stayfast.cluster.observed.snapshot import take_snapshot
 from stayfast.cluster.watch.actions.acting import ACTIONS
-from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
-from stayfast.cluster.watch.actions.requeue_lease import REQUEUED_LEASE
 from stayfast.cluster.watch.alert_store import QUIET_SECONDS, AlertState, ConfigMapAlertStorage, FileAlertStorage
 from stayfast.cluster.watch.alerts import Alert
 from stayfast.cluster.watch.manifests import WATCHED, manifests, rights
 from stayfast.cluster.watch.watcher import Watcher, WatchOptions
 from stayfast.cluster.watch.webhook import Webhook
 from stayfast.errors import SettingError, UsageError
+from stayfast.model.labels import CLASS_NUMBER, REQUEUED_LEASE, RUN_LABEL
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 LEASE = "stayfast.dev/lease-ends-at"

@@ -19,15 +19,15 @@ from stayfast.cluster.kubernetes.resources import BUDGETS, CONFIG_MAPS, JOBS, NA
 from stayfast.cluster.kubernetes.watch_stream import ChangeKind, ResourceWatch
 from stayfast.cluster.observed.capabilities import parse_version
 from stayfast.cluster.observed.pod_endings import ending_of
-from stayfast.cluster.observed.snapshot import RUN_LABEL, take_snapshot, take_snapshot_to_explain
+from stayfast.cluster.observed.snapshot import take_snapshot, take_snapshot_to_explain
 from stayfast.cluster.submission.preflight import dry_run_objects, resolve_resources
-from stayfast.cluster.watch.actions.classes import CLASS_NUMBER
 from stayfast.cluster.watch.alert_store import AlertState
 from stayfast.cluster.watch.alerts import Thresholds
 from stayfast.cluster.watch.manifests import WATCHED
 from stayfast.cluster.watch.watcher import Watcher, WatchOptions
 from stayfast.errors import ObjectConflictError, ObjectRefusedError
 from stayfast.model.exit_codes import Outcome
+from stayfast.model.labels import CLASS_NUMBER, RUN_LABEL
 
 SPOT_TAINT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"}
 TOLERATION = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}

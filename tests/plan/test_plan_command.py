@@ -20,9 +20,9 @@ from stayfast.capacity.plan.planner import egress_usd_per_gib, make_plan, transf
 from stayfast.capacity.policies.regimes import Regime
 from stayfast.capacity.replay.synthetic import MODELS, draw_from_regimes, draw_model, lognormal_waits
 from stayfast.capacity.spec import read_spec
-from stayfast.capacity.spec.workload import CapacityClass
 from stayfast.cli.main import main
 from stayfast.errors import UsageError
+from stayfast.model.capacity import CapacityClass
 
 SWEEP = """\
 name: sweep

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from stayfast.capacity.spec import json_schema, read_spec
-from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind
+from stayfast.capacity.spec.workload import WorkloadKind
 from stayfast.errors import DocumentError, UsageError
+from stayfast.model.capacity import CapacityClass
 
 FULL = """\
 name: llm-7

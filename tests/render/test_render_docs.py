@@ -13,7 +13,6 @@ from render_cases import CASES, GANG, TRAIN, case, on, planned, rendered
 
 from stayfast.cli import render as command
 from stayfast.cli.commands import COMMANDS
-from stayfast.render.context import RenderedCapacity
 from stayfast.render.objects.alerts import pending_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,7 +116,7 @@ def test_alerts_look_at_this_run_and_no_other(name):
     pattern = re.search(r'pod=~"([^"]+)"', alerts["StayfastPending"]["expr"])[1]
     assert re.fullmatch(pattern, f"{bundle.outline.name}-abcde")
     assert not re.fullmatch(pattern, f"x{bundle.outline.name}-abcde")
-    assert ("StayfastQueued" in alerts) == (bundle.outline.capacity == RenderedCapacity.QUEUED)
+    assert ("StayfastQueued" in alerts) == bundle.outline.is_queued
     assert ("StayfastFailed" in alerts) == (bundle.workload["kind"] != "Deployment")
     for rule in group["rules"]:
         assert rule["expr"].count("(") == rule["expr"].count(")")

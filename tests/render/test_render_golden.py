@@ -33,7 +33,7 @@ def test_no_golden_file_is_left_over():
 
 def test_the_matrix_is_wide_enough():
     kinds = {case(name).outline.spec.kind for name in ALL}
-    capacities = {case(name).outline.capacity for name in ALL}
+    capacities = {case(name).outline.capacity_text for name in ALL}
     modes = {case(name).outline.spec.cluster_mode for name in ALL}
     volumes = {case(name).outline.spec.volume_kind for name in ALL}
     assert len(ALL) >= 14

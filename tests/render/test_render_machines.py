@@ -11,7 +11,6 @@ from stayfast.capacity.machines.machine import load_machines
 from stayfast.capacity.machines.prices import bundled_catalogue, read_catalogue, to_json
 from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
-from stayfast.render.context import RenderedCapacity
 from stayfast.render.objects.resources import (
     EPHEMERAL_GIB,
     cpu_request,
@@ -132,7 +131,7 @@ def test_a_gang_shares_its_state():
 
 def test_the_queue_covers_scratch_space_too():
     bundle = rendered(on(GANG, "flex-start"))
-    assert bundle.outline.capacity == RenderedCapacity.QUEUED
+    assert bundle.outline.is_queued
     (flavor,) = the(bundle, "ClusterQueue")["spec"]["resourceGroups"][0]["flavors"]
     quotas = {row["name"]: row["nominalQuota"] for row in flavor["resources"]}
     assert quotas["ephemeral-storage"] == f"{2 * EPHEMERAL_GIB}Gi"

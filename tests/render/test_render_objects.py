@@ -27,9 +27,10 @@ from render_cases import (
 )
 
 from stayfast.errors import UsageError
+from stayfast.model.capacity import CapacityClass
 from stayfast.model.exit_codes import INTERRUPTED
 from stayfast.render.bundle import render
-from stayfast.render.context import Controller, RenderedCapacity
+from stayfast.render.context import Controller
 from stayfast.render.naming import has_secret, pool_name, scoped
 from stayfast.render.objects.command import container_command, is_torchrun
 from stayfast.render.objects.resources import cpu_request, memory_request_gib
@@ -180,7 +181,7 @@ def test_the_class_sets_its_spot_nodes_and_no_others():
 @pytest.mark.parametrize("name", ALL)
 def test_the_end_of_a_lease_is_shown_where_there_may_be_one(name):
     bundle = case(name)
-    has_lease = bundle.outline.capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED) or name in (
+    has_lease = bundle.outline.capacity == CapacityClass.FLEX_START or name in (
         "train-hybrid",
         "batch-hybrid-autopilot",
     )
@@ -220,7 +221,7 @@ def test_spot_is_selected_and_tolerated_together_or_not_at_all(name):
     assert not (selected and "cloud.google.com/gke-flex-start" in spec["nodeSelector"])
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if case(name).outline.capacity == RenderedCapacity.ON_DEMAND])
+@pytest.mark.parametrize("name", [name for name in ALL if case(name).outline.capacity == CapacityClass.ON_DEMAND])
 def test_on_demand_work_stays_off_machines_that_go_away(name):
     terms = template(case(name))["spec"]["affinity"]["nodeAffinity"]
     (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

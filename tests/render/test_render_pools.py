@@ -12,7 +12,7 @@ import pytest
 from render_cases import CASES, LONG, TRAIN, case, on, rendered
 
 from stayfast.lint.readers.gcloud import pools_in_text
-from stayfast.render.context import RenderedCapacity
+from stayfast.model.capacity import CapacityClass
 from stayfast.render.pools.pool import node_pools
 
 WITH_POOLS = sorted(name for name in CASES if node_pools(case(name).outline))
@@ -43,7 +43,7 @@ def test_gcloud_and_terraform_say_the_same(name):
     script, terraform = workers(name)
     if script is None:
         assert terraform is None
-        assert case(name).outline.capacity == RenderedCapacity.HYBRID  # a ComputeClass makes its own pools
+        assert case(name).outline.capacity == CapacityClass.HYBRID  # a ComputeClass makes its own pools
         return
     for field in ("name", "machine_type", "accelerator", "accelerator_count", "spot", "flex_start", "queued", "taints"):
         assert getattr(script, field) == getattr(terraform, field), field
@@ -54,19 +54,19 @@ def test_gcloud_and_terraform_say_the_same(name):
 def test_the_rules_of_gke_for_each_kind_of_pool(name):
     text, outline = case(name).files["pools.sh"], case(name).outline
     create = next((part for part in text.split("\n\n") if "--accelerator" in part), "")
-    if outline.capacity == RenderedCapacity.HYBRID:
+    if outline.capacity == CapacityClass.HYBRID:
         assert create == ""
         return
-    is_flex = outline.capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED)
-    assert ("--spot" in create) == (outline.capacity == RenderedCapacity.SPOT)
+    is_flex = outline.capacity == CapacityClass.FLEX_START
+    assert ("--spot" in create) == (outline.capacity == CapacityClass.SPOT)
     assert ("--node-taints=cloud.google.com/gke-spot=true:NoSchedule" in create) == (
-        outline.capacity == RenderedCapacity.SPOT
+        outline.capacity == CapacityClass.SPOT
     )
     assert ("--flex-start" in create) == is_flex
     assert ("--no-enable-autorepair" in create) == is_flex
-    assert ("--enable-queued-provisioning" in create) == (outline.capacity == RenderedCapacity.QUEUED)
-    assert ("--max-run-duration" in create) == (outline.capacity == RenderedCapacity.FLEX_START)
-    assert ("--reservation-affinity=none" in create) == (is_flex or outline.capacity == RenderedCapacity.SPOT)
+    assert ("--enable-queued-provisioning" in create) == outline.is_queued
+    assert ("--max-run-duration" in create) == (outline.capacity == CapacityClass.FLEX_START and not outline.is_queued)
+    assert ("--reservation-affinity=none" in create) == (is_flex or outline.capacity == CapacityClass.SPOT)
     assert "--num-nodes=0" in create
     assert f"--total-max-nodes={outline.spec.nodes} " in create
     assert not re.search(r"--(min|max)-nodes", create)  # refused together with the total ones

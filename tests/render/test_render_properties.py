@@ -15,10 +15,10 @@ from stayfast.capacity.machines.prices import bundled_catalogue
 from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.plan.planner import make_plan
 from stayfast.capacity.spec import read_spec
-from stayfast.capacity.spec.workload import CapacityClass
 from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
 from stayfast.lint.schema.validator import validate, versions
+from stayfast.model.capacity import CapacityClass
 from stayfast.render.bundle import render
 from stayfast.render.context import Controller
 from stayfast.settings import read_settings

@@ -13,6 +13,7 @@ from stayfast.cli.arguments import add_cluster, chosen_namespace
 from stayfast.cli.main import OK, add_output
 from stayfast.cli.simulate import non_negative_number
 from stayfast.errors import MissingExtraError, SettingError, UsageError
+from stayfast.model import variables
 
 if TYPE_CHECKING:
     from stayfast.dashboard.dashboard_spec import WorkloadSources
@@ -118,7 +119,7 @@ def _sources(args: argparse.Namespace) -> Sources:
     from stayfast.dashboard.run_view import RunPricing
     from stayfast.dashboard.sources import as_url, find_queues
 
-    queues = [*args.queue] or [url for url in (os.environ.get("STAYFAST_QUEUE"),) if url]
+    queues = [*args.queue] or [url for url in (os.environ.get(variables.QUEUE),) if url]
     prices = RunPricing(args.usd_per_hour, args.on_demand_usd_per_hour)
     told = [_read_file(name, prices) for name in args.file]
     urls = tuple(dict.fromkeys(as_url(url) for url in [*args.urls, *(item.run_url for item in told if item.run_url)]))

@@ -21,14 +21,15 @@ from stayfast.capacity.machines.billing_skus import price_list_from_skus
 from stayfast.capacity.machines.prices import PriceList, bundled_catalogue, read_catalogue, to_json
 from stayfast.cli.main import add_output
 from stayfast.errors import SettingError, StoreUnavailableError, UsageError
+from stayfast.model import variables
 from stayfast.text.files import read_text
 
 ENDPOINT = "https://cloudbilling.googleapis.com"
 SERVICE = "services/6F81-5844-456A"
 KEY_VARIABLE, ENDPOINT_VARIABLE, FILE_VARIABLE = (
-    "STAYFAST_BILLING_API_KEY",
-    "STAYFAST_BILLING_ENDPOINT",
-    "STAYFAST_CATALOGUE",
+    variables.BILLING_API_KEY,
+    variables.BILLING_ENDPOINT,
+    variables.CATALOGUE,
 )
 MAX_PAGES, MAX_PAGE_BYTES = 100, 64 << 20
 _EPILOG = f"""\

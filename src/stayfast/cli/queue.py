@@ -12,11 +12,12 @@ from stayfast.batch.queue.protocol import Queue
 from stayfast.batch.queue.validation import check_key
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.cli.main import FINDINGS, OK, add_output
+from stayfast.model import variables
 
 
 def add_queue_option(parser: argparse.ArgumentParser) -> None:
     """``--queue URL``, which the environment may give."""
-    default = os.environ.get("STAYFAST_QUEUE") or None
+    default = os.environ.get(variables.QUEUE) or None
     parser.add_argument(
         "--queue", metavar="URL", default=default, required=default is None, help="default: STAYFAST_QUEUE"
     )
@@ -24,7 +25,7 @@ def add_queue_option(parser: argparse.ArgumentParser) -> None:
 
 def add_sink_option(parser: argparse.ArgumentParser) -> None:
     """``--sink URL``, which the environment may give."""
-    default = os.environ.get("STAYFAST_SINK") or None
+    default = os.environ.get(variables.SINK) or None
     parser.add_argument(
         "--sink", metavar="URL", default=default, required=default is None, help="default: STAYFAST_SINK"
     )
@@ -35,7 +36,7 @@ def add_ledger_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sink",
         metavar="URL",
-        default=os.environ.get("STAYFAST_SINK") or None,
+        default=os.environ.get(variables.SINK) or None,
         help="where results go; pubsub:// keeps its ledger there (default: STAYFAST_SINK)",
     )
 

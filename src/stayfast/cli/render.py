@@ -85,7 +85,7 @@ def _summary(bundle: Bundle) -> dict[str, Any]:
     return {
         "name": outline.name,
         "namespace": outline.namespace,
-        "capacity": outline.capacity.value,
+        "capacity": outline.capacity_text,
         "workload": bundle.workload["kind"],
         "digest": outline.digest,
         "advice": list(bundle.advice),

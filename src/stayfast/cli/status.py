@@ -16,8 +16,9 @@ from stayfast.cli.main import OK, add_output
 from stayfast.clock import SystemClock, from_rfc3339
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
 from stayfast.cluster.observed.runs import RunSummary, summarize
-from stayfast.cluster.observed.snapshot import FOR_STATUS, RUN_LABEL, run_selector, take_snapshot
+from stayfast.cluster.observed.snapshot import FOR_STATUS, take_snapshot
 from stayfast.errors import ClusterAccessError, StayfastError, UsageError
+from stayfast.model.labels import RUN_LABEL, run_selector
 from stayfast.text.safe import line, printable
 from stayfast.text.units import duration
 

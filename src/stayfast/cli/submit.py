@@ -159,7 +159,7 @@ def _outline(plan: Plan, bundle: Bundle) -> dict[str, Any]:
         "run": outline.name,
         "namespace": outline.namespace,
         "workload": identity(bundle.workload),
-        "capacity": outline.capacity.value,
+        "capacity": outline.capacity_text,
         "usd_per_hour": option.usd_per_hour if option else None,
         "cost_usd": {"p50": cost.p50, "p95": cost.p95} if cost else None,
         "problems": [],
@@ -172,7 +172,7 @@ def _sentence(plan: Plan, bundle: Bundle) -> str:
     money = (
         f", about ${option.cost_usd.p50:,.2f} (p95 ${option.cost_usd.p95:,.2f})" if option and option.cost_usd else ""
     )
-    return f"{bundle.outline.name}: {bundle.outline.capacity.value}, {plan.spec.nodes} × {plan.machine.name}{money}"
+    return f"{bundle.outline.name}: {bundle.outline.capacity_text}, {plan.spec.nodes} × {plan.machine.name}{money}"
 
 
 def _say(args: argparse.Namespace, sentence: str) -> None:

@@ -18,7 +18,7 @@ from stayfast.clock import SystemClock, from_rfc3339, to_rfc3339
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.observed.live_snapshot import LiveSnapshot
 from stayfast.cluster.observed.runs import Phase, RunSummary
-from stayfast.cluster.observed.snapshot import RUN_LABEL, Snapshot, take_snapshot
+from stayfast.cluster.observed.snapshot import Snapshot, take_snapshot
 from stayfast.cluster.watch.actions.acting import ACTIONS
 from stayfast.cluster.watch.alert_store import AlertState, ConfigMapAlertStorage, FileAlertStorage
 from stayfast.cluster.watch.alerts import CheckpointAge, Thresholds
@@ -27,10 +27,12 @@ from stayfast.cluster.watch.metrics import MetricsServer
 from stayfast.cluster.watch.watcher import Watcher, WatchOptions, WatchResult
 from stayfast.cluster.watch.webhook import Webhook, text
 from stayfast.errors import SettingError, StayfastError
+from stayfast.model import variables
+from stayfast.model.labels import RUN_LABEL
 from stayfast.text.safe import printable
 from stayfast.text.units import duration
 
-WEBHOOK_VARIABLE = "STAYFAST_WEBHOOK_URL"
+WEBHOOK_VARIABLE = variables.WEBHOOK_URL
 LEDGER_SECONDS = 300.0
 _EPILOG = f"""\
 examples:

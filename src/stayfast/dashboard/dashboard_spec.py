@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stayfast.capacity.machines.prices import PriceList
-from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
+from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
 from stayfast.dashboard.run_view import RunPricing
+from stayfast.model.capacity import CapacityClass
 
 
 class WorkloadSources(NamedTuple):

@@ -20,7 +20,6 @@ from stayfast.cluster.observed.snapshot import (
     CLUSTER_WIDE_FOR_EXPLAIN,
     FOR_EXPLAIN,
     FOR_STATUS,
-    RUN_LABEL,
     Snapshot,
     meta,
     take_snapshot,
@@ -28,6 +27,7 @@ from stayfast.cluster.observed.snapshot import (
 from stayfast.cluster.watch.alerts import Alert, find_alerts, lease_ends
 from stayfast.dashboard.run_view import identify
 from stayfast.errors import ClusterAccessError
+from stayfast.model.labels import RUN_LABEL
 
 KINDS = tuple(dict.fromkeys((*FOR_STATUS, *FOR_EXPLAIN, *CLUSTER_WIDE_FOR_EXPLAIN)))
 MOST_RUNS = 500

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from stayfast.lint.finding import ADVICE, WARNING, Finding
 from stayfast.lint.objects.objects import ManifestObject, text
 from stayfast.lint.sources import Source
+from stayfast.model.labels import IGNORE
 
-ANNOTATION = "stayfast.dev/ignore"
 _COMMENT = re.compile(r"#\s*stayfast:\s*ignore\s+(.*)")
 _ENTRY = re.compile(r"((?:SF[0-9]{3}[\s,]*)+)(?:because\s+(\S.*))?")
 
@@ -56,10 +56,10 @@ class Suppressions:
 
     def annotate(self, item: ManifestObject) -> None:
         """The annotation of an object."""
-        written = text(item.annotations.get(ANNOTATION))
+        written = text(item.annotations.get(IGNORE))
         if not written:
             return
-        line = item.document.locate((*item.prefix, "metadata", "annotations", ANNOTATION)).line
+        line = item.document.locate((*item.prefix, "metadata", "annotations", IGNORE)).line
         for part in written.split(";"):
             for codes, reason in parse(part):
                 self.entries.append(Suppression(codes, reason, item.file, line, 0, 0, item.title))

@@ -8,6 +8,12 @@ from typing import NamedTuple
 FINISHED = 0
 FAILED = 1
 INTERRUPTED = 75  # os.EX_TEMPFAIL: try again later
+KILLED, TERMINATED = 137, 143  # 128 + SIGKILL, 128 + SIGTERM, as a shell writes them
+NOT_COUNTED = frozenset({INTERRUPTED, KILLED, TERMINATED})
+"""Exit codes that cost a Job nothing, with the rendered policy."""
+
+FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
+"""The Job controller's own delay before it replaces a disrupted pod: it doubles, and only a success resets it."""
 
 
 class Outcome(enum.StrEnum):

@@ -27,8 +27,9 @@ from stayfast.capacity.plan.planner import Plan
 from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
 from stayfast.documents.writer import document, documents
 from stayfast.errors import UsageError
+from stayfast.model.capacity import CapacityClass
 from stayfast.render.comments import comments_for
-from stayfast.render.context import Controller, RenderContext, RenderedCapacity, build_context
+from stayfast.render.context import Controller, RenderContext, build_context
 from stayfast.render.naming import one_line
 from stayfast.render.objects.access import config_map, namespace, priority_class, service_account
 from stayfast.render.objects.alerts import managed_rules, pin_to_on_demand, prometheus_rule
@@ -104,7 +105,7 @@ def check_form(outline: RenderContext) -> None:
     """Only training has the choice, and a queued gang has none."""
     if outline.form == Controller.JOBSET and outline.spec.kind != WorkloadKind.TRAIN:
         raise UsageError(f"kind {outline.spec.kind} has no JobSet form", help="leave out --form")
-    if outline.form == Controller.JOB and outline.capacity == RenderedCapacity.QUEUED:
+    if outline.form == Controller.JOB and outline.is_queued:
         raise UsageError("a queued gang is one JobSet, admitted as a whole", help="leave out --form")
 
 
@@ -123,7 +124,7 @@ def object_groups(outline: RenderContext) -> dict[str, list[dict[str, Any]]]:
         groups["30-storage.yaml"] = storage_objects(outline)
     if outline.class_rows:
         groups["40-capacity.yaml"] = [compute_class(outline)]
-    elif outline.capacity == RenderedCapacity.QUEUED:
+    elif outline.is_queued:
         groups["40-capacity.yaml"] = queue_objects(outline)
     groups["50-workload.yaml"] = _workload(outline)
     return groups
@@ -168,7 +169,7 @@ def advise(outline: RenderContext) -> list[str]:
     spec, plan, window = outline.spec, outline.plan, outline.window
     advice = memory_advice(outline)
     if (
-        outline.capacity in (RenderedCapacity.SPOT, RenderedCapacity.HYBRID)
+        outline.capacity in (CapacityClass.SPOT, CapacityClass.HYBRID)
         and plan.grace.needed_seconds > window.pod_seconds
     ):
         advice.append(
@@ -193,7 +194,7 @@ def advise(outline: RenderContext) -> list[str]:
         advice.append("CHECKPOINT_INTERVAL is not set: give work as steps and seconds_per_step, and it will be")
     if outline.class_rows and spec.pools:
         advice.append("cluster.pools is not used: a ComputeClass makes its own pools")
-    if outline.capacity == RenderedCapacity.QUEUED:
+    if outline.is_queued:
         hours = outline.lease_seconds / 3600
         advice.append(
             f"when the machines are taken back after {hours:.0f} h, Kueue deactivates the workload (CapacityRevoked): "

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stayfast.documents.writer import Path, Why
-from stayfast.render.context import Controller, RenderContext, RenderedCapacity
+from stayfast.model.capacity import CapacityClass
+from stayfast.render.context import Controller, RenderContext
 
 
 def comments_for(outline: RenderContext) -> Callable[[dict[str, Any]], Why]:
@@ -74,7 +75,7 @@ def _gives_way(outline: RenderContext) -> str:
 
 def _grace(outline: RenderContext) -> str:
     window = outline.window
-    if outline.capacity not in (RenderedCapacity.SPOT, RenderedCapacity.HYBRID):
+    if outline.capacity not in (CapacityClass.SPOT, CapacityClass.HYBRID):
         return "drains and upgrades honour it; sized for the last save"
     if window.is_long:
         return f"what is left of the {window.shutdown_seconds} s that the Spot nodes are set to"

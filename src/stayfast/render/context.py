@@ -11,13 +11,10 @@ from stayfast.capacity.machines.machine import Machine
 from stayfast.capacity.plan.assumptions import GRACE_SECONDS, LONG_GRACE_SECONDS
 from stayfast.capacity.plan.grace_fit import allows_long_grace
 from stayfast.capacity.plan.planner import Plan
-from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
+from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
+from stayfast.model.capacity import CapacityClass, Provisioning
+from stayfast.model.labels import RUN_LABEL, SPEC_DIGEST
 from stayfast.render.naming import digest, scoped
-
-LABEL_RUN = "stayfast.dev/run"
-LABEL_COUPLED = "stayfast.dev/coupled"
-SPEC_DIGEST = "stayfast.dev/spec-sha256"
-LEASE_ENDS_AT = "stayfast.dev/lease-ends-at"
 
 SHORTEST_LEASE_SECONDS, LONGEST_LEASE_SECONDS = 3600, 604_800
 """GKE accepts 600 s to 7 days; below an hour, starting up would be most of it."""
@@ -31,16 +28,6 @@ class Controller(enum.StrEnum):
 
     JOB = "job"
     JOBSET = "jobset"
-
-
-class RenderedCapacity(enum.StrEnum):
-    """The plan's choice, with flex-start split by how nodes are handed out: one by one, or all or none."""
-
-    SPOT = "spot"
-    FLEX_START = "flex-start"
-    QUEUED = "queued"
-    ON_DEMAND = "on-demand"
-    HYBRID = "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +58,8 @@ class RenderContext:
     spec: WorkloadSpec
     plan: Plan
     form: Controller
-    capacity: RenderedCapacity
+    capacity: CapacityClass
+    provisioning: Provisioning
     window: GraceWindow
 
     @property
@@ -122,9 +110,19 @@ class RenderContext:
         return self.spec.kind == WorkloadKind.TRAIN and self.spec.nodes > 1
 
     @property
+    def is_queued(self) -> bool:
+        """On flex-start machines that come all at once or not at all."""
+        return self.provisioning == Provisioning.ALL_OR_NONE
+
+    @property
+    def capacity_text(self) -> str:
+        """The capacity in files and JSON, where a queued gang has a word of its own."""
+        return "queued" if self.is_queued else self.capacity.value
+
+    @property
     def is_interruptible(self) -> bool:
         """On machines that go away."""
-        return self.capacity != RenderedCapacity.ON_DEMAND
+        return self.capacity != CapacityClass.ON_DEMAND
 
     @property
     def is_queue_worker(self) -> bool:
@@ -134,7 +132,7 @@ class RenderContext:
     @property
     def has_lease(self) -> bool:
         """Whether the machine may be one whose end is known from the start."""
-        return self.capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED) or "flexStart" in self.class_rows
+        return self.capacity == CapacityClass.FLEX_START or "flexStart" in self.class_rows
 
     @property
     def has_priority(self) -> bool:
@@ -149,10 +147,10 @@ class RenderContext:
     @property
     def class_rows(self) -> tuple[str, ...]:
         """The priorities of the ComputeClass, first choice first; empty when there is none."""
-        if self.capacity == RenderedCapacity.HYBRID:
+        if self.capacity == CapacityClass.HYBRID:
             # flex-start hands out nodes one by one: half a gang would wait, and be paid for.
             return ("spot", "onDemand") if self.is_gang else ("spot", "flexStart", "onDemand")
-        if self.capacity == RenderedCapacity.SPOT and self.window.is_long and self.is_autopilot:
+        if self.capacity == CapacityClass.SPOT and self.window.is_long and self.is_autopilot:
             return ("spot",)  # Autopilot has no pools to set the grace period on: a class is the only way
         return ()
 
@@ -174,7 +172,7 @@ class RenderContext:
             "app.kubernetes.io/name": self.name,
             "app.kubernetes.io/component": self.spec.kind.value,
             "app.kubernetes.io/managed-by": "stayfast",
-            LABEL_RUN: self.name,
+            RUN_LABEL: self.name,
         }
 
     def metadata(
@@ -196,7 +194,12 @@ class RenderContext:
     @property
     def digest(self) -> str:
         """Changes whenever the spec or a decision does: a second submit can tell."""
-        decisions: list[object] = [self.plan.machine.name, self.capacity, self.form, self.window]
+        window = self.window
+        grace = (  # spelled out: what the class is called must not make every running Job look changed
+            f"Window(pod_seconds={window.pod_seconds}, shutdown_seconds={window.shutdown_seconds}, "
+            f"critical_seconds={window.critical_seconds})"
+        )
+        decisions: list[object] = [self.plan.machine.name, self.capacity_text, self.form, grace]
         if self.form == Controller.JOBSET and self.has_priority:  # not the same as one with a class below 0
             decisions.append(self.priority_class_name)
         return digest(self.spec, *decisions)
@@ -205,15 +208,15 @@ class RenderContext:
 def build_context(spec: WorkloadSpec, plan: Plan, form: Controller) -> RenderContext:
     """Decide what the objects share; ``plan.choice`` must be there."""
     assert plan.choice is not None
-    capacity = RenderedCapacity(plan.choice.value)
-    if plan.choice == CapacityClass.FLEX_START and spec.kind == WorkloadKind.TRAIN and spec.nodes > 1:
-        capacity = RenderedCapacity.QUEUED
-    return RenderContext(spec, plan, form, capacity, _window(spec, plan, capacity))
+    capacity, provisioning = plan.choice, Provisioning.SINGLE
+    if capacity == CapacityClass.FLEX_START and spec.kind == WorkloadKind.TRAIN and spec.nodes > 1:
+        provisioning = Provisioning.ALL_OR_NONE
+    return RenderContext(spec, plan, form, capacity, provisioning, _window(spec, plan, capacity))
 
 
-def _window(spec: WorkloadSpec, plan: Plan, capacity: RenderedCapacity) -> GraceWindow:
+def _window(spec: WorkloadSpec, plan: Plan, capacity: CapacityClass) -> GraceWindow:
     needed = plan.grace.needed_seconds
-    if capacity in (RenderedCapacity.SPOT, RenderedCapacity.HYBRID):
+    if capacity in (CapacityClass.SPOT, CapacityClass.HYBRID):
         if GRACE_SECONDS < needed <= LONG_GRACE_SECONDS and allows_long_grace(spec.cluster_version):
             return GraceWindow(int(LONG_GRACE_SECONDS), 120, CRITICAL_SECONDS)
         return GraceWindow(int(GRACE_SECONDS), 30, CRITICAL_SECONDS)

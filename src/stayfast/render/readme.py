@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from stayfast.capacity.spec.workload import WorkloadKind
-from stayfast.render.context import Controller, RenderContext, RenderedCapacity
+from stayfast.model.labels import run_selector
+from stayfast.render.context import Controller, RenderContext
 from stayfast.render.objects.environment import credentials_name, needs_credentials, secret_name, secret_variables
 from stayfast.render.objects.monitoring import is_watched
 from stayfast.render.pools.pool import node_pools
@@ -36,7 +37,7 @@ def readme(outline: RenderContext, files: Sequence[str], advice: Sequence[str]) 
 def _summary(outline: RenderContext) -> str:
     spec, machine = outline.spec, outline.machine
     return (
-        f"{spec.kind.value.capitalize()} on {outline.capacity.value}: {spec.nodes} × {machine.name} "
+        f"{spec.kind.value.capitalize()} on {outline.capacity_text}: {spec.nodes} × {machine.name} "
         f"({machine.count} {machine.accelerator}) in {outline.plan.region}, namespace `{outline.namespace}`, "
         f"{'Autopilot' if outline.is_autopilot else 'Standard'}. `stayfast plan` says why.\n"
     )
@@ -73,7 +74,7 @@ def _before(outline: RenderContext, files: Sequence[str]) -> str:
         needed.append("computeclasses.cloud.google.com")
     if needed:
         lines.append(f"kubectl get crd {' '.join(needed)}")
-    if outline.capacity == RenderedCapacity.QUEUED:
+    if outline.is_queued:
         versions = "-o jsonpath='{.spec.versions[*].name}'"
         lines.append(f"kubectl get crd clusterqueues.kueue.x-k8s.io {versions}   # must list v1beta2")
     if "00-namespace.yaml" in files:
@@ -163,13 +164,13 @@ def _resource(outline: RenderContext) -> str:
 
 
 def _check(outline: RenderContext) -> str:
-    pods = f"-n {outline.namespace} -l stayfast.dev/run={outline.name}"
+    pods = f"-n {outline.namespace} -l {run_selector(outline.name)}"
     lines = [
         "stayfast lint .                                       # nothing to report",
         f"kubectl get pods {pods} -o wide",
         f"kubectl describe pods {pods} | grep -A5 Events       # why it is Pending, if it is",
     ]
-    if outline.capacity == RenderedCapacity.QUEUED:
+    if outline.is_queued:
         lines.append(f"kubectl get workloads,provisioningrequests -n {outline.namespace}   # its place in the queue")
     if outline.spec.checkpoint_url:
         lines.append(f"stayfast checkpoints ls {shlex.quote(outline.spec.checkpoint_url)}")

@@ -57,7 +57,7 @@ def _check_checkpoints(outline: RenderContext) -> None:
     spec, url = outline.spec, outline.spec.checkpoint_url
     if spec.kind == WorkloadKind.TRAIN and outline.is_interruptible and url is None and spec.volume_kind is None:
         raise UsageError(
-            f"state.checkpoints is missing: on {outline.capacity} the run would start over at each interruption",
+            f"state.checkpoints is missing: on {outline.capacity_text} the run would start over at each interruption",
             help="add state: {checkpoints: gs://BUCKET/runs/NAME}, or a volume",
         )
     if url is None:

@@ -25,6 +25,7 @@ from stayfast.batch.worker.item_counts import ItemCounts, SharedTally
 from stayfast.batch.worker.queue_at_end import LastLook
 from stayfast.batch.worker.worker import WorkerOptions, renew_leases
 from stayfast.errors import StayfastError
+from stayfast.model import variables
 from stayfast.model.exit_codes import FINISHED, Outcome
 from stayfast.runtime.interruption.guard import Guard
 
@@ -196,8 +197,8 @@ class WorkerPool:
             "tally_fd": tally,
         }
         command = [sys.executable, "-m", "stayfast.batch.worker.worker_process", json.dumps(options)]
-        environment = {**os.environ, "STAYFAST_OUTCOME_FILE": os.devnull, "STAYFAST_TERMINATION_LOG": os.devnull}
-        environment.pop("STAYFAST_OUTCOME_DIR", None)  # the pool tells how it ended, once
+        environment = {**os.environ, variables.OUTCOME_FILE: os.devnull, variables.TERMINATION_LOG: os.devnull}
+        environment.pop(variables.OUTCOME_DIR, None)  # the pool tells how it ended, once
         stdout = 2 if self._options.json_on_stdout and sys.stderr is not None else None
         try:
             process = subprocess.Popen(

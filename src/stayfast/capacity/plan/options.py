@@ -16,8 +16,9 @@ from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.synthetic import draw_from_regimes, lognormal_waits
 from stayfast.capacity.replay.traces import Trace
-from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
+from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
 from stayfast.extras import load_numpy
+from stayfast.model.capacity import CapacityClass
 
 BLEND_HANDICAP = 1.01
 """A blend of classes must be at least this much cheaper than a single one: it has more parts that can fail."""

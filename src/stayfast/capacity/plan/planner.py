@@ -25,9 +25,10 @@ from stayfast.capacity.plan.reasons import reasons_for, workload_advice
 from stayfast.capacity.plan.sensitivity import PriceThreshold, ThresholdInputs, find_price_thresholds
 from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.traces import Trace
-from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
+from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
 from stayfast.errors import UsageError
 from stayfast.extras import load_numpy
+from stayfast.model.capacity import CapacityClass
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 30.0, 1800.0
 """The runtime's own bounds."""

@@ -8,7 +8,8 @@ from stayfast.capacity.machines.machine import Machine
 from stayfast.capacity.machines.prices import MachinePrices
 from stayfast.capacity.plan.grace_fit import GraceCheck
 from stayfast.capacity.plan.options import Option
-from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind, WorkloadSpec
+from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
+from stayfast.model.capacity import CapacityClass
 
 
 def reasons_for(

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.plan.options import Option, ReplayInputs, ranking_key, replay_option
 from stayfast.capacity.policies.values import Scenario
-from stayfast.capacity.spec.workload import CapacityClass, WorkloadSpec
+from stayfast.capacity.spec.workload import WorkloadSpec
 from stayfast.extras import load_numpy
+from stayfast.model.capacity import CapacityClass
 
 REACH = 8.0
 """Prices are looked at from an eighth to eight times what they are."""

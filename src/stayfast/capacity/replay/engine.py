@@ -10,10 +10,11 @@ from typing import Any
 
 from stayfast.capacity.policies.batch_view import FLEX_START, IDLE, ON_DEMAND, SPOT, BatchView
 from stayfast.capacity.policies.values import EPSILON_SECONDS, Scenario, floor_ticks
-from stayfast.capacity.replay.scenario import BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS, Outcome
+from stayfast.capacity.replay.scenario import Outcome
 from stayfast.extras import load_numpy
+from stayfast.model.exit_codes import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS
 
-_DELAYS = (0.0, *(min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0**power) for power in range(17)))
+_DELAYS = (0.0, *(min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0**power) for power in range(17)))
 """What the Job controller adds to a start after that many interruptions."""
 
 _SUMS = ("done", "kept", "phase", "start_left", "cost", "starting", "restoring", "saving", "lost", "waiting", "tail")

@@ -20,7 +20,8 @@ from stayfast.capacity.policies.values import (
     View,
     floor_ticks,
 )
-from stayfast.capacity.replay.scenario import BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS, Outcome, TraceWindow
+from stayfast.capacity.replay.scenario import Outcome, TraceWindow
+from stayfast.model.exit_codes import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS
 
 
 class Progress:
@@ -156,7 +157,7 @@ class Replay:
             seconds += self.scenario.saving.restore_seconds
         if self.scenario.job_backoff and self.outcome.interruptions:
             doublings = min(self.outcome.interruptions - 1, 16)
-            seconds += min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2**doublings)
+            seconds += min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**doublings)
         return seconds
 
     def _start(self, target: Placement, tick: int) -> None:

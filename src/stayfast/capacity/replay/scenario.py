@@ -9,9 +9,6 @@ from stayfast.capacity.policies.values import Mode, ceil_ticks
 from stayfast.capacity.replay.traces import Trace
 from stayfast.errors import UsageError
 
-BACKOFF_FIRST_SECONDS, BACKOFF_CAP_SECONDS = 10.0, 600.0
-"""The Job controller's own delay before it replaces a disrupted pod: it doubles, and only a success resets it."""
-
 
 @dataclass(frozen=True, slots=True)
 class TraceWindow:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stayfast.capacity.spec.fields import FIELDS, LARGEST, Field, FieldType
-from stayfast.capacity.spec.workload import CapacityClass, Monitoring, WorkloadKind, WorkloadSpec
+from stayfast.capacity.spec.workload import Monitoring, WorkloadKind, WorkloadSpec
 from stayfast.documents import Document, load_documents
 from stayfast.errors import DocumentError, one_line
+from stayfast.model.capacity import CapacityClass
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

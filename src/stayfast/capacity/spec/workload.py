@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from stayfast.model.capacity import CapacityClass
+
 
 class WorkloadKind(enum.StrEnum):
     """What sort of work it is."""
@@ -13,15 +15,6 @@ class WorkloadKind(enum.StrEnum):
     BATCH = "batch"
     SWEEP = "sweep"  # one item per trial, each a run inside a task
     SERVE = "serve"  # an endpoint: planned for on-demand
-
-
-class CapacityClass(enum.StrEnum):
-    """What kind of machine time."""
-
-    SPOT = "spot"
-    FLEX_START = "flex-start"
-    ON_DEMAND = "on-demand"
-    HYBRID = "hybrid"
 
 
 class Monitoring(enum.StrEnum):

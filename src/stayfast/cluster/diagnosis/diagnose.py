@@ -30,7 +30,6 @@ from stayfast.cluster.kubernetes.resources import (
 )
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import (
-    RUN_LABEL,
     Snapshot,
     age_seconds,
     condition,
@@ -41,6 +40,7 @@ from stayfast.cluster.observed.snapshot import (
     status_of,
     title,
 )
+from stayfast.model.labels import RUN_LABEL
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 

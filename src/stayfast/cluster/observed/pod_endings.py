@@ -6,14 +6,14 @@ import json
 from typing import Any, NamedTuple
 
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.observed.snapshot import LEASE_ENDS_AT, condition, meta, seconds_at, spec_of, status_of, title
-from stayfast.model.exit_codes import INTERRUPTED, Outcome
+from stayfast.cluster.observed.snapshot import condition, meta, seconds_at, spec_of, status_of, title
+from stayfast.model.exit_codes import INTERRUPTED, KILLED, TERMINATED, Outcome
+from stayfast.model.labels import LEASE_ENDS_AT
 from stayfast.model.notice import Cause
 from stayfast.text.safe import line
 
 NODE_GONE_REASONS = ("Shutdown", "Terminated", "NodeShutdown", "NodeAffinity", "NodeLost")
-KILLED_CODES = (137, 247)  # SIGKILL, as two runtimes write it
-TERMINATED_CODE = 143
+KILLED_CODES = (KILLED, 247)  # SIGKILL, as two runtimes write it
 _BY_CONDITION = {
     "PreemptionByScheduler": Cause.EVICTION,
     "DeletionByTaintManager": Cause.EVICTION,
@@ -81,7 +81,7 @@ def _judge(
         return Outcome.INTERRUPTED, Cause.EVICTION, f"Evicted: {_short(status.get('message'))}"
     if reason == "OOMKilled":
         return Outcome.FAILED, None, f"{exit_words}, OOMKilled"
-    if code == INTERRUPTED or (code == TERMINATED_CODE and meta(pod).get("deletionTimestamp")):
+    if code == INTERRUPTED or (code == TERMINATED and meta(pod).get("deletionTimestamp")):
         return Outcome.INTERRUPTED, Cause.UNKNOWN, exit_words
     if code in KILLED_CODES:
         return Outcome.LOST, Cause.UNKNOWN, f"{exit_words}: killed without a word"

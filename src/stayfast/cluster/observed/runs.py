@@ -13,8 +13,6 @@ from stayfast.cluster.kubernetes.trimming import as_int
 from stayfast.cluster.observed.kueue_workload import is_suspended, workload_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import (
-    PART_LABEL,
-    RUN_LABEL,
     Snapshot,
     age_seconds,
     condition,
@@ -24,7 +22,9 @@ from stayfast.cluster.observed.snapshot import (
     spec_of,
     status_of,
 )
+from stayfast.model import variables
 from stayfast.model.exit_codes import Outcome
+from stayfast.model.labels import CAPACITY, PART_LABEL, RUN_LABEL, USD_PER_HOUR
 
 
 class Phase(enum.StrEnum):
@@ -143,10 +143,10 @@ def _row(observed: Snapshot, root: Object, jobs: list[Object], settings: dict[An
     row.attempts = _attempts(root, jobs, pods)
     data = settings.get((metadata.get("namespace"), run)) or {}
     marks = metadata.get("annotations") or {}  # of a class that it has fallen back to
-    row.capacity = marks.get("stayfast.dev/capacity") or data.get("STAYFAST_CAPACITY")
-    row.usd_per_hour = _number(marks.get("stayfast.dev/usd-per-hour") or data.get("STAYFAST_USD_PER_HOUR"))
-    row.run_url, row.queue_url = data.get("RUN_URL"), data.get("STAYFAST_QUEUE")
-    row.sink_url = data.get("STAYFAST_SINK")
+    row.capacity = marks.get(CAPACITY) or data.get(variables.CAPACITY)
+    row.usd_per_hour = _number(marks.get(USD_PER_HOUR) or data.get(variables.USD_PER_HOUR))
+    row.run_url, row.queue_url = data.get(variables.RUN_URL), data.get(variables.QUEUE)
+    row.sink_url = data.get(variables.SINK)
     return row
 
 

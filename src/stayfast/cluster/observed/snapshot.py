@@ -6,7 +6,6 @@ command: an answer from half the evidence is worth more than none, if it says so
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,13 +32,9 @@ from stayfast.cluster.kubernetes.resources import (
     Resource,
 )
 from stayfast.cluster.kubernetes.trimming import as_strings, mapping, trim
-from stayfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError, UsageError
+from stayfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
 
-RUN_LABEL = "stayfast.dev/run"
-PART_LABEL, CLASSES = "stayfast.dev/part", "classes"
-"""Marks the ConfigMap that holds the later classes of a run's plan; the settings carry no such label."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-LEASE_ENDS_AT = "stayfast.dev/lease-ends-at"
 TERMINATION_AT = "node.gke.io/machine-termination-datetime"
 
 FOR_STATUS = (JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, CONFIG_MAPS)
@@ -139,13 +134,6 @@ def take_snapshot(
 def take_snapshot_to_explain(client: Client, namespace: str | None, *, now: float) -> Snapshot:
     """Everything that can hold a workload up."""
     return take_snapshot(client, namespace, (*FOR_EXPLAIN, *CLUSTER_WIDE_FOR_EXPLAIN), now=now)
-
-
-def run_selector(name: str) -> str:
-    """The label selector for a run's objects; what is no label value cannot be a run."""
-    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", name):
-        raise UsageError(f"{name!r} is no name of a run", help="run: stayfast status -A")
-    return f"{RUN_LABEL}={name}"
 
 
 def _slimmed(client: Client, resource: Resource, namespace: str | None, labels: str) -> Iterator[Object]:

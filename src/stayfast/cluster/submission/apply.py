@@ -11,8 +11,8 @@ from stayfast.cluster.kubernetes.resources import NAMESPACES, Resource, identity
 from stayfast.cluster.observed.snapshot import condition, meta
 from stayfast.cluster.submission.preflight import TargetedObject
 from stayfast.errors import ClusterUnreachableError, ObjectRefusedError
+from stayfast.model.labels import SPEC_DIGEST
 
-SPEC_DIGEST = "stayfast.dev/spec-sha256"
 GONE_SECONDS = 900.0
 
 

@@ -26,7 +26,6 @@ from stayfast.cluster.kubernetes.resources import (
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.runs import Phase, RunSummary, summarize
 from stayfast.cluster.observed.snapshot import (
-    RUN_LABEL,
     TERMINATION_AT,
     Snapshot,
     age_seconds,
@@ -39,6 +38,7 @@ from stayfast.cluster.observed.snapshot import (
 )
 from stayfast.cluster.watch.actions.reactivate_workload import why_stopped
 from stayfast.model.exit_codes import Outcome
+from stayfast.model.labels import RUN_LABEL
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 

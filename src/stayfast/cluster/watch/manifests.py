@@ -18,6 +18,7 @@ from stayfast.cluster.kubernetes.resources import (
     Resource,
 )
 from stayfast.cluster.watch.actions.acting import rights_of
+from stayfast.model import variables
 
 NAME = "stayfast-watch"
 WATCHED = (JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS, CONFIG_MAPS, NODES)
@@ -124,5 +125,5 @@ def _container(image: str, actions: set[str], events: bool, webhook_secret: str)
     }
     if webhook_secret:
         source = {"secretKeyRef": {"name": webhook_secret, "key": "url"}}
-        container["env"].append({"name": "STAYFAST_WEBHOOK_URL", "valueFrom": source})
+        container["env"].append({"name": variables.WEBHOOK_URL, "valueFrom": source})
     return container

@@ -12,13 +12,13 @@ from stayfast.lint.objects.containers import Container, containers
 from stayfast.lint.objects.objects import mapping, text
 from stayfast.lint.objects.scheduling import NodeRequirement, Toleration, demands, tolerations
 from stayfast.lint.objects.workloads import GANG_KINDS, JOB_LIKE, Template, job_metadata_path, total_pods
+from stayfast.model.labels import COUPLED
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PROVREQ_PREFIX = "provreq.kueue.x-k8s.io/"
 RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 CONSUME = ("autoscaling.x-k8s.io/consume-provisioning-request",)
 CONSUME_OLD = ("cluster-autoscaler.kubernetes.io/consume-provisioning-request",)
-COUPLED = "stayfast.dev/coupled"
 GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
 

@@ -13,10 +13,10 @@ from stayfast.lint.objects.objects import items, mapping, number
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.objects.workloads import JobSpecAt
 from stayfast.lint.rule import POD, rule
+from stayfast.model.exit_codes import INTERRUPTED, KILLED, TERMINATED
 
-_KILLED = (137, 143)
 _IGNORE_DISRUPTION = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
-_IGNORE_EXITS = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [75, 143]}}
+_IGNORE_EXITS = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [INTERRUPTED, TERMINATED]}}
 
 
 def failure_rules(job: JobSpecAt) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ def failure_rule_order(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     if target is None or rules[target].get("action") not in ("Ignore", "Count"):
         return
     for index, entry in enumerate(rules[:target]):
-        codes = [code for code in _KILLED if _matches_code(entry, code)]
+        codes = [code for code in (KILLED, TERMINATED) if _matches_code(entry, code)]
         if entry.get("action") in ("FailJob", "FailIndex") and codes:
             path = (*job.path, "podFailurePolicy", "rules")
             yield Hit(

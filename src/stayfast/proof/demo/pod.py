@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stayfast.errors import RunError
-from stayfast.model.exit_codes import FINISHED, INTERRUPTED
+from stayfast.model.exit_codes import FINISHED, NOT_COUNTED
 
-AGAIN = {INTERRUPTED, 128 + signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGKILL, -signal.SIGTERM}
+AGAIN = NOT_COUNTED | {-signal.SIGKILL, -signal.SIGTERM}
 """What the rendered failure policy ignores; anything else would count against the Job."""
 
 

@@ -17,6 +17,7 @@ from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.batch.worker.audit import audit_queue
 from stayfast.errors import RunError
+from stayfast.model import variables
 from stayfast.proof.demo import image_features
 from stayfast.proof.demo.pod import DemoPod
 
@@ -55,7 +56,7 @@ class StormDemo:
 
     def _trainer(self, name: str, run: Path, log: Path) -> DemoPod:
         program = [sys.executable, "-m", "stayfast.proof.demo.training"]
-        priced = {"STAYFAST_USD_PER_HOUR": str(USD_PER_HOUR), "STAYFAST_CAPACITY": "spot"}  # as if it stood there
+        priced = {variables.USD_PER_HOUR: str(USD_PER_HOUR), variables.CAPACITY: "spot"}  # as if it stood there
         return DemoPod(name, [*program, f"file://{run}", str(self.settings.steps), str(log)], self.folder, priced)
 
     def _worker(self, number: int) -> DemoPod:

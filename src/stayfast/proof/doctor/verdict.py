@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
-from stayfast.model.exit_codes import FINISHED, INTERRUPTED
+from stayfast.model.exit_codes import FINISHED, NOT_COUNTED
 from stayfast.proof.doctor.observer import Observation, Process
 from stayfast.proof.doctor.readiness import HELPERS, SHELLS
 
@@ -15,7 +14,6 @@ CODES = (NOT_DELIVERED, LATE, IGNORED, EXIT_ZERO, OVERRUN, ORPHANS)
 """In the order in which they are told."""
 
 LATE_SECONDS = 1.0
-AGAIN = (INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 REMEDIES = {
     NOT_DELIVERED: "let the program itself be PID 1, with a handler: the exec form in the manifest (command: [python, "
@@ -119,7 +117,7 @@ def job_verdict(seen: Observation) -> str:
         return "unknown"
     if seen.exit_code == FINISHED:
         return "complete"
-    return "resumes" if seen.exit_code in AGAIN else "failed"
+    return "resumes" if seen.exit_code in NOT_COUNTED else "failed"
 
 
 def report(seen: Observation) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from stayfast.errors import UsageError
+from stayfast.model import variables
 
 TRIAL = "{trial}"
 _REMOTE = re.compile(
@@ -29,7 +30,7 @@ _CACHES = (
     "/.matplotlib/",
     "/.pki/",
 )
-_URL_VARIABLES = ("STAYFAST_QUEUE", "STAYFAST_SINK", "RUN_URL")
+_URL_VARIABLES = (variables.QUEUE, variables.SINK, variables.RUN_URL)
 
 
 class AllowedPaths:

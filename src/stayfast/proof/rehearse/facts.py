@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from stayfast.model.exit_codes import INTERRUPTED
 from stayfast.proof.rehearse.differences import Difference
 from stayfast.proof.rehearse.divergence import Steps
 from stayfast.proof.rehearse.plan import InterruptionKind, Kill, TrialPlan
 from stayfast.proof.syscalls.file_point import Point
-
-NOT_COUNTED = frozenset({INTERRUPTED, 143, 137})
-"""Exit codes that cost a Job nothing, with the rendered policy."""
 
 Family = tuple[str, Point]
 Families = Mapping[Family, int]

@@ -12,13 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from stayfast.model.exit_codes import FINISHED
+from stayfast.model import variables
+from stayfast.model.exit_codes import FINISHED, NOT_COUNTED
 from stayfast.process.container import InitServer
 from stayfast.proof.rehearse import confine
 from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment
 from stayfast.proof.rehearse.differences import Comparison, Difference, left_over
 from stayfast.proof.rehearse.divergence import read_steps
-from stayfast.proof.rehearse.facts import NOT_COUNTED, AttemptObservation, TrialObservation
+from stayfast.proof.rehearse.facts import AttemptObservation, TrialObservation
 from stayfast.proof.rehearse.plan import InterruptionKind, Kill, Profile, TrialPlan
 from stayfast.proof.rehearse.workspace import WorkspaceCopier, empty_directory, remove_tree
 from stayfast.proof.syscalls.disk_limit import DiskLimit
@@ -273,15 +274,15 @@ def surroundings(
     folder = os.path.join(setting.base, label)
     grace = f"{setting.grace_seconds:g}"
     environment = {
-        "STAYFAST_TERMINATION_GRACE_SECONDS": grace,
-        "STAYFAST_METADATA": "off",
+        variables.TERMINATION_GRACE_SECONDS: grace,
+        variables.METADATA: "off",
         **setting.environment,
         "HOSTNAME": f"rehearsal-{label}-{number}",
         "TMPDIR": os.path.join(folder, "tmp"),
         "PWD": os.path.join(folder, "work"),
     }
     if setting.fingerprints:
-        environment["STAYFAST_FINGERPRINTS"] = os.path.join(folder, _FINGERPRINTS)
+        environment[variables.FINGERPRINTS] = os.path.join(folder, _FINGERPRINTS)
     own = os.path.realpath(folder)
     limit = _LONGEST_BASELINE_SECONDS
     if profile is not None:

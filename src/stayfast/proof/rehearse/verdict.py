@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from stayfast.model.exit_codes import FINISHED
-from stayfast.proof.rehearse.facts import NOT_COUNTED, AttemptObservation, BaselineObservation, TrialObservation
+from stayfast.model.exit_codes import FINISHED, NOT_COUNTED
+from stayfast.proof.rehearse.facts import AttemptObservation, BaselineObservation, TrialObservation
 from stayfast.proof.rehearse.plan import TWO_WRITERS, InterruptionKind, Kill
 
 CODES = {

@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.capacity.spec.workload import WorkloadKind
-from stayfast.render.context import RenderContext, RenderedCapacity
+from stayfast.model.capacity import CapacityClass
+from stayfast.model.labels import run_selector
+from stayfast.render.context import RenderContext
 
 _PATIENCE_SECONDS = {
-    RenderedCapacity.SPOT: 1800,
-    RenderedCapacity.HYBRID: 1800,
-    RenderedCapacity.ON_DEMAND: 900,
-    RenderedCapacity.FLEX_START: 21_600,
-    RenderedCapacity.QUEUED: 21_600,
+    CapacityClass.SPOT: 1800,
+    CapacityClass.HYBRID: 1800,
+    CapacityClass.ON_DEMAND: 900,
+    CapacityClass.FLEX_START: 21_600,
 }
 """How long Pending is normal where the spec does not say; flex-start waits by design."""
 
@@ -37,11 +38,11 @@ def alert_rules(outline: RenderContext) -> list[dict[str, Any]]:
             f"{minutes}m",
             f"run {outline.name} has waited {minutes} minutes for a machine",
             f"stayfast explain {outline.name}; kubectl describe pod -n {outline.namespace} "
-            f"-l stayfast.dev/run={outline.name}",
+            f"-l {run_selector(outline.name)}",
             outline,
         )
     ]
-    if outline.capacity == RenderedCapacity.QUEUED:
+    if outline.is_queued:
         queue = f'cluster_queue="{outline.cluster_name}"'
         waiting = f"max(kueue_pending_workloads{{{queue}}}) + max(kueue_reserving_active_workloads{{{queue}}})"
         found.append(
@@ -62,7 +63,7 @@ def alert_rules(outline: RenderContext) -> list[dict[str, Any]]:
                 f"max by (namespace) (kube_job_failed{{{jobs}}}) > 0",
                 "10m",  # a gang's Job fails at each interruption, and is made again within minutes
                 f"run {outline.name} has failed by itself, or is not started again",
-                f"kubectl logs -n {outline.namespace} -l stayfast.dev/run={outline.name} --tail=50",
+                f"kubectl logs -n {outline.namespace} -l {run_selector(outline.name)} --tail=50",
                 outline,
             )
         )

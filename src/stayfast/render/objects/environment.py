@@ -6,8 +6,10 @@ import math
 import re
 from typing import Any
 
-from stayfast.capacity.spec.workload import CapacityClass, WorkloadKind
-from stayfast.render.context import Controller, RenderContext, RenderedCapacity
+from stayfast.capacity.spec.workload import WorkloadKind
+from stayfast.model import variables
+from stayfast.model.capacity import CapacityClass
+from stayfast.render.context import Controller, RenderContext
 from stayfast.render.naming import REPLICATED_JOB, has_secret
 from stayfast.render.objects.command import is_torchrun
 from stayfast.render.objects.monitoring import METRICS_PORT, is_watched
@@ -21,18 +23,18 @@ def container_variables(outline: RenderContext) -> list[dict[str, Any]]:
     """``env``: what must agree with the pod itself, then what programs look for."""
     window = outline.window
     found = [
-        _plain("STAYFAST_TERMINATION_GRACE_SECONDS", str(window.pod_seconds)),
-        _plain("STAYFAST_SHUTDOWN_GRACE_SECONDS", str(window.shutdown_seconds)),
-        _plain("STAYFAST_SHUTDOWN_GRACE_CRITICAL_SECONDS", str(window.critical_seconds)),
-        _from_field("STAYFAST_MACHINE", "spec.nodeName"),
+        _plain(variables.TERMINATION_GRACE_SECONDS, str(window.pod_seconds)),
+        _plain(variables.SHUTDOWN_GRACE_SECONDS, str(window.shutdown_seconds)),
+        _plain(variables.SHUTDOWN_GRACE_CRITICAL_SECONDS, str(window.critical_seconds)),
+        _from_field(variables.MACHINE, "spec.nodeName"),
     ]
     if outline.has_lease:
         found += [
-            _plain("STAYFAST_LEASE_FILE", f"{LEASE_DIRECTORY}/{LEASE_FILE}"),
-            _plain("STAYFAST_LEASE_LEAD_SECONDS", str(lease_lead_seconds(outline))),
+            _plain(variables.LEASE_FILE, f"{LEASE_DIRECTORY}/{LEASE_FILE}"),
+            _plain(variables.LEASE_LEAD_SECONDS, str(lease_lead_seconds(outline))),
         ]
     if is_watched(outline):
-        found.append(_plain("STAYFAST_METRICS_PORT", str(METRICS_PORT)))
+        found.append(_plain(variables.METRICS_PORT, str(METRICS_PORT)))
     found += [_secret(outline, name) for name in secret_variables(outline)]
     found += _documents(outline)
     if outline.is_gang:
@@ -53,21 +55,19 @@ def shared_variables(outline: RenderContext) -> dict[str, str]:
     spec, prices = outline.spec, outline.plan.prices
     found: dict[str, str] = {}
     if spec.checkpoint_url:
-        found["RUN_URL"] = spec.checkpoint_url
+        found[variables.RUN_URL] = spec.checkpoint_url
     found |= {name: url for name, url in _urls(outline).items() if url is not None and not has_secret(url)}
     price = {
-        RenderedCapacity.SPOT: prices.spot,
-        RenderedCapacity.FLEX_START: prices.flex_start,
-        RenderedCapacity.QUEUED: prices.flex_start,
-        RenderedCapacity.ON_DEMAND: prices.on_demand,
+        CapacityClass.SPOT: prices.spot,
+        CapacityClass.FLEX_START: prices.flex_start,
+        CapacityClass.ON_DEMAND: prices.on_demand,
     }.get(outline.capacity)
-    if outline.capacity != RenderedCapacity.HYBRID:  # a hybrid pod cannot know which machine it got
-        kind = CapacityClass.FLEX_START if outline.capacity == RenderedCapacity.QUEUED else outline.capacity
-        found["STAYFAST_CAPACITY"] = kind.value
+    if outline.capacity != CapacityClass.HYBRID:  # a hybrid pod cannot know which machine it got
+        found[variables.CAPACITY] = outline.capacity.value
     if price is not None:
-        found["STAYFAST_USD_PER_HOUR"] = f"{price:g}"
+        found[variables.USD_PER_HOUR] = f"{price:g}"
     if len(spec.zones) == 1:
-        found["STAYFAST_ZONE"] = spec.zones[0]
+        found[variables.ZONE] = spec.zones[0]
     return found
 
 
@@ -93,7 +93,7 @@ def credentials_name(outline: RenderContext) -> str:
 
 
 def _urls(outline: RenderContext) -> dict[str, str | None]:
-    return {"STAYFAST_QUEUE": outline.spec.queue_url, "STAYFAST_SINK": outline.spec.sink_url}
+    return {variables.QUEUE: outline.spec.queue_url, variables.SINK: outline.spec.sink_url}
 
 
 def _documents(outline: RenderContext) -> list[dict[str, Any]]:

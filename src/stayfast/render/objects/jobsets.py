@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.context import RenderContext, RenderedCapacity
+from stayfast.render.context import RenderContext
 from stayfast.render.naming import REPLICATED_JOB
 from stayfast.render.objects.kueue import queue_annotations, queue_labels
 from stayfast.render.objects.pod import pod_template
@@ -14,7 +14,7 @@ from stayfast.render.objects.workload import FAILURES_PER_POD, gang_policy
 def job_set(outline: RenderContext) -> dict[str, Any]:
     """One replicated Job with a pod per node."""
     spec: dict[str, Any] = {}
-    if outline.capacity == RenderedCapacity.QUEUED:
+    if outline.is_queued:
         spec["suspend"] = True  # Kueue starts it when every node is there
     spec["network"] = {"enableDNSHostnames": True, "subdomain": outline.name, "publishNotReadyAddresses": True}
     spec["failurePolicy"] = {

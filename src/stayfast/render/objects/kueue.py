@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.context import RenderContext, RenderedCapacity
+from stayfast.render.context import RenderContext
 from stayfast.render.objects.resources import cpu_request, memory_request_gib, requests
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
@@ -19,12 +19,12 @@ RETRIES = 1000
 
 def queue_labels(outline: RenderContext) -> dict[str, str]:
     """For the workload object itself: Kueue does not look at pod templates."""
-    return {QUEUE_LABEL: outline.name} if outline.capacity == RenderedCapacity.QUEUED else {}
+    return {QUEUE_LABEL: outline.name} if outline.is_queued else {}
 
 
 def queue_annotations(outline: RenderContext) -> dict[str, str]:
     """How long the machines are booked; a text, as all annotations."""
-    return {RUN_DURATION: str(outline.lease_seconds)} if outline.capacity == RenderedCapacity.QUEUED else {}
+    return {RUN_DURATION: str(outline.lease_seconds)} if outline.is_queued else {}
 
 
 def queue_objects(outline: RenderContext) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.capacity.spec.workload import Monitoring, WorkloadKind
-from stayfast.render.context import LABEL_RUN, RenderContext
+from stayfast.model.labels import RUN_LABEL
+from stayfast.render.context import RenderContext
 
 METRICS_PORT = 9464
 PORT_NAME = "metrics"
@@ -24,7 +25,7 @@ def is_watched(outline: RenderContext) -> bool:
 
 def pod_monitoring(outline: RenderContext) -> dict[str, Any]:
     """What to scrape and how often; of a gang only the pod of rank 0, which tells for all."""
-    labels = {LABEL_RUN: outline.name}
+    labels = {RUN_LABEL: outline.name}
     if outline.is_gang:
         labels[_INDEX] = "0"
     return {
@@ -34,6 +35,6 @@ def pod_monitoring(outline: RenderContext) -> dict[str, Any]:
         "spec": {
             "selector": {"matchLabels": labels},
             "endpoints": [{"port": PORT_NAME, "path": "/metrics", "interval": "30s"}],
-            "targetLabels": {"fromPod": [{"from": LABEL_RUN, "to": "stayfast_run"}]},
+            "targetLabels": {"fromPod": [{"from": RUN_LABEL, "to": "stayfast_run"}]},
         },
     }

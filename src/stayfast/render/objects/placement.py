@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.render.context import RenderContext, RenderedCapacity
+from stayfast.model.capacity import CapacityClass
+from stayfast.render.context import RenderContext
 
 SPOT = "cloud.google.com/gke-spot"
 FLEX_START = "cloud.google.com/gke-flex-start"
@@ -20,12 +21,12 @@ def node_selector(outline: RenderContext) -> dict[str, str]:
     if outline.class_rows:
         return {COMPUTE_CLASS: outline.cluster_name}  # the class says the rest; a second selector would fight it
     selector = dict(outline.accelerator_labels)
-    if outline.capacity == RenderedCapacity.SPOT:
+    if outline.capacity == CapacityClass.SPOT:
         selector[SPOT] = "true"
-    if outline.capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED):
+    if outline.capacity == CapacityClass.FLEX_START:
         selector[FLEX_START] = "true"
-    if outline.capacity == RenderedCapacity.FLEX_START and outline.is_autopilot:
-        selector[RUN_LIMIT] = str(outline.lease_seconds)  # on Standard the pool says it
+        if outline.is_autopilot and not outline.is_queued:
+            selector[RUN_LIMIT] = str(outline.lease_seconds)  # on Standard the pool says it
     return selector
 
 
@@ -35,7 +36,7 @@ def tolerations(outline: RenderContext) -> list[dict[str, str]]:
     GKE adds the one for accelerators to pods, but not to the template that a ProvisioningRequest is made from.
     """
     found = [{"key": outline.resource, "operator": "Exists", "effect": "NoSchedule"}]
-    key = {RenderedCapacity.SPOT: SPOT, RenderedCapacity.QUEUED: QUEUED}.get(outline.capacity)
+    key = QUEUED if outline.is_queued else SPOT if outline.capacity == CapacityClass.SPOT else None
     if key is not None and not outline.class_rows:
         found.append({"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
     return found
@@ -44,7 +45,7 @@ def tolerations(outline: RenderContext) -> list[dict[str, str]]:
 def affinity(outline: RenderContext) -> dict[str, Any]:
     """Zones, named pools, and for on-demand work: away from machines that go away."""
     rules: list[dict[str, Any]] = []
-    if outline.capacity == RenderedCapacity.ON_DEMAND:
+    if outline.capacity == CapacityClass.ON_DEMAND:
         rules.append({"key": SPOT, "operator": "DoesNotExist"})
         if not outline.is_autopilot:
             rules.append({"key": FLEX_START, "operator": "DoesNotExist"})

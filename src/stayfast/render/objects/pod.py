@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.capacity.spec.workload import WorkloadKind
-from stayfast.render.context import LABEL_COUPLED, LEASE_ENDS_AT, Controller, RenderContext
+from stayfast.model.labels import COUPLED, LEASE_ENDS_AT
+from stayfast.render.context import Controller, RenderContext
 from stayfast.render.objects.command import container_command
 from stayfast.render.objects.environment import (
     LEASE_DIRECTORY,
@@ -27,7 +28,7 @@ def pod_template(outline: RenderContext) -> dict[str, Any]:
     """Metadata and spec of the pods."""
     labels = dict(outline.labels)
     if outline.spec.kind in (WorkloadKind.BATCH, WorkloadKind.SWEEP):
-        labels[LABEL_COUPLED] = "false"  # several pods, but none waits for another
+        labels[COUPLED] = "false"  # several pods, but none waits for another
     metadata: dict[str, Any] = {"labels": labels}
     if outline.spec.volume_kind == "gcsfuse":
         metadata["annotations"] = {"gke-gcsfuse/volumes": "true"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.capacity.spec.workload import WorkloadKind
-from stayfast.render.context import LABEL_RUN, RenderContext
+from stayfast.model.labels import RUN_LABEL
+from stayfast.render.context import RenderContext
 from stayfast.render.objects.environment import MASTER_PORT
 from stayfast.render.objects.pod import pod_template
 
@@ -18,7 +19,7 @@ def deployment(outline: RenderContext) -> dict[str, Any]:
         "metadata": outline.metadata(outline.name),
         "spec": {
             "replicas": outline.spec.nodes,
-            "selector": {"matchLabels": {LABEL_RUN: outline.name}},
+            "selector": {"matchLabels": {RUN_LABEL: outline.name}},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "template": pod_template(outline),
         },
@@ -34,7 +35,7 @@ def headless_service(outline: RenderContext) -> dict[str, Any]:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {LABEL_RUN: outline.name},
+            "selector": {RUN_LABEL: outline.name},
             "ports": [{"name": "rendezvous", "port": int(MASTER_PORT)}],
         },
     }
@@ -57,6 +58,6 @@ def disruption_budget(outline: RenderContext) -> dict[str, Any]:
         "metadata": outline.metadata(outline.name),
         "spec": {
             "minAvailable": outline.spec.nodes - 1,
-            "selector": {"matchLabels": {LABEL_RUN: outline.name}},
+            "selector": {"matchLabels": {RUN_LABEL: outline.name}},
         },
     }

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.capacity.spec.workload import WorkloadKind
-from stayfast.model.exit_codes import INTERRUPTED
+from stayfast.model.exit_codes import INTERRUPTED, KILLED, TERMINATED
 from stayfast.render.context import RenderContext
 from stayfast.render.objects.pod import pod_template
 
 FAILURES_PER_POD = 6
 """Real failures: one more than the attempts without progress after which the runtime itself gives up."""
 
-TERMINATED, KILLED = 143, 137
 MOST_INDEXES = 100_000
 
 

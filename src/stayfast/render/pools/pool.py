@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stayfast.render.context import RenderContext, RenderedCapacity
+from stayfast.model.capacity import CapacityClass
+from stayfast.render.context import RenderContext
 from stayfast.render.naming import pool_name
 
 SPOT_TAINT = "cloud.google.com/gke-spot"
@@ -43,20 +44,15 @@ def node_pools(outline: RenderContext) -> list[NodePool]:
 
 def _workers(outline: RenderContext) -> NodePool:
     spec, machine, capacity = outline.spec, outline.machine, outline.capacity
-    suffix = {
-        RenderedCapacity.SPOT: "spot",
-        RenderedCapacity.FLEX_START: "flex",
-        RenderedCapacity.QUEUED: "queued",
-        RenderedCapacity.ON_DEMAND: "on-demand",
+    suffix, why = {
+        CapacityClass.SPOT: ("spot", "Spot machines, tainted so that nothing lands there by accident"),
+        CapacityClass.FLEX_START: ("flex", "flex-start machines, handed out one by one, for at most seven days"),
+        CapacityClass.ON_DEMAND: ("on-demand", "on-demand machines with the accelerator"),
     }[capacity]
-    why = {
-        RenderedCapacity.SPOT: "Spot machines, tainted so that nothing lands there by accident",
-        RenderedCapacity.FLEX_START: "flex-start machines, handed out one by one, for at most seven days",
-        RenderedCapacity.QUEUED: "flex-start machines, handed out all at once when a ProvisioningRequest asks",
-        RenderedCapacity.ON_DEMAND: "on-demand machines with the accelerator",
-    }[capacity]
-    is_flex = capacity in (RenderedCapacity.FLEX_START, RenderedCapacity.QUEUED)
-    is_long = capacity == RenderedCapacity.SPOT and outline.window.is_long
+    if outline.is_queued:
+        suffix, why = "queued", "flex-start machines, handed out all at once when a ProvisioningRequest asks"
+    is_flex = capacity == CapacityClass.FLEX_START
+    is_long = capacity == CapacityClass.SPOT and outline.window.is_long
     return NodePool(
         name=pool_name(outline.name, suffix),
         machine=machine.name,
@@ -67,12 +63,11 @@ def _workers(outline: RenderContext) -> NodePool:
         has_accelerator=True,
         gpu=None if outline.is_tpu else outline.accelerator,  # a TPU machine is what its type says
         gpu_count=0 if outline.is_tpu else machine.count,
-        spot=capacity == RenderedCapacity.SPOT,
+        spot=capacity == CapacityClass.SPOT,
         flex_start=is_flex,
-        queued=capacity == RenderedCapacity.QUEUED,
-        run_seconds=outline.lease_seconds
-        if capacity == RenderedCapacity.FLEX_START
-        else None,  # queued: each request says it
+        queued=outline.is_queued,
+        # Queued: each request says it.
+        run_seconds=outline.lease_seconds if is_flex and not outline.is_queued else None,
         shutdown_seconds=outline.window.shutdown_seconds if is_long else None,
         critical_seconds=outline.window.critical_seconds if is_long else None,
     )

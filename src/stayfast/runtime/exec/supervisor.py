@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stayfast.model import variables
 from stayfast.model.exit_codes import FAILED, FINISHED, Outcome
 from stayfast.process.tree import (
     become_subreaper,
@@ -109,9 +110,9 @@ class Supervisor:
     def _run(self, directory: str | None) -> int:
         become_subreaper()
         environment = dict(os.environ)
-        environment.pop("STAYFAST_OUTCOME_DIR", None)
+        environment.pop(variables.OUTCOME_DIR, None)
         if directory is not None:
-            environment["STAYFAST_OUTCOME_DIR"] = directory
+            environment[variables.OUTCOME_DIR] = directory
         environment.setdefault("PYTHONUNBUFFERED", "1")
         try:
             pid = os.posix_spawnp(

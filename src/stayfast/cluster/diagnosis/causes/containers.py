@@ -80,6 +80,6 @@ def _state(row: dict[str, Any], kind: str) -> dict[str, Any] | None:
 
 
 def _run(pod: Object) -> str:
-    from stayfast.cluster.observed.snapshot import RUN_LABEL
+    from stayfast.model.labels import RUN_LABEL
 
     return str((meta(pod).get("labels") or {}).get(RUN_LABEL) or meta(pod).get("name") or "RUN")

@@ -18,11 +18,10 @@ from stayfast.cluster.observed.snapshot import (
     spec_of,
     title,
 )
-from stayfast.model.exit_codes import Outcome
+from stayfast.model.exit_codes import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, Outcome
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
-FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
 UNSEEN_SECONDS = 60.0
 _REFUSALS = (
     (

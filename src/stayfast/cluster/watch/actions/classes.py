@@ -13,20 +13,19 @@ from typing import Any, NamedTuple
 
 from stayfast.capacity.plan.options import ranking_key
 from stayfast.capacity.plan.planner import Plan
-from stayfast.capacity.spec.workload import CapacityClass
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import identity
-from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, RUN_LABEL, meta
+from stayfast.cluster.observed.snapshot import meta
 from stayfast.errors import UsageError
+from stayfast.model import variables
+from stayfast.model.capacity import CapacityClass
+from stayfast.model.labels import CAPACITY, CLASS_NUMBER, CLASSES, PART_LABEL, RUN_LABEL, SPEC_DIGEST, USD_PER_HOUR
 from stayfast.render.bundle import Bundle, render
-from stayfast.render.context import SPEC_DIGEST
 
-CLASS_NUMBER = "stayfast.dev/class"
-CAPACITY, USD_PER_HOUR = "stayfast.dev/capacity", "stayfast.dev/usd-per-hour"
 MAX_BYTES = 900_000
 """A ConfigMap may have 1 MiB."""
 _DATA_KEY = "classes.json"
-_SETTINGS = {"STAYFAST_CAPACITY": CAPACITY, "STAYFAST_USD_PER_HOUR": USD_PER_HOUR}
+_SETTINGS = {variables.CAPACITY: CAPACITY, variables.USD_PER_HOUR: USD_PER_HOUR}
 
 
 class NextClass(NamedTuple):

@@ -16,15 +16,15 @@ from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, Resource
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.runs import Phase, RunSummary
-from stayfast.cluster.observed.snapshot import CLASSES, PART_LABEL, RUN_LABEL, Snapshot, meta, spec_of
+from stayfast.cluster.observed.snapshot import Snapshot, meta, spec_of
 from stayfast.cluster.watch.actions.action import PlannedAction, Step, Verb, annotation, patch, remove
 from stayfast.cluster.watch.actions.classes import NextClass, class_number, read_classes
 from stayfast.cluster.watch.actions.split_parallelism import MACHINES_WAITED_FOR
+from stayfast.model.labels import CLASSES, FALLING_BACK, PART_LABEL, RUN_LABEL
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
 FALL_BACK = "fall-back"
-FALLING_BACK = "stayfast.dev/falling-back-to"
 PATIENCE_FACTOR = 2.0
 """Times the limit of the pending alert: somebody who was told has as long again to decide otherwise."""
 _KINDS: dict[str, Resource] = {"Job": JOBS, "JobSet": JOB_SETS}

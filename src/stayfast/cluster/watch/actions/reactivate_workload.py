@@ -25,11 +25,10 @@ from stayfast.cluster.watch.actions.action import (
     remove,
 )
 from stayfast.cluster.watch.actions.requeue_lease import is_out
+from stayfast.model.labels import REACTIVATED_AT, REACTIVATIONS
 from stayfast.text.safe import line
 
 REACTIVATE = "reactivate-workload"
-REACTIVATED_AT = "stayfast.dev/reactivated-at"
-REACTIVATIONS = "stayfast.dev/reactivations"
 RESET_AFTER_SECONDS = 86_400.0
 """After a day without, the pauses start small again."""
 

@@ -14,22 +14,14 @@ from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, NODES, PODS, WORKLOADS
 from stayfast.cluster.observed.kueue_workload import workload_of
 from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
-from stayfast.cluster.observed.snapshot import (
-    LEASE_ENDS_AT,
-    TERMINATION_AT,
-    Snapshot,
-    condition,
-    meta,
-    seconds_at,
-    spec_of,
-)
+from stayfast.cluster.observed.snapshot import TERMINATION_AT, Snapshot, condition, meta, seconds_at, spec_of
 from stayfast.cluster.watch.actions.action import PlannedAction, annotation, patch
 from stayfast.model.exit_codes import Outcome
+from stayfast.model.labels import LEASE_ENDS_AT, REQUEUED_LEASE
 from stayfast.model.notice import Cause
 from stayfast.text.safe import line
 
 COPY_LEASE, REQUEUE_LEASE = "copy-lease", "requeue-lease"
-REQUEUED_LEASE = "stayfast.dev/requeued-lease"
 
 REQUEUE_SECONDS = 3600.0
 """A pod that left because of its lease, this long before the end or less, would only come back to the same machines."""

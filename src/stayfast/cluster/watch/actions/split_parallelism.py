@@ -18,12 +18,11 @@ from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.runs import RunSummary
 from stayfast.cluster.observed.snapshot import QUEUE_LABEL, Snapshot, meta, seconds_at, spec_of
 from stayfast.cluster.watch.actions.action import PlannedAction, annotation, patch
+from stayfast.model.labels import COUPLED, SPLIT_AT
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
 SPLIT = "split-parallelism"
-SPLIT_AT = "stayfast.dev/split-at"
-COUPLED = "stayfast.dev/coupled"
 MACHINES_WAITED_FOR = ("waiting-for-capacity", "provisioning-stuck", "provisioning-not-accepted")
 
 
