@@ -49,6 +49,8 @@ def contracts() -> dict[str, list[list[str]]]:
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     found = {}
     for contract in table["tool"]["importlinter"]["contracts"]:
+        if contract["type"] != "layers":
+            continue
         layers = [[name.strip(" ()") for name in layer.split("|")] for layer in contract["layers"]]
         for container in contract["containers"]:
             found[container] = [[name for name in layer if exists(container, name)] for layer in layers]

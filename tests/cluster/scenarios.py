@@ -1,7 +1,7 @@
 """Objects as a real control plane (v1.36.4, no kubelet) and Kueue write them; times relative to ``NOW``.
 
-Every call makes fresh objects: what one test changes in its own is in no other test's. ``seen_at`` moves the moment that
-they are written at, for as long as it is entered.
+Every call makes fresh objects: what one test changes in its own is in no other test's. ``seen_at`` moves the moment
+that they are written at, for as long as it is entered.
 """
 
 from __future__ import annotations

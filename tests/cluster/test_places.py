@@ -17,9 +17,9 @@ from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.endpoint import Endpoint
 from stayfast.cluster.kubernetes.resources import NODES
 from stayfast.cluster.observed import google_cloud
-from stayfast.cluster.observed.bucket_location import Location, check_region, cluster_regions, locate, region_of
+from stayfast.cluster.observed.bucket_location import Location, check_region, cluster_regions, locate
 from stayfast.cluster.observed.capabilities import ClusterDescription, check_capabilities
-from stayfast.cluster.observed.google_cloud import gcloud_json
+from stayfast.cluster.observed.google_cloud import gcloud_json, region_of
 from stayfast.errors import ClusterError
 
 QUOTAS = [

@@ -5,25 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
 
 from stayfast.cli.arguments import add_cluster, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.endpoint import gke_context
-from stayfast.cluster.kubernetes.resources import NODES
-from stayfast.cluster.kubernetes.trimming import trim
-from stayfast.cluster.observed.bucket_location import region_of
 from stayfast.cluster.observed.capabilities import CapabilityCheck, CheckState, ClusterDescription, check_capabilities
-from stayfast.cluster.observed.google_cloud import gcloud_json
-from stayfast.errors import ClusterAccessError, ClusterError, ClusterLoginError, ObjectMissingError, UsageError
+from stayfast.cluster.observed.capability_probe import ask_gcloud, ask_server, read_description, read_region
+from stayfast.errors import UsageError
 from stayfast.text.safe import printable
 
 NAMES = (
     "version", "gke", "auto-provisioning", "kueue", "jobset", "compute-class", "provisioning-request", "spot",
     "flex-start", "long-grace", "accelerators", "preemptible-quota",
 )  # fmt: skip
-MAX_DESCRIPTION_CHARACTERS = 20_000_000
 _MARKS = {CheckState.YES: "✓", CheckState.NO: "✗", CheckState.UNKNOWN: "?"}
 _EPILOG = """\
 examples:
@@ -59,15 +52,10 @@ def run(args: argparse.Namespace) -> int:
     if args.describe:
         read_description(args.describe, facts)
     if args.region_quota:
-        facts.region = read_json(args.region_quota, "--region-quota")
-        if not isinstance(facts.region.get("quotas"), list):
-            raise UsageError(
-                f"{args.region_quota} is no description of a region",
-                help="write it with: gcloud compute regions describe REGION --format=json",
-            )
+        read_region(args.region_quota, facts)
     if not args.offline:
         with connect(args) as client:
-            ask(client, facts)
+            ask_server(client, facts)
             if args.gcloud:
                 ask_gcloud(client, facts)
     elif not args.describe:
@@ -82,70 +70,6 @@ def run(args: argparse.Namespace) -> int:
         if failing:
             print(f"stayfast: required and not certain: {', '.join(failing)}", file=sys.stderr)
     return FINDINGS if failing else OK
-
-
-def read_description(name: str, facts: ClusterDescription) -> None:
-    """The cluster as gcloud describes it."""
-    found = read_json(name, "--describe")
-    if not ("currentMasterVersion" in found or "nodePools" in found):
-        raise UsageError(
-            f"{name} is no description of a cluster",
-            help="write it with: gcloud container clusters describe NAME --location PLACE --format=json",
-        )
-    facts.describe = found
-    facts.version = str(found.get("currentMasterVersion") or "")
-
-
-def read_json(name: str, option: str) -> dict[str, Any]:
-    """What gcloud printed; a list of one is as good as the one."""
-    try:
-        with open(name, encoding="utf-8") as file:
-            found = json.loads(file.read(MAX_DESCRIPTION_CHARACTERS))
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read ({error.strerror})", help=f"check {option}") from None
-    except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    return found if isinstance(found, dict) else {}
-
-
-def ask_gcloud(client: Client, facts: ClusterDescription) -> None:
-    """The description and the quota, each as far as it can be had."""
-    known = gke_context(client.access.context)
-    if known is None:
-        raise UsageError(
-            f"the context {client.access.context!r} does not tell project, place and name of its cluster",
-            help="run: gcloud container clusters get-credentials NAME --location PLACE, or give --describe FILE",
-        )
-    place = ("--project", known.project)
-    try:
-        if facts.describe is None:
-            found = gcloud_json("container", "clusters", "describe", known.name, "--location", known.location, *place)
-            facts.describe = found if isinstance(found, dict) else None
-        if facts.region is None:
-            found = gcloud_json("compute", "regions", "describe", region_of(known.location), *place)
-            facts.region = found if isinstance(found, dict) else None
-    except ClusterError as error:
-        facts.unseen["region"] = error.message
-
-
-def ask(client: Client, facts: ClusterDescription) -> None:
-    """The API server's own pages and its nodes; what is not allowed is written down."""
-    facts.version = str(client.get_path("/version").get("gitVersion") or facts.version)
-    try:
-        for row in client.get_path("/apis").get("groups") or []:
-            preferred = row.get("preferredVersion") if isinstance(row, dict) else None
-            if isinstance(preferred, dict):
-                facts.groups[str(row.get("name"))] = str(preferred.get("version"))
-    except ClusterLoginError:
-        raise
-    except (ClusterAccessError, ObjectMissingError) as error:
-        facts.unseen["groups"] = error.message
-    try:
-        facts.nodes = [trim(NODES, node) for page in client.pages(NODES) for node in page.items]
-    except ClusterError as error:
-        facts.unseen["nodes"] = error.message
 
 
 def text(checks: list[CapabilityCheck]) -> str:

@@ -10,7 +10,8 @@ from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
-from stayfast.cluster.observed.snapshot import take_snapshot_to_explain, title
+from stayfast.cluster.observed.objects import title
+from stayfast.cluster.observed.snapshot import take_snapshot_to_explain
 from stayfast.errors import UsageError
 from stayfast.text.safe import line, printable
 

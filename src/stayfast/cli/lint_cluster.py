@@ -23,7 +23,8 @@ from stayfast.cluster.kubernetes.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from stayfast.cluster.observed.snapshot import meta, take_snapshot
+from stayfast.cluster.observed.objects import meta
+from stayfast.cluster.observed.snapshot import take_snapshot
 from stayfast.documents import parse_documents
 from stayfast.lint.engine import is_manifest
 from stayfast.lint.objects.objects import unpack

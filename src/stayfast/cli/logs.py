@@ -11,7 +11,7 @@ from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import OK, add_output
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import PODS
-from stayfast.cluster.observed.snapshot import meta, spec_of, status_of
+from stayfast.cluster.observed.objects import meta, spec_of, status_of
 from stayfast.errors import ClusterError, ClusterUnreachableError, UsageError
 from stayfast.model.labels import run_selector
 from stayfast.storage.network.transport import ResponseLostError

@@ -15,13 +15,13 @@ from stayfast.cluster.diagnosis.diagnose import diagnose, pods_of
 from stayfast.cluster.diagnosis.diagnosis import Verdict
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS
+from stayfast.cluster.observed.objects import meta
 from stayfast.cluster.observed.runs import Phase, RunSummary, summarize
 from stayfast.cluster.observed.snapshot import (
     CLUSTER_WIDE_FOR_EXPLAIN,
     FOR_EXPLAIN,
     FOR_STATUS,
     Snapshot,
-    meta,
     take_snapshot,
 )
 from stayfast.cluster.watch.alerts import Alert, find_alerts, lease_ends

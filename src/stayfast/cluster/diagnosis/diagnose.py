@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.causes.containers import explain_containers
 from stayfast.cluster.diagnosis.causes.creation import (
     budget_notes,
@@ -28,18 +29,9 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
+from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, status_of, title
 from stayfast.cluster.observed.pod_endings import ending_of
-from stayfast.cluster.observed.snapshot import (
-    Snapshot,
-    age_seconds,
-    condition,
-    meta,
-    owner_uids,
-    seconds_at,
-    spec_of,
-    status_of,
-    title,
-)
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.model.labels import RUN_LABEL
 from stayfast.text.safe import line
 from stayfast.text.units import duration

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.endpoint import gke_context
 from stayfast.cluster.kubernetes.resources import NODES
-from stayfast.cluster.observed.google_cloud import gcloud_json
+from stayfast.cluster.observed.google_cloud import gcloud_json, region_of
+from stayfast.cluster.observed.objects import meta
 from stayfast.cluster.observed.problem import Problem, ProblemSeverity
-from stayfast.cluster.observed.snapshot import meta
 from stayfast.errors import ClusterError, StayfastError
 
 _DUAL = {
@@ -110,9 +110,3 @@ def cluster_regions(client: Client) -> set[str]:
     regions -= {""}
     known = gke_context(client.access.context)
     return regions or ({region_of(known.location)} if known else set())
-
-
-def region_of(location: str) -> str:
-    """``us-central1-a`` is in ``us-central1``."""
-    parts = location.split("-")
-    return "-".join(parts[:2]) if len(parts) == 3 and len(parts[2]) == 1 else location

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.observed.snapshot import meta
+from stayfast.cluster.observed.objects import meta
 from stayfast.text.safe import line
 
 FLEX_START_GPU_VERSION = (1, 32, 2, 1652000)

@@ -38,3 +38,9 @@ def gcloud_json(*arguments: str) -> Any:
         return json.loads(ended.stdout)
     except (ValueError, RecursionError):
         raise ClusterUnreachableError(f"gcloud {' '.join(arguments[:3])} printed something that is no JSON") from None
+
+
+def region_of(location: str) -> str:
+    """``us-central1-a`` is in ``us-central1``."""
+    parts = location.split("-")
+    return "-".join(parts[:2]) if len(parts) == 3 and len(parts[2]) == 1 else location

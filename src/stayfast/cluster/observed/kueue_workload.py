@@ -5,7 +5,8 @@ from __future__ import annotations
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import WORKLOADS
 from stayfast.cluster.kubernetes.trimming import as_int
-from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, spec_of
+from stayfast.cluster.observed.objects import condition, meta, spec_of
+from stayfast.cluster.observed.snapshot import Snapshot
 
 
 def is_suspended(root: Object) -> bool:

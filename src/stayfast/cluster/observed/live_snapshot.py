@@ -11,7 +11,8 @@ from stayfast.cluster.kubernetes.discovery import resolve_served
 from stayfast.cluster.kubernetes.resources import Resource
 from stayfast.cluster.kubernetes.trimming import trim
 from stayfast.cluster.kubernetes.watch_stream import ChangeKind, ResourceWatch
-from stayfast.cluster.observed.snapshot import Snapshot, meta
+from stayfast.cluster.observed.objects import meta
+from stayfast.cluster.observed.snapshot import Snapshot
 
 _LABELLED_KINDS = ("Job", "JobSet", "Deployment", "Pod", "ConfigMap")
 

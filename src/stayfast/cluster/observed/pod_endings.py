@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.observed.snapshot import condition, meta, seconds_at, spec_of, status_of, title
+from stayfast.cluster.observed.objects import condition, meta, spec_of, status_of, title
 from stayfast.model.exit_codes import INTERRUPTED, KILLED, TERMINATED, Outcome
 from stayfast.model.labels import LEASE_ENDS_AT
 from stayfast.model.notice import Cause

@@ -7,21 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, PODS
 from stayfast.cluster.kubernetes.trimming import as_int
 from stayfast.cluster.observed.kueue_workload import is_suspended, workload_of
+from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, status_of
 from stayfast.cluster.observed.pod_endings import ending_of
-from stayfast.cluster.observed.snapshot import (
-    Snapshot,
-    age_seconds,
-    condition,
-    meta,
-    owner_uids,
-    seconds_at,
-    spec_of,
-    status_of,
-)
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.model import variables
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.labels import CAPACITY, PART_LABEL, RUN_LABEL, USD_PER_HOUR

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from stayfast.clock import Clock
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import NAMESPACES, Resource, identity
-from stayfast.cluster.observed.snapshot import condition, meta
+from stayfast.cluster.observed.objects import condition, meta
 from stayfast.cluster.submission.preflight import TargetedObject
 from stayfast.errors import ClusterUnreachableError, ObjectRefusedError
 from stayfast.model.labels import SPEC_DIGEST

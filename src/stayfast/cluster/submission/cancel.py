@@ -5,7 +5,7 @@ from __future__ import annotations
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.discovery import resolve_served
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, Resource
-from stayfast.cluster.observed.snapshot import meta
+from stayfast.cluster.observed.objects import meta
 from stayfast.errors import ClusterAccessError, UsageError
 from stayfast.model.labels import CLASSES, PART_LABEL, run_selector
 

@@ -22,8 +22,8 @@ from stayfast.cluster.kubernetes.resources import (
     Resource,
     identity,
 )
+from stayfast.cluster.observed.objects import meta, spec_of, status_of
 from stayfast.cluster.observed.problem import Problem, ProblemSeverity
-from stayfast.cluster.observed.snapshot import meta, spec_of, status_of
 from stayfast.errors import ClusterAccessError, ObjectConflictError, ObjectMissingError, ObjectRefusedError
 from stayfast.text.units import quantity
 

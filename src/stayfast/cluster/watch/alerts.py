@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, explain_request, workload_behind
 from stayfast.cluster.diagnosis.diagnose import pods_of
 from stayfast.cluster.diagnosis.diagnosis import Verdict
@@ -23,19 +24,10 @@ from stayfast.cluster.kubernetes.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
+from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, title
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.runs import Phase, RunSummary, summarize
-from stayfast.cluster.observed.snapshot import (
-    TERMINATION_AT,
-    Snapshot,
-    age_seconds,
-    condition,
-    meta,
-    owner_uids,
-    seconds_at,
-    spec_of,
-    title,
-)
+from stayfast.cluster.observed.snapshot import TERMINATION_AT, Snapshot
 from stayfast.cluster.watch.actions.reactivate_workload import why_stopped
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.labels import RUN_LABEL

@@ -127,25 +127,3 @@ class Bundle:
 def same_namespace(left: str, right: str) -> bool:
     """Namespaces match; one that is not written down may be any (it comes from the kubectl context)."""
     return left == right or not left or not right or {left, right} == {"", "default"}
-
-
-def matches(selector: Any, labels: dict[str, Any]) -> bool:
-    """Whether a label selector picks these labels; an empty selector picks everything."""
-    selector = mapping(selector)
-    for key, value in mapping(selector.get("matchLabels")).items():
-        if labels.get(key) != value:
-            return False
-    return all(_expression(mapping(entry), labels) for entry in items(selector.get("matchExpressions")))
-
-
-def _expression(entry: dict[str, Any], labels: dict[str, Any]) -> bool:
-    key, operator, values = text(entry.get("key")), entry.get("operator"), items(entry.get("values"))
-    if operator == "In":
-        return key in labels and labels[key] in values
-    if operator == "NotIn":
-        return labels.get(key) not in values
-    if operator == "Exists":
-        return key in labels
-    if operator == "DoesNotExist":
-        return key not in labels
-    return False

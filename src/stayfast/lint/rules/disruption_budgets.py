@@ -8,11 +8,12 @@ from typing import Any
 from stayfast.documents.edit import Edit
 from stayfast.documents.positions import dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
-from stayfast.lint.objects.bundle import Bundle, matches, same_namespace
+from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.objects import ManifestObject, mapping, number, text
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.objects.workloads import JOB_LIKE
 from stayfast.lint.rule import OBJECT, rule
+from stayfast.model.label_selector import matches
 
 _NO_SCALE = (JOB_LIKE - {"PyTorchJob"}) | {"Pod", "RayCluster"}  # PyTorchJob has a scale subresource
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.observed.snapshot import Snapshot, meta, seconds_at, status_of, title
+from stayfast.cluster.observed.objects import meta, status_of, title
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 

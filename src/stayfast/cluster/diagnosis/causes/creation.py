@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import re
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.diagnosis import NODE_LOST_WAIT, REPLACEMENT_WAIT, Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.kubernetes.resources import NODES, PODS
+from stayfast.cluster.kubernetes.resources import BUDGETS, NODES, PODS
+from stayfast.cluster.observed.objects import age_seconds, condition, event_time, meta, spec_of, title
 from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
-from stayfast.cluster.observed.snapshot import (
-    Snapshot,
-    age_seconds,
-    condition,
-    event_time,
-    meta,
-    seconds_at,
-    spec_of,
-    title,
-)
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.model.exit_codes import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, Outcome
+from stayfast.model.label_selector import matches
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
@@ -194,9 +188,6 @@ def draining_nodes(observed: Snapshot, pods: list[Object]) -> list[str]:
 
 def budget_notes(observed: Snapshot, pods: list[Object]) -> tuple[str, ...]:
     """Budgets that will block a drain, or already do."""
-    from stayfast.cluster.kubernetes.resources import BUDGETS
-    from stayfast.lint.objects.bundle import matches
-
     notes = []
     for budget in observed.of(BUDGETS):
         selector = spec_of(budget).get("selector")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS
+from stayfast.cluster.observed.objects import condition, meta, spec_of, status_of, title
 from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
-from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, spec_of, status_of, title
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.model.exit_codes import Outcome
 from stayfast.text.safe import line
 

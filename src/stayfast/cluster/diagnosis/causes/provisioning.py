@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.diagnosis import FLEX_START_WAIT, Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS, WORKLOADS
 from stayfast.cluster.kubernetes.trimming import as_mappings, mapping
+from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, status_of, title
 from stayfast.cluster.observed.pod_endings import ending_of
-from stayfast.cluster.observed.snapshot import (
-    Snapshot,
-    age_seconds,
-    condition,
-    meta,
-    owner_uids,
-    seconds_at,
-    spec_of,
-    status_of,
-    title,
-)
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 

@@ -6,7 +6,8 @@ import re
 
 from stayfast.cluster.diagnosis.diagnosis import SCALE_UP_WAIT, Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, spec_of, status_of, title
+from stayfast.cluster.observed.objects import condition, meta, spec_of, status_of, title
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.text.safe import line
 
 _TAINT = re.compile(r"untolerated taint(?:\(s\))? \{([^}:]+)(?:: ?([^}]*))?\}")

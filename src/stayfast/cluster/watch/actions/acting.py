@@ -14,8 +14,9 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
+from stayfast.cluster.observed.objects import meta
 from stayfast.cluster.observed.runs import RunSummary, summarize
-from stayfast.cluster.observed.snapshot import Snapshot, meta
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions import (
     fall_back,
     reactivate_workload,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import Resource
-from stayfast.cluster.observed.snapshot import meta
+from stayfast.cluster.observed.objects import meta
 
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 300.0, 21_600.0
 """How long an action waits before it does the same again to one run: doubled each time."""

@@ -15,7 +15,7 @@ from stayfast.capacity.plan.options import ranking_key
 from stayfast.capacity.plan.planner import Plan
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import identity
-from stayfast.cluster.observed.snapshot import meta
+from stayfast.cluster.observed.objects import meta
 from stayfast.errors import UsageError
 from stayfast.model import variables
 from stayfast.model.capacity import CapacityClass

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, Resource
+from stayfast.cluster.observed.objects import meta, spec_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.runs import Phase, RunSummary
-from stayfast.cluster.observed.snapshot import Snapshot, meta, spec_of
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import PlannedAction, Step, Verb, annotation, patch, remove
 from stayfast.cluster.watch.actions.classes import NextClass, class_number, read_classes
 from stayfast.cluster.watch.actions.split_parallelism import MACHINES_WAITED_FOR

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stayfast.clock import to_rfc3339
+from stayfast.clock import seconds_at, to_rfc3339
 from stayfast.cluster.diagnosis.diagnose import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS, WORKLOADS, Resource
+from stayfast.cluster.observed.objects import condition, meta, owner_uids, spec_of
 from stayfast.cluster.observed.pod_endings import ending_of
-from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, owner_uids, seconds_at, spec_of
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import (
     LONGEST_PAUSE_SECONDS,
     PAUSE_SECONDS,

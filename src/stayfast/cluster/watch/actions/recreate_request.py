@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, explain_request, next_try, workload_behind
 from stayfast.cluster.diagnosis.diagnose import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS
 from stayfast.cluster.kubernetes.trimming import as_mappings
+from stayfast.cluster.observed.objects import condition, meta, owner_uids, spec_of, status_of
 from stayfast.cluster.observed.pod_endings import ending_of
-from stayfast.cluster.observed.snapshot import Snapshot, condition, meta, owner_uids, seconds_at, spec_of, status_of
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, PlannedAction, remove
 from stayfast.text.safe import line
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.diagnose import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, NODES, PODS, WORKLOADS
 from stayfast.cluster.observed.kueue_workload import workload_of
+from stayfast.cluster.observed.objects import condition, meta, spec_of
 from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
-from stayfast.cluster.observed.snapshot import TERMINATION_AT, Snapshot, condition, meta, seconds_at, spec_of
+from stayfast.cluster.observed.snapshot import TERMINATION_AT, Snapshot
 from stayfast.cluster.watch.actions.action import PlannedAction, annotation, patch
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.labels import LEASE_ENDS_AT, REQUEUED_LEASE
