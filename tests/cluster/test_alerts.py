@@ -12,8 +12,9 @@ from stayfast.clock import SystemClock
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOBS, NODES, PODS, PROVISIONING_REQUESTS, WORKLOADS
 from stayfast.cluster.observed.live_snapshot import LiveSnapshot
+from stayfast.cluster.observed.run_records import CheckpointAge
 from stayfast.cluster.observed.snapshot import Snapshot
-from stayfast.cluster.watch.alerts import Alert, CheckpointAge, Thresholds, find_alerts, pending_pods
+from stayfast.cluster.watch.alerts import Alert, Thresholds, find_alerts, pending_pods
 
 KINDS = {
     "Job": JOBS,

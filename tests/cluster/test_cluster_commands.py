@@ -214,13 +214,13 @@ class TestStatus:
     def test_a_bucket_that_does_not_answer_is_a_note(
         self, fill: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from stayfast.cli import status
+        from stayfast.cluster.observed import run_records
         from stayfast.errors import AccessDeniedError
 
         def refuse(_url: str) -> dict[str, Any]:
             raise AccessDeniedError("the bucket is not readable")
 
-        monkeypatch.setattr(status, "_read_run", refuse)
+        monkeypatch.setattr(run_records, "_read_run", refuse)
         fill(job(), pod(phase="Running", node="n1"), SETTINGS)
         assert answer(capsys, "status", "train")[1]["runs"][0]["notes"] == ["the bucket is not readable"]
 

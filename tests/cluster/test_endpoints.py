@@ -164,7 +164,7 @@ class TestQueues:
     ) -> None:
         from stayfast.batch.queue.pubsub_ledger import open_ledger
         from stayfast.batch.sink.open_sink import open_sink
-        from stayfast.cli import status
+        from stayfast.cluster.observed import run_records
 
         cloud_environment("gs", bucket_server.url)
         kubeconfig()
@@ -176,11 +176,11 @@ class TestQueues:
         urls = {"STAYFAST_QUEUE": "pubsub://p/s?topic=t", "STAYFAST_SINK": sink_url}
         found = self.status(server, capsys, **urls)
         assert found["queue"] == {"ready": 3, "delayed": 0, "leased": 0, "done": 1, "dead": 1}
-        status.MOST_OBJECTS, before = 3, status.MOST_OBJECTS
+        run_records.MOST_OBJECTS, before = 3, run_records.MOST_OBJECTS
         try:
             found = self.status(server, capsys, **urls)
         finally:
-            status.MOST_OBJECTS = before
+            run_records.MOST_OBJECTS = before
         assert "more than 3 items" in found["notes"][0]
         bucket_server.shutdown()
 

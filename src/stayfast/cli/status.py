@@ -6,24 +6,20 @@ import argparse
 import gc
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import OK, add_output
-from stayfast.clock import SystemClock, from_rfc3339
+from stayfast.clock import SystemClock
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
+from stayfast.cluster.observed.run_records import read_records
 from stayfast.cluster.observed.runs import RunSummary, summarize
 from stayfast.cluster.observed.snapshot import FOR_STATUS, take_snapshot
-from stayfast.errors import ClusterAccessError, StayfastError, UsageError
+from stayfast.errors import ClusterAccessError, UsageError
 from stayfast.model.labels import RUN_LABEL, run_selector
 from stayfast.text.safe import line, printable
 from stayfast.text.units import duration
 
-MOST_OBJECTS = 200
-"""A ledger in a bucket is one object per item: more would take longer than anybody waits for a status."""
 _EPILOG = """\
 examples:
   stayfast status                  all runs of the namespace
@@ -63,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     found = [row.to_json() for row in rows]
     if args.run and not args.no_ledger:
         for row, entry in zip(rows, found, strict=True):
-            entry |= ledger(row)
+            entry |= read_records(row)
     if args.output == "json":
         print(json.dumps({"runs": found}))
     elif args.run:
@@ -116,87 +112,3 @@ def detail(row: RunSummary, entry: dict[str, Any]) -> str:
     lines += [f"  note         {note}" for note in entry.get("notes", ())]
     lines.append(f"  age          {duration(row.age_seconds)}")
     return "\n".join(printable(text) for text in lines) + "\n"
-
-
-def ledger(row: RunSummary) -> dict[str, Any]:
-    """What the bucket and the queue say; a place that does not answer becomes a note."""
-    found: dict[str, Any] = {"notes": []}
-    if row.run_url:
-        _try(found, lambda: _read_run(str(row.run_url)))
-    if row.queue_url:
-        _try(found, lambda: _read_queue(str(row.queue_url), row.sink_url))
-    return found
-
-
-def _try(found: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
-    try:
-        answer = read()
-    except StayfastError as error:
-        answer = {"notes": [error.message]}
-    found["notes"] += answer.pop("notes", [])
-    found |= answer
-
-
-def _read_run(url: str) -> dict[str, Any]:
-    if "{index}" in url or not url.startswith(("gs://", "s3://")):
-        return {}  # one ledger per index, or a path inside the pod
-    from stayfast.runtime.run_record.billing import bill_run
-    from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
-    from stayfast.storage.stores.open_store import open_store
-
-    store = open_store(url)
-    try:
-        held = run_protocol(read_head(), store, SystemClock())
-    finally:
-        store.close()
-    if held is None:
-        return {"checkpoint": None}
-    head, bill = held.head, bill_run(held.head, None)
-    found: dict[str, Any] = {
-        "attempts": head.attempt,
-        "goodput": bill["goodput"],
-        "usd": bill["usd"],
-        "checkpoint": None,
-    }
-    if head.newest is not None:
-        try:
-            age = round(max(0.0, SystemClock().wall() - from_rfc3339(head.newest.committed_at)), 1)
-        except ValueError:
-            age = None
-        found["checkpoint"] = {"step": head.newest.step, "committed_at": head.newest.committed_at, "age_seconds": age}
-    return found
-
-
-def _read_queue(url: str, sink_url: str | None) -> dict[str, Any]:
-    """Pub/Sub does not count; the ledger of its keys does, which stands beside the results."""
-    if url.startswith("sqlite:"):
-        return {"notes": ["the queue is a file inside the pods: its depth cannot be seen from here"]}
-    if url.startswith("pubsub:"):
-        return _read_pubsub_ledger(url, sink_url)
-    from stayfast.batch.queue.open_queue import open_queue
-
-    queue = open_queue(url, create=False)
-    try:
-        return {"queue": asdict(queue.depth())}
-    finally:
-        queue.close()
-
-
-def _read_pubsub_ledger(url: str, sink_url: str | None) -> dict[str, Any]:
-    if not sink_url or sink_url.startswith(("sqlite:", "file:")):
-        return {"notes": ["Pub/Sub does not count, and its ledger is a file inside the pods: depth cannot be seen"]}
-    from stayfast.batch.queue.pubsub_ledger import ledger_depth, open_ledger
-    from stayfast.batch.sink.open_sink import open_sink
-
-    sink = open_sink(sink_url, create=False)
-    ledger = open_ledger(sink_url, unquote(urlsplit(url).path).strip("/"))
-    try:
-        is_database = sink_url.startswith("postgres")
-        depth = ledger_depth(ledger, sink.missing, most=None if is_database else MOST_OBJECTS)
-    finally:
-        ledger.close()
-        sink.close()
-    if depth is None:
-        note = f"the queue has more than {MOST_OBJECTS} items in a bucket; count them with: stayfast queue status"
-        return {"notes": [note]}
-    return {"queue": asdict(depth)}

@@ -6,34 +6,31 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 from stayfast.cli.arguments import add_cluster, chosen_namespace, connect
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.cli.simulate import positive_number, tcp_port
 from stayfast.cli.status import table
-from stayfast.clock import SystemClock, from_rfc3339, to_rfc3339
+from stayfast.clock import SystemClock, to_rfc3339
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.observed.live_snapshot import LiveSnapshot
-from stayfast.cluster.observed.runs import Phase, RunSummary
+from stayfast.cluster.observed.run_records import CheckpointAges
 from stayfast.cluster.observed.snapshot import Snapshot, take_snapshot
 from stayfast.cluster.watch.actions.acting import ACTIONS
 from stayfast.cluster.watch.alert_store import AlertState, ConfigMapAlertStorage, FileAlertStorage
-from stayfast.cluster.watch.alerts import CheckpointAge, Thresholds
+from stayfast.cluster.watch.alerts import Thresholds
 from stayfast.cluster.watch.manifests import WATCHED, manifests
 from stayfast.cluster.watch.metrics import MetricsServer
 from stayfast.cluster.watch.watcher import Watcher, WatchOptions, WatchResult
 from stayfast.cluster.watch.webhook import Webhook, text
-from stayfast.errors import SettingError, StayfastError
+from stayfast.errors import SettingError
 from stayfast.model import variables
 from stayfast.model.labels import RUN_LABEL
 from stayfast.text.safe import printable
 from stayfast.text.units import duration
 
 WEBHOOK_VARIABLE = variables.WEBHOOK_URL
-LEDGER_SECONDS = 300.0
 _EPILOG = f"""\
 examples:
   stayfast watch                                    live, until Ctrl-C
@@ -138,7 +135,7 @@ def _duties(args: argparse.Namespace, actions: set[str]) -> WatchOptions:
         args.dry_run,
         args.events,
         Webhook(url) if url else None,
-        Ledgers() if args.ledgers else None,
+        CheckpointAges() if args.ledgers else None,
     )
 
 
@@ -168,46 +165,6 @@ def _print_manifests(args: argparse.Namespace, actions: set[str]) -> int:
     else:
         print("---\n".join(document(item) for item in objects), end="")
     return OK
-
-
-class Ledgers:
-    """Ages of the newest checkpoints, read now and then: one request per running run."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], CheckpointAge] = {}
-        self._read_at = -LEDGER_SECONDS
-
-    def __call__(self, rows: list[RunSummary], now: float) -> Mapping[tuple[str, str], CheckpointAge]:
-        if now - self._read_at >= LEDGER_SECONDS:
-            self._read_at = now
-            self._known = {}
-            for row in [row for row in rows if row.phase is Phase.RUNNING and row.run_url][:100]:
-                found = self._read(str(row.run_url), now)
-                if found is not None:
-                    self._known[row.namespace, row.run] = found
-        return self._known
-
-    @staticmethod
-    def _read(url: str, now: float) -> CheckpointAge | None:
-        if "{index}" in url or not url.startswith(("gs://", "s3://")):
-            return None
-        from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
-        from stayfast.storage.stores.open_store import open_store
-
-        try:
-            store = open_store(url)
-            try:
-                held = run_protocol(read_head(), store, SystemClock())
-            finally:
-                store.close()
-            moments = [from_rfc3339(item.committed_at) for item in held.head.checkpoints] if held else []
-        except (StayfastError, ValueError):
-            return None  # a bucket that does not answer is no news about the run
-        if not moments:
-            return None
-        gaps = sorted(left - right for left, right in pairwise(moments))
-        interval = gaps[len(gaps) // 2] if gaps else 1800.0
-        return CheckpointAge(max(0.0, now - moments[0]), max(30.0, interval))
 
 
 class Screen:

@@ -26,6 +26,7 @@ from stayfast.cluster.kubernetes.resources import (
 )
 from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, title
 from stayfast.cluster.observed.pod_endings import ending_of
+from stayfast.cluster.observed.run_records import CheckpointAge
 from stayfast.cluster.observed.runs import Phase, RunSummary, summarize
 from stayfast.cluster.observed.snapshot import TERMINATION_AT, Snapshot
 from stayfast.cluster.watch.actions.reactivate_workload import why_stopped
@@ -74,13 +75,6 @@ class Alert(NamedTuple):
     def key(self) -> str:
         """The same for as long as the reason is."""
         return "/".join((self.code, self.namespace, self.run, self.subject))
-
-
-class CheckpointAge(NamedTuple):
-    """What the bucket says about a run."""
-
-    age_seconds: float
-    interval_seconds: float
 
 
 def find_alerts(

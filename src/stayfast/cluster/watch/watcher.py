@@ -11,19 +11,19 @@ from stayfast.clock import Clock, to_rfc3339
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.discovery import resolve_served
 from stayfast.cluster.kubernetes.resources import EVENTS, Resource
+from stayfast.cluster.observed.run_records import CheckpointAge
 from stayfast.cluster.observed.runs import RunSummary, summarize
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.acting import carry_out, plan_actions
 from stayfast.cluster.watch.actions.action import PlannedAction
 from stayfast.cluster.watch.alert_store import AlertChanges, AlertState
-from stayfast.cluster.watch.alerts import Alert, CheckpointAge, Thresholds, find_alerts
+from stayfast.cluster.watch.alerts import Alert, Thresholds, find_alerts
 from stayfast.cluster.watch.metrics import exposition
 from stayfast.cluster.watch.webhook import Webhook
 from stayfast.errors import ClusterError
 
 LONGEST_PAUSE_SECONDS = 600.0
 MOST_REMEMBERED = 10_000
-CheckpointAges = Callable[[list[RunSummary], float], Mapping[tuple[str, str], CheckpointAge]]
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class WatchOptions:
     dry_run: bool = False
     events: bool = False
     webhook: Webhook | None = None
-    ledgers: CheckpointAges | None = None
+    ledgers: Callable[[list[RunSummary], float], Mapping[tuple[str, str], CheckpointAge]] | None = None
 
 
 class WatchResult(NamedTuple):
