@@ -298,10 +298,33 @@ def test_exec(place: Place, alone: dict[str, Any]) -> None:
     assert place.result() == alone
 
 
+KEEPING = """time.sleep(0.04)
+    with open(f"kept/{step:02}", "w") as file:
+        json.dump(drawn[-1], file)"""
+
+
+def with_sync(place: Place) -> tuple[str, ...]:
+    """What to put before a program that now writes a file into the folder that is copied, at each step."""
+    place.program.write_text(PROGRAM.replace("time.sleep(0.04)", KEEPING))
+    return (*STAYFAST, "exec", "--sync", f"./kept=file://{place.folder}/copies", "--")
+
+
+def copied(place: Place) -> list[Any]:
+    """What a machine with an empty disk gets back, file after file."""
+    back = place.folder / "back"
+    back.mkdir()
+    restore = [*STAYFAST, "exec", "--sync", f"./kept=file://{place.folder}/copies", "--", "true"]
+    given = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STAYFAST_METADATA": "off"}
+    subprocess.run(restore, cwd=back, env=given, check=True, timeout=60)
+    paths = sorted((back / "kept").iterdir())
+    assert [path.name for path in paths] == [f"{step:02}" for step in range(STEPS)]
+    return [json.loads(path.read_text()) for path in paths]
+
+
 def test_exec_and_sync_beside_the_program_alone(place: Place, alone: dict[str, Any]) -> None:
-    prefix = (*STAYFAST, "exec", "--sync", f"./kept=file://{place.folder}/copies", "--")
-    assert place.start(*prefix, url="") == 0, place.errors
+    assert place.start(*with_sync(place), url="") == 0, place.errors
     assert place.result() == alone
+    assert copied(place) == alone["drawn"]
 
 
 @pytest.mark.slow
@@ -331,11 +354,12 @@ def test_everything_at_once(place: Place, alone: dict[str, Any], free_port: int)
             "STAYFAST_FINGERPRINTS": str(place.folder / "prints"),
             "STAYFAST_NOTICE_FILE": str(place.folder / "notice"),
         }
-        prefix = (*STAYFAST, "exec", "--sync", f"./kept=file://{place.folder}/copies", "--")
+        prefix = with_sync(place)
         assert place.start(*prefix, url="gs://bucket/run", stop_at=9, **given) == 75, place.errors
         assert place.start(*prefix, url="gs://bucket/run", **given) == 0, place.errors
         assert len(server.spans) == len(set(server.spans)) > 5
     assert place.result() == alone
+    assert copied(place) == alone["drawn"]
 
 
 TASK = """
