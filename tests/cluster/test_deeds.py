@@ -563,6 +563,71 @@ class TestFallBack:
 # -- all of them
 
 
+def running_gang(kind: str, *, ago: float, state: str, rows: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """All pods of a gang run, on a machine that ends in 10 minutes, and a plan has a class to fall back to."""
+    root, child, *pods = gang(ago=ago)
+    if kind == "Job":
+        root, child = {**root, "kind": "Job"}, {**child, "metadata": {**child["metadata"], "ownerReferences": []}}
+        for each in pods:
+            each["metadata"]["ownerReferences"] = [{"kind": "Job", "uid": root["metadata"]["uid"], "controller": True}]
+    of_kueue = {
+        "admitted": lambda: workload(QUOTA, condition("Admitted", ago=3000)),
+        "waiting": lambda: workload(QUOTA),  # as seen, for a moment, while the pods go or come
+        "stopped": lambda: stopped("DeactivatedDueToAdmissionCheck", ago=30_000),
+    }[state]()
+    of_kueue["metadata"]["ownerReferences"] = [{"kind": kind, "uid": "js-1"}]
+    ending = node(metadata={"annotations": {"node.gke.io/machine-termination-datetime": at(-600)}})
+    return [root, child, *pods, of_kueue, ending, request(*rows, ago=90_000), classes_map(numbered(1, kind))]
+
+
+REQUESTS = {
+    "expired": EXPIRED,
+    "failed": (*EXPIRED[:2], FAILED),
+    "revoked": (*EXPIRED[:2], condition("CapacityRevoked", ago=50_000)),
+    "stuck": (condition("Accepted", ago=90_000),),
+}
+
+
+def all_but_pods(server: ApiServer) -> str:
+    return json.dumps([list(server.objects.table(kind).values()) for kind in WORLD.values() if kind is not PODS])
+
+
+@pytest.mark.parametrize("actions", [*([name] for name in ACTIONS), list(ACTIONS)], ids=[*ACTIONS, "all"])
+@pytest.mark.parametrize("rows", REQUESTS)
+@pytest.mark.parametrize("state", ["admitted", "waiting", "stopped"])
+@pytest.mark.parametrize("kind", ["JobSet", "Job"])
+def test_no_action_touches_the_request_of_a_gang_that_runs(
+    server: ApiServer, hand: Any, kind: str, state: str, rows: str, actions: list[str]
+) -> None:
+    """Nor anything else of it: the pods learn when their machine ends, and that is all."""
+    put(server, *running_gang(kind, ago=5000, state=state, rows=REQUESTS[rows]))
+    before = all_but_pods(server)
+    man = hand(*actions)
+    told = [("copy-lease", "done")] * 2 if "copy-lease" in actions else []
+    assert (man.look(), man.look()) == (told, [])
+    assert all_but_pods(server) == before
+    assert {row for row in server.used if row[0] != "list"} == ({("patch", "pods")} if told else set())
+
+
+@pytest.mark.parametrize("rows", REQUESTS)
+@pytest.mark.parametrize("kind", ["JobSet", "Job"])
+def test_the_end_of_a_lease_changes_the_workload_alone(server: ApiServer, hand: Any, kind: str, rows: str) -> None:
+    """The gang started over a minute ago on machines that end in ten: what the one before left for."""
+    put(server, *running_gang(kind, ago=60, state="admitted", rows=REQUESTS[rows]))
+    before = json.loads(all_but_pods(server))
+    assert sorted(hand(*ACTIONS).look()) == [("copy-lease", "done")] * 2 + [("requeue-lease", "done")]
+    (found,) = (item for table in before for item in table if item["kind"] == "Workload")
+    now = stored(server, "Workload", "job-train-a1")
+    found["spec"]["active"] = False
+    found["metadata"] |= {"annotations": {REQUEUED_LEASE: at(-600)}}
+    found["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"]
+    assert json.loads(all_but_pods(server)) == before
+    assert {row for row in server.used if row[0] != "list"} == {
+        ("patch", "pods"),
+        ("patch", "workloads.kueue.x-k8s.io"),
+    }
+
+
 def test_every_action_says_what_it_uses_and_none_uses_wildcards() -> None:
     assert set(USED) == set(ACTIONS)
 
