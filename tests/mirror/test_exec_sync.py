@@ -191,7 +191,7 @@ def test_a_finished_program_is_not_finished_before_its_files_are_safe(tmp_path: 
 import sys
 from stayfast.cli.main import main
 from stayfast.runtime.exec import synced_directories as sync
-sync.Sync.patience_seconds = 1.0
+sync.SyncedDirectories.patience_seconds = 1.0
 sys.exit(main(sys.argv[1:]))
 """
     pod = tmp_path / "pod"
