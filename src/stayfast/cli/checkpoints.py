@@ -15,7 +15,8 @@ from stayfast.errors import CheckpointError, FormatError, UsageError
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
 from stayfast.runtime.checkpoint.reader import DamagedFile
-from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
+from stayfast.runtime.run_record.commit_protocol import run_protocol
+from stayfast.runtime.run_record.read import read_record
 from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store
@@ -54,10 +55,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _head(store: Store) -> RunRecord:
-    held = run_protocol(read_head(), store, SystemClock())
-    if held is None:
+    head = read_record(store, SystemClock())
+    if head is None:
         raise UsageError(f"there is no run under {store.url}", help="give the URL that stayfast.run was given")
-    return held.head
+    return head
 
 
 def _row(committed: CheckpointRecord, now: float) -> dict[str, Any]:

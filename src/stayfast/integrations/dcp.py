@@ -45,13 +45,13 @@ from stayfast.integrations.dcp_items import (
 from stayfast.integrations.dcp_sharded import sharded
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer, default_threads
-from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.checkpoint.cleanup import run_cleanup
 from stayfast.runtime.checkpoint.inventory import SHA256
 from stayfast.runtime.checkpoint.policies import KeepLast, Retention, apply_retention
 from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
 from stayfast.runtime.checkpoint.writer import DurableSnapshot
-from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
+from stayfast.runtime.run_record.read import read_record
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord
 from stayfast.storage.stores.open_store import open_store
 
@@ -144,7 +144,7 @@ class StayfastWriter(StorageWriter):  # type: ignore[misc]  # torch has no types
             outcome=Outcome.FINISHED,
             ended_at=ledger.timestamp(),
         )
-        run_protocol(delete_unreferenced(attempt), self._store, self._clock)
+        run_cleanup(self._store, self._clock, attempt)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -248,8 +248,8 @@ class StayfastReader(StorageReader):  # type: ignore[misc]  # torch has no types
     def _committed(self) -> CheckpointRecord:
         """Looked up once per load: a save that commits meanwhile changes nothing."""
         if self._chosen is None:
-            held = run_protocol(read_head(), self._store, SystemClock())
-            found = [] if held is None else [row for row in held.head.checkpoints if self.step in (None, row.step)]
+            head = read_record(self._store, SystemClock())
+            found = [] if head is None else [row for row in head.checkpoints if self.step in (None, row.step)]
             if not found:
                 what = "no checkpoint" if self.step is None else f"no checkpoint of step {self.step}"
                 raise UsageError(f"{what} is committed in {self.url}", help="stayfast checkpoints ls URL lists them")

@@ -14,7 +14,6 @@ committed checkpoint, and retention must never remove them in between.
 from __future__ import annotations
 
 import collections
-import logging
 import os
 import sys
 import threading
@@ -23,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.errors import CheckpointError, CorruptError
+from stayfast.errors import CheckpointError
 from stayfast.runtime.checkpoint.cuda_copies import DeviceCopier, PendingCopies, pin_function
 from stayfast.runtime.checkpoint.in_place_reader import restore_in_place
 from stayfast.runtime.checkpoint.inventory import Inventory, default_algorithm
@@ -32,11 +31,10 @@ from stayfast.runtime.checkpoint.reader import DamagedFile, build_state, read_al
 from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
 from stayfast.runtime.checkpoint.snapshot import HostBuffer, HostBufferPool, Snapshot, copy_host_leaves, flatten_state
 from stayfast.runtime.checkpoint.writer import CHUNK_BYTES, Content, DurableSnapshot, PartWriter, checkpoint_folder
+from stayfast.runtime.run_record.read import newest_readable
 from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.runtime.state.numpy_arrays import Leaf
 from stayfast.storage.stores.protocol import Store
-
-log = logging.getLogger("stayfast")
 
 FIRST_SNAPSHOT_BYTES_PER_SECOND = 1e9
 FIRST_PERSIST_BYTES_PER_SECOND = 100e6
@@ -240,34 +238,14 @@ class Checkpointer:
         reread: Callable[[], RunRecord | None] | None = None,
         read: Callable[[CheckpointRecord], dict[str, Any]] | None = None,
     ) -> tuple[CheckpointRecord, dict[str, Any]] | None:
-        """The newest checkpoint that verifies, or None when the run has none; ``read`` may stand in for ``restore``.
+        """The newest checkpoint that verifies, or None when the run has none; ``read`` may stand in for ``restore``."""
 
-        A damaged one is named in a warning and the one before it is used. When a part vanishes under the reader,
-        somebody may have pruned: ``reread`` gives the head of now, and what it no longer lists is not damage.
-        """
-        damaged: list[str] = []
-        pending = list(head.checkpoints)
-        while pending:
-            committed = pending.pop(0)
+        def read_one(committed: CheckpointRecord) -> dict[str, Any]:
             if committed.inventory_sha256 is None:
-                return committed, {}
-            try:
-                return committed, read(committed) if read is not None else self.restore(committed, into=into)
-            except CorruptError as error:
-                now = reread() if reread is not None else None
-                if now is not None and committed not in now.checkpoints:
-                    pending = [item for item in now.checkpoints if item.name not in damaged]
-                    continue
-                damaged.append(committed.name)
-                log.warning(
-                    "checkpoint %s is damaged and set aside: %s", committed.name, error, extra={"action": "set_aside"}
-                )
-        if damaged:
-            raise CorruptError(
-                f"none of the committed checkpoints in {self._store.url} verifies ({', '.join(damaged)})",
-                help="stayfast checkpoints verify lists the damage; start over under another URL",
-            )
-        return None
+                return {}
+            return read(committed) if read is not None else self.restore(committed, into=into)
+
+        return newest_readable(head, read_one, among=f"the committed checkpoints in {self._store.url}", reread=reread)
 
     def open_saved_rank(self, row: CheckpointRecord) -> SavedRankState:
         """What one rank has saved, to be read piece by piece."""

@@ -11,16 +11,20 @@ Written as a protocol that yields its effects, so that the simulator can stop it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from stayfast.errors import CorruptError, FormatError, KeyMissingError
+from stayfast.clock import Clock
+from stayfast.errors import CorruptError, FormatError, KeyMissingError, StayfastError
 from stayfast.runtime.checkpoint import inventory as inventory_format
 from stayfast.runtime.checkpoint.inventory import FOLDER, INVENTORY_KEY, PART_KEY
 from stayfast.runtime.checkpoint.reader import matches_record
-from stayfast.runtime.run_record.commit_protocol import Delete, EffectGenerator, Get, Keys, read_head
+from stayfast.runtime.run_record.commit_protocol import Delete, EffectGenerator, Get, Keys, read_head, run_protocol
 from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
-from stayfast.storage.stores.protocol import Blob, Entry
+from stayfast.storage.stores.protocol import Blob, Entry, Store
+
+log = logging.getLogger("stayfast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,20 @@ def delete_unreferenced(
         for entry in doomed:
             yield Delete(entry.key)
     return CleanupResult(tuple(entry.key for entry in doomed), sum(entry.size for entry in doomed))
+
+
+def run_cleanup(
+    store: Store, clock: Clock, attempt: int | None, in_flight: Collection[str] = (), *, level: int = logging.WARNING
+) -> bool:
+    """Clean up after a commit; False after an error, which is logged: it is never worth failing a save for."""
+    try:
+        found = run_protocol(delete_unreferenced(attempt, in_flight), store, clock)
+    except StayfastError as error:
+        log.log(level, "pruning stopped: %s", error, extra={"action": "prune_failed"})
+        return False
+    if found.refused:
+        log.log(level, "nothing was pruned: %s", found.refused, extra={"action": "prune_refused"})
+    return True
 
 
 def _is_deletable(key: str, head: RunRecord, attempt: int | None, needed: set[str], in_flight: Collection[str]) -> bool:

@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable
 
 from stayfast.clock import Clock
-from stayfast.errors import StayfastError
-from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.checkpoint.cleanup import run_cleanup
 from stayfast.runtime.checkpoint.inventory import Part, default_algorithm
 from stayfast.runtime.checkpoint.policies import KeepLast, apply_retention
 from stayfast.runtime.directory_sync.change_tracker import ChangeTracker, CopySet
@@ -23,7 +22,6 @@ from stayfast.runtime.directory_sync.copy_uploader import (
     changed_files,
 )
 from stayfast.runtime.directory_sync.file_scan import Listing, Scan, read_file_state, scan
-from stayfast.runtime.run_record.commit_protocol import run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import CheckpointRecord
 
@@ -167,13 +165,10 @@ class CopyMaker:
         return True
 
     def _collect_garbage(self) -> None:
-        """Listing a bucket costs: at most one part in twenty of the time; nothing here is worth failing a copy for."""
+        """Listing a bucket costs: at most one part in twenty of the time."""
         started = self._clock.monotonic()
         if started < self._collect_after:
             return
-        try:
-            run_protocol(delete_unreferenced(self._ledger.head.attempt), self._ledger.store, self._clock)
-        except StayfastError as error:
-            log.debug("pruning stopped: %s", error)
+        run_cleanup(self._ledger.store, self._clock, self._ledger.head.attempt, level=logging.DEBUG)
         ended = self._clock.monotonic()
         self._collect_after = ended + max(5.0, 20 * (ended - started))

@@ -19,6 +19,7 @@ from stayfast.runtime.directory_sync.copy_format import PART_BYTES, CopiedEntry,
 from stayfast.runtime.directory_sync.file_scan import FILE, FOLDER, LINK, FileState, Listing, scan
 from stayfast.runtime.directory_sync.local_state import STAGING, clear_leftovers
 from stayfast.runtime.directory_sync.parallel import run_parallel
+from stayfast.runtime.run_record.read import newest_readable
 from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Store
 
@@ -75,29 +76,27 @@ def restore_newest_copy(store: Store, head: RunRecord, root: str, *, replace: bo
 
     ``replace``: what the copy does not hold is removed; otherwise the caller has seen to it that nothing else is there.
     """
-    damaged = []
-    for committed in head.checkpoints:
+
+    def fetch(committed: CheckpointRecord) -> DirectoryCopy:
         try:
             copy = read_copy(store, committed)
             _stage(store, copy, root)
-        except CorruptError as error:
-            damaged.append(committed.name)
-            log.warning("copy %s is damaged and set aside: %s", committed.name, error, extra={"action": "set_aside"})
-            continue
-        except OSError as error:
-            raise _disk_error(root, error, committed.size) from error
-        try:
-            _apply(copy, root, replace=replace)
+        except CorruptError:
+            clear_leftovers(root)
+            raise
         except OSError as error:
             raise _disk_error(root, error, committed.size) from error
         return copy
-    clear_leftovers(root)
-    if damaged:
-        raise CorruptError(
-            f"none of the copies in {store.url} verifies ({', '.join(damaged)})",
-            help="stayfast checkpoints verify lists the damage; start over under another URL",
-        )
-    return None
+
+    found = newest_readable(head, fetch, among=f"the copies in {store.url}", noun="copy")
+    if found is None:
+        return None
+    committed, copy = found
+    try:
+        _apply(copy, root, replace=replace)
+    except OSError as error:
+        raise _disk_error(root, error, committed.size) from error
+    return copy
 
 
 def _disk_error(root: str, error: OSError, size: int) -> RunError:

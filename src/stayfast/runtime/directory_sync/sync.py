@@ -36,8 +36,8 @@ from stayfast.runtime.directory_sync.local_state import (
     move_aside,
     write_mark,
 )
-from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
+from stayfast.runtime.run_record.read import read_record
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.precondition_check import check_preconditions
 from stayfast.storage.stores.protocol import Store
@@ -97,10 +97,10 @@ class DirectorySync:
         """Claim the URL and make the directory what it should be; after an error nothing half is in it."""
         check_preconditions(self._store)
         os.makedirs(self.root, exist_ok=True)
-        held = run_protocol(read_head(), self._store, self._clock)
-        if held is not None and held.head.newest is not None:
+        found = read_record(self._store, self._clock)
+        if found is not None and found.newest is not None:
             try:
-                read_copy(self._store, held.head.newest)  # somebody else's run is not to be claimed
+                read_copy(self._store, found.newest)  # somebody else's run is not to be claimed
             except CorruptError:
                 pass  # damage is dealt with below
         head = self._ledger.claim(self._options.row)

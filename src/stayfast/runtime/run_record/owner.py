@@ -19,6 +19,7 @@ from stayfast.runtime.run_record.commit_protocol import (
     read_head,
     run_protocol,
 )
+from stayfast.runtime.run_record.read import read_record
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
 from stayfast.storage.stores.protocol import Store
 
@@ -127,10 +128,10 @@ class RecordOwner:
         The newer attempt may have pruned what this one was writing, and that must not look like a broken disk.
         """
         try:
-            found = run_protocol(read_head(), self.store, self._clock)
+            found = read_record(self.store, self._clock)
         except StayfastError:
             return  # what cannot be read says nothing about who owns it
-        if found is not None and found.head.attempt > self.head.attempt:
+        if found is not None and found.attempt > self.head.attempt:
             raise SupersededError("another attempt of this run took over while this one was saving")
 
     def timestamp(self) -> str:
