@@ -196,7 +196,7 @@ def ours(training: Training, folder: str, floors: Floors, repeats: int, options:
         start = time.perf_counter()
         snapshot = subject.snapshot()
         for part in range(len(snapshot.layout.parts)):
-            snapshot.wait(part)
+            snapshot.part(part)
         stall.append(time.perf_counter() - start)
         subject.finish(snapshot)
 

@@ -25,7 +25,7 @@ from stayfast.clock import Clock, SystemClock
 from stayfast.errors import CheckpointError
 from stayfast.runtime.checkpoint.cuda_copies import DeviceCopier, PendingCopies, pin_function
 from stayfast.runtime.checkpoint.in_place_reader import restore_in_place
-from stayfast.runtime.checkpoint.inventory import Inventory, default_algorithm
+from stayfast.runtime.checkpoint.inventory import Inventory, Part, default_algorithm
 from stayfast.runtime.checkpoint.layout import PART_BYTES, Layout, LayoutCache
 from stayfast.runtime.checkpoint.reader import DamagedFile, build_state, read_all, read_inventory, verify_checkpoint
 from stayfast.runtime.checkpoint.sharded_reader import SavedRankState
@@ -92,39 +92,32 @@ class Checkpointer:
         arena = self._pool.acquire()
         try:
             arena.reserve(layout.total)
-            arrival = self._copy_device(leaves, layout, arena)
+            copies, unchanged = self._copy_device(leaves, layout, arena)
             copy_host_leaves(leaves, layout, arena, self._copiers)
         except BaseException:
             self._pool.release(arena)
             raise
         seconds = self._clock.monotonic() - started
         self._rates.snapshot_took(layout.total, seconds)
-        snapshot = Snapshot(step, layout, leaves, arena, self._pool, seconds)
-        if arrival is not None:
-            snapshot.wait, snapshot.wait_all, snapshot.fingerprints = (
-                arrival.wait_for_part,
-                arrival.wait_all,
-                arrival.prints,
-            )
-            base = self._base
-            assert base is not None or not arrival.same
-            snapshot.unchanged_parts = (
-                {number: base.parts[number] for number in arrival.same} if base is not None else {}
-            )
-        else:
-            snapshot.drop_values()
-        return snapshot
+        if copies is None:  # the copy is complete: from here on only the state's description is needed
+            for leaf in leaves:
+                leaf.value = leaf.address = None
+        return Snapshot(step, layout, leaves, arena, self._pool, seconds, copies, unchanged)
 
-    def _copy_device(self, leaves: list[Leaf], layout: Layout, arena: HostBuffer) -> PendingCopies | None:
+    def _copy_device(
+        self, leaves: list[Leaf], layout: Layout, arena: HostBuffer
+    ) -> tuple[PendingCopies | None, dict[int, Part]]:
+        """Start copying what lies on devices; of parts that did not change, the stored ones that they equal."""
         if not any(leaf.address is None and leaf.length for leaf in leaves):
-            return None
+            return None, {}
         torch = sys.modules["torch"]
         arena.pin(pin_function(torch))
         with self._lock:
-            last = self._last
-        same_shape = last is not None and last.layout is layout and last.inventory is self._base
-        cold = dict(last.unchanged) if last is not None and same_shape else {}
-        return self._copier(torch).copy(leaves, layout, arena, cold)
+            last = self._last if self._last is not None and self._last.inventory is self._base else None
+        if last is None or last.layout is not layout:
+            return self._copier(torch).copy(leaves, layout, arena, {}), {}
+        copies = self._copier(torch).copy(leaves, layout, arena, dict(last.unchanged))
+        return copies, {number: last.inventory.parts[number] for number in copies.same}
 
     def _copier(self, torch: Any) -> DeviceCopier:
         with self._lock:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from stayfast.runtime.checkpoint.inventory import TREE, InventoryEntry, Part
 from stayfast.runtime.checkpoint.layout import Layout, LayoutCache
@@ -24,7 +24,6 @@ from stayfast.runtime.state.numpy_arrays import Leaf, bytes_leaf
 HUGE_PAGE = 2 << 20
 TOUCH_BYTES = 64 << 20
 COPY_BYTES = 16 << 20
-Wait = Callable[[int], None]
 
 
 class HostBuffer:
@@ -117,12 +116,18 @@ class HostBufferPool:
                 arena.free()
 
 
-def _host_part_is_ready(_part: int) -> None:
-    """Host memory: the copy was finished before the snapshot was handed out."""
+class CopiesUnderWay(Protocol):
+    """Copies from devices that still arrive in the snapshot's memory. Host memory has none: it is copied at once."""
 
+    @property
+    def prints(self) -> Mapping[int, bytes]:
+        """Fingerprints of parts, where they were taken."""
 
-def _no_pending_copies() -> None:
-    """Host memory: no copy outlives the call that took the snapshot."""
+    def wait_for_part(self, part: int) -> None:
+        """Block until this part has arrived."""
+
+    def wait_all(self) -> None:
+        """Block until no copy is under way, whether it succeeded or not."""
 
 
 @dataclass(slots=True)
@@ -135,13 +140,9 @@ class Snapshot:
     arena: HostBuffer
     pool: HostBufferPool
     seconds: float = 0.0
-    wait: Wait = _host_part_is_ready
-    """Blocks until the given part has arrived from the device."""
-    wait_all: Callable[[], None] = _no_pending_copies
-    """Blocks until no copy is under way any more, whatever became of it."""
-    unchanged_parts: dict[int, Part] = field(default_factory=dict)
+    copies: CopiesUnderWay | None = None
+    unchanged_parts: Mapping[int, Part] = field(default_factory=dict)
     """Parts that were found unchanged on the device and not copied: the stored ones that they equal."""
-    fingerprints: dict[int, bytes] = field(default_factory=dict)
     _released: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -149,11 +150,6 @@ class Snapshot:
     def size(self) -> int:
         """Bytes that persisting writes at most."""
         return self.layout.total
-
-    def drop_values(self) -> None:
-        """Let go of the state itself: from here on only its description is needed."""
-        for leaf in self.leaves:
-            leaf.value = leaf.address = None
 
     def entries(self) -> tuple[InventoryEntry, ...]:
         """What the inventory says about each leaf."""
@@ -166,7 +162,9 @@ class Snapshot:
         return tuple(rows)
 
     def part(self, number: int) -> memoryview:
-        """The bytes of one part, padding included."""
+        """The bytes of one part, padding included, once they have arrived."""
+        if self.copies is not None:
+            self.copies.wait_for_part(number)
         place = self.layout.parts[number]
         return self.arena.view[place.start : place.start + place.length]
 
@@ -176,7 +174,8 @@ class Snapshot:
             if self._released:
                 return
             self._released = True
-        self.wait_all()  # no copy may still be landing when somebody else writes there
+        if self.copies is not None:
+            self.copies.wait_all()  # no copy may still arrive when the next snapshot is written there
         self.pool.release(self.arena)
 
 

@@ -89,6 +89,7 @@ class PartWriter:
         check(inventory)
         data = encode(inventory)
         create_once(self.store, self.clock, f"{folder}/inventory", ".json", data)
+        prints = snapshot.copies.prints if snapshot.copies is not None else {}
         return DurableSnapshot(
             step=snapshot.step,
             attempt=attempt,
@@ -98,7 +99,7 @@ class PartWriter:
             seconds=self.clock.monotonic() - started,
             inventory=inventory,
             layout=snapshot.layout,
-            unchanged={number: snapshot.fingerprints.get(number) for number, row in enumerate(rows) if not row[1]},
+            unchanged={number: prints.get(number) for number, row in enumerate(rows) if not row[1]},
         )
 
     def _discard(self, keys: list[str]) -> None:
@@ -118,7 +119,6 @@ class PartWriter:
         try:
             if (same := snapshot.unchanged_parts.get(number)) is not None:
                 return same, 0
-            snapshot.wait(number)
             view = snapshot.part(number)
             digest = digest_named(self.algorithm)
             chunks = tuple(digest(view[at : at + self.chunk_bytes]) for at in range(0, len(view), self.chunk_bytes))
