@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stayfast.proof.rehearse.differences import Comparison
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, InterruptionKind
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, RehearsalResult
 from stayfast.proof.rehearse.rehearsal import rehearse as _rehearse
-from stayfast.proof.rehearse.report_text import as_text
+from stayfast.proof.rehearse.report import as_text
+from stayfast.proof.rehearse.schedule import DEFAULT_KINDS, InterruptionKind
 
 if TYPE_CHECKING:
     from stayfast.runtime.runs.run import Run

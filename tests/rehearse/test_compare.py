@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from stayfast.errors import UsageError
-from stayfast.proof.rehearse.differences import Comparison, Difference, left_over
-from stayfast.proof.rehearse.divergence import first_divergence, read_steps
+from stayfast.proof.rehearse.differences import Comparison, Difference, first_divergence, left_over, read_steps
 
 
 @pytest.fixture

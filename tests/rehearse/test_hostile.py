@@ -16,8 +16,8 @@ from stayfast.proof.rehearse import rehearsal
 from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment
 from stayfast.proof.rehearse.baseline import Baseline, run_baselines
 from stayfast.proof.rehearse.facts import AttemptObservation
-from stayfast.proof.rehearse.plan import InterruptionKind
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
+from stayfast.proof.rehearse.schedule import InterruptionKind
 from stayfast.proof.rehearse.workspace import LINK_FROM_BYTES
 from stayfast.proof.syscalls.disk_limit import DiskLimit, used_bytes
 

@@ -128,7 +128,7 @@ def test_frozen_processes_stand_still_until_thawed(begin, tmp_path: Path, namesp
     until(lambda: count.read_text() not in ("", before))
 
 
-@pytest.mark.parametrize("keepers", ["None", "Keepers()"])
+@pytest.mark.parametrize("keepers", ["None", "InitServer()"])
 @WITH_OR_WITHOUT
 def test_everything_ends_when_the_starter_is_killed(tmp_path: Path, namespace: bool, keepers: str) -> None:
     program = f"""

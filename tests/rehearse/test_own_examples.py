@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from zoo import PROGRAMS
 
-from stayfast.proof.rehearse.plan import TWO_WRITERS, InterruptionKind
+from stayfast.proof.rehearse.schedule import TWO_WRITERS, InterruptionKind
 from stayfast.testing import Rehearsal, rehearse
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

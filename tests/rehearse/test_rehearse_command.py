@@ -17,8 +17,8 @@ import pytest
 from zoo import PROGRAMS, RESULT
 
 from stayfast.errors import UsageError
-from stayfast.proof.rehearse.plan import InterruptionKind
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
+from stayfast.proof.rehearse.schedule import InterruptionKind
 
 LONGER = ("env", "STEPS=40", sys.executable)
 SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")

@@ -11,7 +11,7 @@ from zoo import PROGRAMS
 
 import stayfast
 from stayfast.cli import rehearse as command
-from stayfast.proof.rehearse.plan import InterruptionKind
+from stayfast.proof.rehearse.schedule import InterruptionKind
 from stayfast.proof.rehearse.verdict import CODES
 from stayfast.testing import Rehearsal, interrupt_at, rehearse
 

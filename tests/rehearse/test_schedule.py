@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, AtEvent, AtResume, AtTime, InterruptionKind, Profile, TrialPlan
-from stayfast.proof.rehearse.schedule import schedule
-from stayfast.proof.syscalls.file_point import Point
+from stayfast.proof.rehearse.schedule import (
+    DEFAULT_KINDS,
+    AtEvent,
+    AtResume,
+    AtTime,
+    InterruptionKind,
+    Profile,
+    TrialPlan,
+    schedule,
+)
+from stayfast.proof.syscalls.events import Point
 
 EVENTS = {
     ("state.tmp", Point.OPEN): 10,

@@ -10,22 +10,24 @@ import pytest
 from stayfast.proof.rehearse.confirmation import confirm_by_clock, shrink
 from stayfast.proof.rehearse.differences import Difference
 from stayfast.proof.rehearse.facts import AttemptObservation, BaselineObservation, TrialObservation, WriteCounts
-from stayfast.proof.rehearse.plan import AtEvent, AtTime, InterruptionKind, Kill, Profile, TrialPlan
-from stayfast.proof.rehearse.trial import Trial, TrialSettings, _ReplacedAttempt, surroundings
-from stayfast.proof.rehearse.verdict import (
-    Reason,
-    counted_failures,
+from stayfast.proof.rehearse.lost_work import (
     may_be_slow_baseline,
     may_hide_lost_work,
-    reasons_of,
-    reasons_without_signal,
-    reproduce,
     was_stalled,
     went_on_after_sigterm,
     with_control_run,
     with_idle_run,
 )
-from stayfast.proof.syscalls.file_point import Point
+from stayfast.proof.rehearse.schedule import AtEvent, AtTime, InterruptionKind, Kill, Profile, TrialPlan
+from stayfast.proof.rehearse.trial import Trial, TrialSettings, _ReplacedAttempt, surroundings
+from stayfast.proof.rehearse.verdict import (
+    Reason,
+    counted_failures,
+    reasons_of,
+    reasons_without_signal,
+    reproduce,
+)
+from stayfast.proof.syscalls.events import Point
 
 BASELINE = BaselineObservation(
     seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True
@@ -202,7 +204,7 @@ def test_a_crash_over_what_two_have_written_is_the_old_ones_doing() -> None:
 def test_what_the_old_one_replaces_counts_although_its_replacement_writes_it_again() -> None:
     """A lease is renewed all the time: by the next look the replacement has written it once more."""
     watched = SimpleNamespace(replaced={"lease": 1.0}, overwrote={"lease": 1.0}, last_event_at=0.0)
-    old = _ReplacedAttempt(SimpleNamespace(watcher=watched, held_path="lease"))  # type: ignore[arg-type]
+    old = _ReplacedAttempt(SimpleNamespace(watcher=watched, moment=SimpleNamespace(held_path="lease")))  # type: ignore[arg-type]
     new = SimpleNamespace(watcher=SimpleNamespace(replaced={"lease": 5.0}))
     judged = Trial.__new__(Trial)
     judged._overwrote, judged._wrote_after = [], False

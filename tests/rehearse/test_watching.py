@@ -16,14 +16,14 @@ from zoo import PROGRAMS, PYTHON, RESULT
 
 from stayfast.errors import UsageError
 from stayfast.process.tree import signal_disposition
-from stayfast.proof.rehearse import confine, workspace
+from stayfast.proof.rehearse import moment, workspace
 from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment, last_error_line
 from stayfast.proof.rehearse.baseline import is_steady
-from stayfast.proof.rehearse.plan import AtEvent, AtResume, AtTime, InterruptionKind, Kill, Profile
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
-from stayfast.proof.syscalls.file_point import Point
+from stayfast.proof.rehearse.schedule import AtEvent, AtResume, AtTime, InterruptionKind, Kill, Profile
+from stayfast.proof.syscalls.events import LET_GO, Point, file_family
 from stayfast.proof.syscalls.polling import InotifyPoller, watch_files
-from stayfast.proof.syscalls.watcher import LET_GO, SyscallWatcher, file_family
+from stayfast.proof.syscalls.watcher import SyscallWatcher
 
 PROFILE = Profile(seconds=1.0, first_write_seconds=0.1, handler_seconds=None, events={})
 
@@ -51,7 +51,7 @@ def begin(tmp_path: Path, command: list[str], kill: Kill | None = None, *, learn
         environment=dict(os.environ),
         grace_seconds=5.0,
         limit_seconds=60.0,
-        allows=lambda path: confine.AllowedPaths(command).allows(path, own),
+        allows=lambda path: workspace.AllowedPaths(command).allows(path, own),
     )
     attempt = Attempt(1, around, kill, PROFILE, learn=learn)
     if not isinstance(attempt.watcher, SyscallWatcher):
@@ -235,9 +235,11 @@ def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program
         found = signal_disposition(pid, number)
         return "blocked" if found == "default" and next(turns) % 2 else found
 
-    module = "stayfast.proof.rehearse.attempt"
-    monkeypatch.setattr(f"{module}.disposition", blocked_by_turns)
-    monkeypatch.setattr(f"{module}.notices", lambda *of: blocked_by_turns(*of, other_looks) in ("handler", "blocked"))
+    def notices_by_turns(pid: int, number: int) -> bool:
+        return blocked_by_turns(pid, number, other_looks) in ("handler", "blocked")
+
+    monkeypatch.setattr(moment, "signal_disposition", blocked_by_turns)
+    monkeypatch.setattr(moment, "would_notice_signal", notices_by_turns)
     monkeypatch.setattr(f"{__name__}.PROFILE", PROFILE._replace(handler_seconds=0.7))
     fact = finish(begin(tmp_path, [sys.executable, "-c", script], Kill(1, InterruptionKind.TERM, AtTime(0.1))))
     assert next(looks) > 5
@@ -277,7 +279,7 @@ def test_a_frozen_program_stands_before_its_call_until_it_is_thawed(tmp_path: Pa
     for _ in range(10):
         attempt.tick()
     assert (tmp_path / "work" / "state-1.tmp").exists()
-    assert attempt.held_path == "state"
+    assert attempt.moment.held_path == "state"
     attempt.resume()
     while not attempt.tick(alone=False):
         pass
@@ -297,7 +299,7 @@ print "signals: $n\\n";
         if attempt.program.poll() is not None:
             break
         if signal_disposition(attempt.program.pid, signal.SIGTERM) == "handler":
-            attempt._send_term()
+            attempt.moment.send_term()
         time.sleep(0.003)
     fact = finish(attempt)
     assert fact.code == 0, fact.last_words
@@ -425,7 +427,7 @@ def test_the_copy_of_a_link_leads_to_the_copy_or_out_of_it_as_the_original_does(
 
 OTHERS_MODES = """
 import os
-from stayfast.proof.rehearse import workspace as copies
+from stayfast.proof.rehearse import moment, workspace as copies
 os.makedirs("source/shut")
 with open("source/shut/big", "wb") as file:
     file.write(bytes(copies.LINK_FROM_BYTES))
@@ -452,7 +454,7 @@ def test_copies_below_what_is_copied_do_not_copy_themselves(tmp_path: Path) -> N
 
 
 def test_the_fence() -> None:
-    fence = confine.AllowedPaths(["a"], writable=["/data"])
+    fence = workspace.AllowedPaths(["a"], writable=["/data"])
     for path, allowed in {
         "/own/work/x": True,
         "/own": True,
@@ -462,8 +464,8 @@ def test_the_fence() -> None:
         "/etc/x": False,
     }.items():
         assert fence.allows(path, "/own") is allowed, path
-    assert confine.AllowedPaths(["--out", "/etc/{trial}"]).allows("/etc/x", "/own")
-    assert confine.expand_trial_name(["{trial}/a", "b"], "t-1") == ["t-1/a", "b"]
+    assert workspace.AllowedPaths(["--out", "/etc/{trial}"]).allows("/etc/x", "/own")
+    assert workspace.expand_trial_name(["{trial}/a", "b"], "t-1") == ["t-1/a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -479,6 +481,6 @@ def test_the_fence() -> None:
 def test_remote_urls(command: list[str], environment: dict[str, str], refused: bool) -> None:
     if refused:
         with pytest.raises(UsageError, match="every trial would write to"):
-            confine.check_command(command, environment)
+            workspace.check_command(command, environment)
     else:
-        confine.check_command(command, environment)
+        workspace.check_command(command, environment)

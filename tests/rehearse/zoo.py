@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stayfast.proof.rehearse.differences import Comparison
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, InterruptionKind
+from stayfast.proof.rehearse.schedule import DEFAULT_KINDS, InterruptionKind
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PYTHON = sys.executable

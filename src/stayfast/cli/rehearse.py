@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.errors import UsageError
 from stayfast.proof.rehearse.differences import Comparison
-from stayfast.proof.rehearse.plan import DEFAULT_KINDS, InterruptionKind
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, RehearsalResult, rehearse
+from stayfast.proof.rehearse.schedule import DEFAULT_KINDS, InterruptionKind
 from stayfast.proof.rehearse.trial import RehearsalStoppedError
 from stayfast.text.files import check_writable, write_text
 
@@ -121,7 +121,7 @@ def _report(result: RehearsalResult, arguments: argparse.Namespace) -> None:
 
         print(json.dumps(as_json(result, flags), indent=2))
     else:
-        from stayfast.proof.rehearse.report_text import as_text
+        from stayfast.proof.rehearse.report import as_text
 
         print(as_text(result, flags))
     if arguments.html:
@@ -129,7 +129,7 @@ def _report(result: RehearsalResult, arguments: argparse.Namespace) -> None:
 
         write_text(arguments.html, as_html(result, flags))
     if arguments.junit:
-        from stayfast.proof.rehearse.report_junit import as_junit
+        from stayfast.proof.rehearse.report import as_junit
 
         write_text(arguments.junit, as_junit(result, flags))
 

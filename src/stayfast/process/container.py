@@ -35,21 +35,23 @@ class ContainerOptions(NamedTuple):
     hostname: str = ""
     seccomp_filter: bytes = b""
     start_paused: bool = False
-    """It has a number, but its first instruction waits for ``Started.release``."""
+    """It has a number, but its first instruction waits for ``start_held``."""
 
 
 class ContainedProgram:
     """A running program and everything below it; used by one thread at a time."""
 
-    def __init__(self, keeper: subprocess.Popen[bytes] | None, channel: socket.socket, *, why_not: str | None) -> None:
+    def __init__(
+        self, keeper: subprocess.Popen[bytes] | None, channel: socket.socket, *, namespace_refusal: str | None
+    ) -> None:
         self._keeper = keeper
         self._channel = channel
         self._heard = b""
         self._code: int | None = None
         self.pid = 0
-        self.namespace_refusal = why_not
+        self.namespace_refusal = namespace_refusal
         self.listener: int | None = None
-        """Where the calls that the filter holds up are told; asked for with ``Options.seccomp_filter``."""
+        """Where the calls that the filter holds up are told; asked for with ``ContainerOptions.seccomp_filter``."""
         self.listener_kind = ""
         """``killable`` where a signal does not disturb a call that we hold, ``plain`` on older kernels, or none."""
         self.unwatched = ""
@@ -62,7 +64,7 @@ class ContainedProgram:
 
     @property
     def namespace(self) -> bool:
-        """Whether the program is PID 1 of a namespace; ``why_not`` says what was missing."""
+        """Whether the program is PID 1 of a namespace; ``namespace_refusal`` says what was missing."""
         return self.namespace_refusal is None
 
     def start_held(self) -> None:
@@ -229,7 +231,7 @@ def start_contained(
             started = _launch(asked, cwd, env, streams, why_not)
         else:
             asked |= {"folder": os.fspath(cwd), "environment": dict(env)}
-            started = ContainedProgram(None, keepers.launch(asked, streams), why_not=why_not)
+            started = ContainedProgram(None, keepers.launch(asked, streams), namespace_refusal=why_not)
         refused = _wait_until_started(started, watched=bool(wish.seccomp_filter))
         if refused is None:
             return started
@@ -254,7 +256,7 @@ def _launch(
     finally:
         theirs.close()
     ours.sendall(json.dumps(asked).encode() + b"\n")
-    return ContainedProgram(keeper, ours, why_not=why_not)
+    return ContainedProgram(keeper, ours, namespace_refusal=why_not)
 
 
 def _interpreter(

@@ -11,15 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from stayfast.errors import UsageError
-from stayfast.proof.rehearse import confine
 from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment
 from stayfast.proof.rehearse.differences import Comparison
 from stayfast.proof.rehearse.facts import AttemptObservation, BaselineObservation, Family, WriteCounts
-from stayfast.proof.rehearse.plan import Profile
-from stayfast.proof.rehearse.slow_baseline import Slowness
+from stayfast.proof.rehearse.schedule import Profile
+from stayfast.proof.rehearse.slow_baseline import SlowBaseline
 from stayfast.proof.rehearse.trial import RehearsalStoppedError, TrialSettings, empty_ephemeral, prepare, surroundings
-from stayfast.proof.rehearse.workspace import remove_tree
-from stayfast.proof.syscalls.file_point import Point
+from stayfast.proof.rehearse.workspace import check_refused, is_cache, remove_tree
+from stayfast.proof.syscalls.events import Point
 
 _STEADY_SHARE = 0.1
 _STEADY_MIDDLE = 0.2  # of what is counted, in the middle half of the time; even work has a half of it there
@@ -82,20 +81,20 @@ def _run(setting: TrialSettings, label: str, *, learn: bool, report: Callable[[s
     disk = prepare(setting, folder)
     around = surroundings(setting, label, None, 1, disk=disk)
     attempt = Attempt(1, around, None, None, learn=learn, count=True)
-    slowness = Slowness(f"baseline, run {1 if learn else 2} of 2", attempt, report)
+    slowness = SlowBaseline(f"baseline, run {1 if learn else 2} of 2", attempt, report)
     try:
         while not attempt.tick():
             slowness.tick()
             if setting.stop.is_set():
                 raise RehearsalStoppedError
-            if any(not confine.is_cache(path) for path in list(attempt.watcher.refused)) or _cannot(attempt, around):
+            if any(not is_cache(path) for path in list(attempt.watcher.refused)) or _cannot(attempt, around):
                 break
     finally:
         fact = attempt.close()
         empty_ephemeral(
             setting._replace(ephemeral=[name for name in setting.ephemeral if os.path.isabs(name)]), folder, label
         )
-    confine.check_refused(attempt.watcher.refused)
+    check_refused(attempt.watcher.refused)
     if why := _cannot(attempt, around):
         raise UsageError(why, help="leave the option out, or rehearse on Linux 5.9 or later where seccomp is allowed")
     if attempt.program.start_error is not None:
@@ -112,7 +111,7 @@ def _run(setting: TrialSettings, label: str, *, learn: bool, report: Callable[[s
     return _Seen(
         fact=fact,
         events=dict(attempt.watcher.counts),
-        handler_seconds=attempt.handler_seconds,
+        handler_seconds=attempt.moment.handler_seconds,
         why_no_namespace=attempt.program.namespace_refusal or "",
         watched=bool(attempt.program.listener_kind),
         means=attempt.watcher.means,

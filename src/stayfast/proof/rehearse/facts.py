@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from stayfast.proof.rehearse.differences import Difference
-from stayfast.proof.rehearse.divergence import Steps
-from stayfast.proof.rehearse.plan import InterruptionKind, Kill, TrialPlan
-from stayfast.proof.syscalls.file_point import Point
+from stayfast.proof.rehearse.differences import Difference, Steps
+from stayfast.proof.rehearse.schedule import InterruptionKind, Kill, TrialPlan
+from stayfast.proof.syscalls.events import Point
 
 Family = tuple[str, Point]
 Families = Mapping[Family, int]

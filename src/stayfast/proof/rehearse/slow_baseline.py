@@ -17,7 +17,7 @@ _IDLE_SHARE = 0.02  # of one core
 _STATES = {"R": "runs", "S": "waits", "D": "waits for a disk", "T": "is stopped", "t": "is stopped"}
 
 
-class Slowness:
+class SlowBaseline:
     """Describes one run of the baseline from time to time."""
 
     def __init__(self, title: str, attempt: Attempt, report: Callable[[str], None]) -> None:

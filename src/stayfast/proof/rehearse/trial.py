@@ -15,13 +15,17 @@ from typing import NamedTuple
 from stayfast.model import variables
 from stayfast.model.exit_codes import FINISHED, NOT_COUNTED
 from stayfast.process.container import InitServer
-from stayfast.proof.rehearse import confine
 from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment
-from stayfast.proof.rehearse.differences import Comparison, Difference, left_over
-from stayfast.proof.rehearse.divergence import read_steps
+from stayfast.proof.rehearse.differences import Comparison, Difference, left_over, read_steps
 from stayfast.proof.rehearse.facts import AttemptObservation, TrialObservation
-from stayfast.proof.rehearse.plan import InterruptionKind, Kill, Profile, TrialPlan
-from stayfast.proof.rehearse.workspace import WorkspaceCopier, empty_directory, remove_tree
+from stayfast.proof.rehearse.schedule import InterruptionKind, Kill, Profile, TrialPlan
+from stayfast.proof.rehearse.workspace import (
+    AllowedPaths,
+    WorkspaceCopier,
+    empty_directory,
+    expand_trial_name,
+    remove_tree,
+)
 from stayfast.proof.syscalls.disk_limit import DiskLimit
 from stayfast.proof.syscalls.watcher import has_content
 
@@ -44,7 +48,7 @@ class TrialSettings(NamedTuple):
     environment: Mapping[str, str]
     base: str
     copier: WorkspaceCopier
-    fence: confine.AllowedPaths
+    fence: AllowedPaths
     comparison: Comparison
     grace_seconds: float
     backoff_limit: int
@@ -193,7 +197,7 @@ class Trial:
         """Look after the attempt that was replaced."""
         self._evidence(old, new)
         if old.attempt.is_frozen:
-            path = old.attempt.held_path
+            path = old.attempt.moment.held_path
             wrote = self._holds_something(path, new) if path else new.watcher.last_event is not None
             waited = time.monotonic() - old.since
             if wrote or new.program.poll() is not None or waited > max(2.0, self._profile.seconds):
@@ -249,7 +253,7 @@ class _ReplacedAttempt:
         self.since = time.monotonic()
         self.newer: dict[str, float] = {}
         # Only what it took for its own before: one that had written nothing yet begins afresh, as any attempt may.
-        self.own = {*attempt.watcher.replaced, attempt.held_path}
+        self.own = {*attempt.watcher.replaced, attempt.moment.held_path}
 
 
 def prepare(setting: TrialSettings, folder: str) -> DiskLimit | None:
@@ -263,7 +267,7 @@ def prepare(setting: TrialSettings, folder: str) -> DiskLimit | None:
 
 def empty_ephemeral(setting: TrialSettings, folder: str, label: str) -> None:
     """The node's own disk is gone; an absolute path is as absolute as it was given."""
-    for name in confine.expand_trial_name(setting.ephemeral, label):
+    for name in expand_trial_name(setting.ephemeral, label):
         empty_directory(os.path.join(folder, "work", name))
 
 
@@ -289,7 +293,7 @@ def surroundings(
         patience = _PATIENCE_AGAIN if setting.hung.is_set() else _PATIENCE
         limit = patience[0] + patience[1] * profile.seconds
     return AttemptEnvironment(
-        command=confine.expand_trial_name(setting.command, label),
+        command=expand_trial_name(setting.command, label),
         folder=folder,
         environment=environment,
         grace_seconds=setting.grace_seconds,

@@ -6,7 +6,6 @@ import os
 import struct
 
 from stayfast.proof.syscalls import seccomp
-from stayfast.proof.syscalls.memory import read_memory
 
 _AT_FDCWD = 0xFFFFFF9C
 _PATH_BYTES = 4096
@@ -112,3 +111,15 @@ def _link(path: str) -> str | None:
         return os.readlink(path)
     except OSError:
         return None
+
+
+def read_memory(pid: int, address: int, size: int) -> bytes:
+    """Up to the end of the page after the address at least: a name may end where readable memory ends."""
+    descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+    try:
+        try:
+            return os.pread(descriptor, size, address)
+        except OSError:
+            return os.pread(descriptor, 4096 - address % 4096, address)
+    finally:
+        os.close(descriptor)

@@ -10,7 +10,7 @@ import os
 import struct
 import threading
 
-from stayfast.proof.syscalls.memory import read_memory
+from stayfast.proof.syscalls.call_target import read_memory
 from stayfast.proof.syscalls.seccomp import Call, descriptor_of
 
 _KEEP_SIZE = 1  # of fallocate

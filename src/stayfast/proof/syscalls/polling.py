@@ -12,8 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from stayfast.proof.syscalls.file_point import Point
-from stayfast.proof.syscalls.watcher import FileEvent, OpenedFiles, Reaction, file_family
+from stayfast.proof.syscalls.events import FileEvent, OpenedFiles, Point, Reaction, file_family
 from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, MODIFIED, RENAMED_INTO_PLACE, InotifyWatch
 
 _COUNTED = (Point.CHANGE, Point.RENAME)  # closed after writing, or changed since the last look; and named
