@@ -61,17 +61,11 @@ def test_every_cause_and_notice_source_is_documented() -> None:
     text = page("notices.md")
     for cause in Cause:
         assert f"`{cause}`" in text, cause
-    from stayfast.runtime.interruption.guard import Guard
     from stayfast.runtime.interruption.metadata_source import WATCHED
+    from stayfast.runtime.interruption.sources import SOURCES
 
-    words = {
-        "SignalSource": "SIGTERM",
-        "MetadataSource": "metadata",
-        "MachineLeaseSource": "lease",
-        "NoticeFileSource": "file",
-    }
-    for source in Guard()._sources:
-        assert words[type(source).__name__] in text, "describe the new source in docs/reference/notices.md"
+    for name in ("SIGTERM", *SOURCES.names()):
+        assert name in text, "describe the new source in docs/reference/notices.md"
     for path, _, _ in WATCHED:
         assert f"`{path}`" in text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from runtime_children import held, python
 
@@ -39,6 +41,7 @@ FREE_TEXT = {
     "STAYFAST_FINGERPRINTS",
     "STAYFAST_LEASE_FILE",
     "STAYFAST_NOTICE_FILE",
+    "STAYFAST_NOTICE_SOURCES",
     "STAYFAST_OUTCOME_DIR",
     "STAYFAST_OUTCOME_FILE",
     "STAYFAST_TERMINATION_LOG",
@@ -52,6 +55,15 @@ FREE_TEXT = {
     "STAYFAST_WEBHOOK_URL",
     "STAYFAST_ZONE",
 }
+ELSEWHERE = {
+    "STAYFAST_BILLING_API_KEY",
+    "STAYFAST_BILLING_ENDPOINT",
+    "STAYFAST_CATALOGUE",
+    "STAYFAST_QUEUE",
+    "STAYFAST_SINK",
+    "STAYFAST_WEBHOOK_URL",
+}
+"""Read by the one command that uses them."""
 CASES = [(name, value) for name, values in BAD.items() for value in values]
 
 
@@ -60,6 +72,16 @@ def test_every_variable_is_either_free_text_or_has_bad_values_here() -> None:
     assert names >= BAD.keys() | FREE_TEXT
     missing = {name for name in names if name not in BAD and name not in FREE_TEXT and name.startswith("STAYFAST_")}
     assert missing == set(), "say here what this variable refuses"
+
+
+def test_table_settings_and_documentation_are_equal() -> None:
+    assert {item.field for item in VARIABLES if item.field} == set(Settings._fields)
+    assert {item.name for item in VARIABLES if not item.field} == ELSEWHERE
+    assert all((item.parse is None) == (not item.field) for item in VARIABLES)
+    page = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"
+    rows = [line.split("|")[1:4] for line in page.read_text().splitlines() if line.startswith("| `")]
+    documented = [tuple(cell.strip() for cell in row) for row in rows]
+    assert set(documented) == {(f"`{item.name}`", item.default, item.meaning) for item in VARIABLES}
 
 
 @pytest.mark.parametrize(("name", "value"), CASES)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from stayfast.clock import ManualClock
 from stayfast.model.notice import Cause, Notice
-from stayfast.runtime.interruption.budget import Durations, GraceBudget
 from stayfast.runtime.interruption.drain import DrainStep, SaveKind, choose_save, run_drain
-from stayfast.runtime.interruption.notice_board import NoticeBoard, effective_deadline
+from stayfast.runtime.interruption.notice_board import GraceBudget, NoticeBoard, effective_deadline
 from stayfast.settings import Settings, read_settings
+from stayfast.telemetry.durations import Durations
 
 seconds = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 graces = st.one_of(seconds, st.just(math.inf), st.floats(min_value=-100, max_value=0))

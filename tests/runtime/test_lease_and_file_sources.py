@@ -10,9 +10,8 @@ import pytest
 from stayfast.clock import ManualClock, to_rfc3339
 from stayfast.errors import SettingError
 from stayfast.model.notice import Cause
-from stayfast.runtime.interruption.budget import GraceBudget
 from stayfast.runtime.interruption.machine_lease import MachineLeaseSource
-from stayfast.runtime.interruption.notice_board import NoticeBoard
+from stayfast.runtime.interruption.notice_board import GraceBudget, NoticeBoard
 from stayfast.runtime.interruption.notice_file import NoticeFileSource
 from stayfast.settings import Settings
 

@@ -28,7 +28,7 @@ from stayfast.batch.worker.prefetch import PrefetchBuffer, PrefetchOptions, Resu
 from stayfast.batch.worker.task import Task
 from stayfast.clock import Clock
 from stayfast.errors import LeaseLostError, QueueUnavailableError, SinkUnavailableError
-from stayfast.runtime.interruption.budget import Durations
+from stayfast.telemetry.durations import Durations
 
 log = logging.getLogger("stayfast")
 

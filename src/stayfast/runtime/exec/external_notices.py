@@ -11,10 +11,8 @@ import signal
 
 from stayfast.clock import SystemClock
 from stayfast.model.notice import Notice
-from stayfast.runtime.interruption.machine_lease import MachineLeaseSource
-from stayfast.runtime.interruption.metadata_source import MetadataSource
-from stayfast.runtime.interruption.notice_board import NoticeBoard, NoticeSource
-from stayfast.runtime.interruption.notice_file import NoticeFileSource
+from stayfast.runtime.interruption.notice_board import NoticeBoard
+from stayfast.runtime.interruption.sources import open_sources, source_names
 from stayfast.settings import Settings
 
 
@@ -23,9 +21,7 @@ class ExternalNotices:
 
     def __init__(self, settings: Settings) -> None:
         self._board = NoticeBoard(settings, SystemClock())
-        self._sources: list[NoticeSource] = [MachineLeaseSource(self._board), NoticeFileSource(self._board)]
-        if settings.metadata == "on" or (settings.metadata == "auto" and settings.metadata_host is not None):
-            self._sources.append(MetadataSource(self._board))
+        self._sources = open_sources(self._board, source_names(settings, detect=False))
 
     def start(self) -> None:
         """Watch from now on; the main thread, which waits for signals, is woken by one that means nothing else."""

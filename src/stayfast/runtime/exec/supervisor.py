@@ -26,6 +26,7 @@ from stayfast.process.tree import (
     signal_tree,
 )
 from stayfast.runtime.interruption.exit_report import ExitReport, publish_report
+from stayfast.runtime.interruption.sources import source_names
 from stayfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Supervisor:
         wished = self._settings.outcome_dir
         directory = _make_directory() if wished is None else _use_directory(wished)
         try:
-            if self._settings.has_external_notice_source:
+            if source_names(self._settings, detect=False):
                 from stayfast.runtime.exec.external_notices import ExternalNotices
 
                 self._told = ExternalNotices(self._settings)

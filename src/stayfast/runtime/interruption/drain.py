@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stayfast.clock import Clock
-from stayfast.runtime.interruption.budget import GraceBudget
+from stayfast.runtime.interruption.notice_board import GraceBudget
 
 log = logging.getLogger("stayfast")
 

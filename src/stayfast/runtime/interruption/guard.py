@@ -20,21 +20,19 @@ from types import TracebackType
 from typing import NoReturn
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.errors import Interrupted, QueueGoneError, RunError, SinkGoneError, StayfastError, SupersededError
+from stayfast.errors import Interrupted, RunError, StayfastError, SupersededError
 from stayfast.forks import fork_safe_lock
-from stayfast.model.exit_codes import FAILED, FINISHED, Outcome
+from stayfast.model.exit_codes import FINISHED, Outcome
 from stayfast.model.notice import Cause, Notice
-from stayfast.runtime.interruption.budget import Durations, GraceBudget
 from stayfast.runtime.interruption.drain import DrainResult, DrainStep, run_drain
-from stayfast.runtime.interruption.exit_cause import is_peer_loss
+from stayfast.runtime.interruption.exit_cause import exit_code_of, interruption_cause, is_clean_exit
 from stayfast.runtime.interruption.exit_report import ExitReport, publish_report
-from stayfast.runtime.interruption.machine_lease import MachineLeaseSource
-from stayfast.runtime.interruption.metadata_source import MetadataSource
-from stayfast.runtime.interruption.notice_board import NoticeBoard, NoticeSource
-from stayfast.runtime.interruption.notice_file import NoticeFileSource
+from stayfast.runtime.interruption.notice_board import GraceBudget, NoticeBoard
 from stayfast.runtime.interruption.signals import SignalSource
+from stayfast.runtime.interruption.sources import open_sources, source_names
 from stayfast.runtime.interruption.watchdog import Watchdog
 from stayfast.settings import Settings, read_settings
+from stayfast.telemetry.durations import Durations
 
 log = logging.getLogger("stayfast")
 
@@ -69,12 +67,7 @@ class Guard:
         self._owner = os.getpid()
         self._reported = threading.Lock()
         self._signals = SignalSource(self.board)
-        self._sources: list[NoticeSource] = [
-            self._signals,
-            MetadataSource(self.board),
-            MachineLeaseSource(self.board),
-            NoticeFileSource(self.board),
-        ]
+        self._sources = [self._signals, *open_sources(self.board, source_names(self.settings))]
         self._watchdog: Watchdog | None = None
 
     # -- what the program asks
@@ -157,7 +150,7 @@ class Guard:
 
     def _end(self, error: BaseException | None, outcome: Outcome | None) -> None:
         if outcome is not None:
-            self.report(outcome, FINISHED if error is None else _code_of(error))
+            self.report(outcome, FINISHED if error is None else exit_code_of(error))
             self._close()
             return
         if isinstance(error, Interrupted):
@@ -172,9 +165,9 @@ class Guard:
             self.log_interrupting(error)
             self.drain()
             self.exit_interrupted(Interrupted(self.settings.interrupted_code, cause=cause), cause_of=error)
-        if error is not None and not _is_clean_exit(error):
+        if error is not None and not is_clean_exit(error):
             self.drain()
-            self.report(Outcome.FAILED, _code_of(error), detail=f"{type(error).__name__}: {error}"[:300])
+            self.report(Outcome.FAILED, exit_code_of(error), detail=f"{type(error).__name__}: {error}"[:300])
         else:
             self.report(Outcome.FINISHED, FINISHED)
         self._close()
@@ -187,25 +180,8 @@ class Guard:
         self.clock.wait(self.board.arrived, NOTICE_FOLLOWS_SECONDS)
 
     def interruption_cause(self, error: BaseException | None) -> Cause | None:
-        """Whether this end of the block is an interruption, and its cause; None when it is not one.
-
-        After a notice every exception is: the machine is about to go, and what fails then fails for that reason or
-        fails again in the next attempt.
-        """
-        notice = self.board.notice
-        if error is None:
-            return notice.cause if notice is not None and self._told else None
-        if isinstance(error, SupersededError):
-            return Cause.SUPERSEDED
-        if isinstance(error, QueueGoneError | SinkGoneError):  # the next attempt would find nothing to do
-            return None
-        if isinstance(error, SystemExit):
-            if notice is None and error.code == self.settings.interrupted_code != 0:
-                return Cause.REQUEST
-        elif self.settings.world_size > 1 and is_peer_loss(error):
-            # The launcher's SIGTERM follows the loss of a rank within milliseconds and says less than the loss itself.
-            return notice.cause if notice is not None and notice.cause is not Cause.UNKNOWN else Cause.PEER_LOST
-        return None if notice is None else notice.cause
+        """Whether this end of the block is an interruption, and its cause; None when it is not one."""
+        return interruption_cause(error, self.board.notice, self.settings, stop_was_reported=self._told)
 
     def is_exit_of_program(self, error: BaseException) -> bool:
         """Whether this is a ``sys.exit`` of the program's own code; one in a signal handler can cut any line short."""
@@ -304,16 +280,6 @@ class Guard:
         with _active_lock:
             if _active is self:
                 _active = None
-
-
-def _is_clean_exit(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code in (None, 0)
-
-
-def _code_of(error: BaseException) -> int:
-    if isinstance(error, SystemExit):
-        return FINISHED if error.code is None else error.code if isinstance(error.code, int) else FAILED
-    return FAILED
 
 
 def guard(*, chain: bool = False) -> Guard:

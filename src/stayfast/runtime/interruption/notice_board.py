@@ -1,4 +1,4 @@
-"""The notice board: sources post, everybody else looks.
+"""The notice board: sources post, everybody else looks; and the grace budget, what is left of the window.
 
 The first notice wins; later ones may only bring the deadline closer (and may name a cause when the first could not: a
 SIGTERM says that the machine goes, not why).
@@ -10,23 +10,13 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from stayfast.clock import Clock
 from stayfast.model.notice import Cause, Notice
 from stayfast.settings import Settings
+from stayfast.telemetry.durations import Durations
 
 log = logging.getLogger("stayfast")
-
-
-class NoticeSource(Protocol):
-    """Anything that can tell that the machine goes away; posts on the board it was made with."""
-
-    def start(self) -> None:
-        """Begin to watch; a setting that cannot be used is an error here."""
-
-    def stop(self) -> None:
-        """Watch no more."""
 
 
 class NoticeBoard:
@@ -91,6 +81,33 @@ class NoticeBoard:
         with self._lock:
             self._deadline = min(self._deadline, self.clock.monotonic())
         self.shortened.set()
+
+
+class GraceBudget:
+    """What may still be spent before the machine goes; never negative, never beyond the deadline."""
+
+    def __init__(self, board: NoticeBoard, durations: Durations | None = None) -> None:
+        self._board = board
+        self.durations = durations or Durations()
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Seconds until the deadline, margin already taken off; infinite while there is no notice."""
+        return max(0.0, self._board.deadline - self._board.clock.monotonic())
+
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds since the notice arrived; zero without one."""
+        notice = self._board.notice
+        return 0.0 if notice is None else max(0.0, self._board.clock.monotonic() - notice.received_at)
+
+    def fits(self, seconds: float) -> bool:
+        """Whether something that takes this long would end before the deadline."""
+        return seconds <= self.remaining_seconds
+
+    def allot(self, seconds: float) -> float:
+        """As much of the wish as there is."""
+        return min(max(0.0, seconds), self.remaining_seconds)
 
 
 def effective_deadline(notice: Notice, settings: Settings) -> float:

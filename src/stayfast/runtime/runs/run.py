@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from stayfast.errors import Interrupted, RunError
 from stayfast.forks import fork_safe_lock
 from stayfast.model.notice import Cause, Notice
-from stayfast.runtime.interruption.budget import GraceBudget
 from stayfast.runtime.interruption.guard import Guard, active_guard
+from stayfast.runtime.interruption.notice_board import GraceBudget
 from stayfast.runtime.runs.books import Books
 from stayfast.runtime.runs.final_save import FinalSave, Place
 from stayfast.runtime.runs.options import RunOptions, parse_total_steps

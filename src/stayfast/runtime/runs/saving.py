@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from stayfast.clock import Clock
 from stayfast.errors import SupersededError
-from stayfast.runtime.interruption.budget import Durations
+from stayfast.telemetry.durations import Durations
 
 log = logging.getLogger("stayfast")
 

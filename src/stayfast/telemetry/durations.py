@@ -1,12 +1,10 @@
-"""The grace budget: how much of the window is left, what things have cost so far, and whether they still fit."""
+"""Measured durations by kind, and their 95th percentile: what an estimate rests on."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable
-
-from stayfast.runtime.interruption.notice_board import NoticeBoard
 
 _KEPT = 256
 
@@ -39,30 +37,3 @@ class Durations:
         if not values:
             return None
         return values[min(len(values) - 1, int(0.95 * len(values)))]
-
-
-class GraceBudget:
-    """What may still be spent before the machine goes; never negative, never beyond the deadline."""
-
-    def __init__(self, board: NoticeBoard, durations: Durations | None = None) -> None:
-        self._board = board
-        self.durations = durations or Durations()
-
-    @property
-    def remaining_seconds(self) -> float:
-        """Seconds until the deadline, margin already taken off; infinite while there is no notice."""
-        return max(0.0, self._board.deadline - self._board.clock.monotonic())
-
-    @property
-    def spent_seconds(self) -> float:
-        """Seconds since the notice arrived; zero without one."""
-        notice = self._board.notice
-        return 0.0 if notice is None else max(0.0, self._board.clock.monotonic() - notice.received_at)
-
-    def fits(self, seconds: float) -> bool:
-        """Whether something that takes this long would end before the deadline."""
-        return seconds <= self.remaining_seconds
-
-    def allot(self, seconds: float) -> float:
-        """As much of the wish as there is."""
-        return min(max(0.0, seconds), self.remaining_seconds)
