@@ -432,7 +432,7 @@ os.makedirs("source/shut")
 with open("source/shut/big", "wb") as file:
     file.write(bytes(copies.LINK_FROM_BYTES))
 os.chmod("source/shut/big", 0o640)
-copies.Copier("source", may_link=True).copy_to("target")
+workspace.WorkspaceCopier("source", may_link=True).copy_to("target")
 assert os.stat("target/shut/big").st_nlink == 2
 os.chmod("target/shut", 0o500)
 copies.remove("target")
