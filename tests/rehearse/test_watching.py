@@ -427,15 +427,15 @@ def test_the_copy_of_a_link_leads_to_the_copy_or_out_of_it_as_the_original_does(
 
 OTHERS_MODES = """
 import os
-from stayfast.proof.rehearse import moment, workspace as copies
+from stayfast.proof.rehearse import workspace
 os.makedirs("source/shut")
 with open("source/shut/big", "wb") as file:
-    file.write(bytes(copies.LINK_FROM_BYTES))
+    file.write(bytes(workspace.LINK_FROM_BYTES))
 os.chmod("source/shut/big", 0o640)
 workspace.WorkspaceCopier("source", may_link=True).copy_to("target")
 assert os.stat("target/shut/big").st_nlink == 2
 os.chmod("target/shut", 0o500)
-copies.remove("target")
+workspace.remove_tree("target")
 assert not os.path.exists("target")
 assert os.stat("source/shut/big").st_mode & 0o777 == 0o640
 """

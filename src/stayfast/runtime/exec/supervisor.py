@@ -7,7 +7,6 @@ rewrite exit codes (torchrun turns 75 into 1), so each rank also leaves its outc
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stayfast.model import variables
-from stayfast.model.exit_codes import FAILED, FINISHED, Outcome
+from stayfast.model.exit_codes import Outcome
 from stayfast.process.tree import (
     become_subreaper,
     descendants,
@@ -25,6 +24,9 @@ from stayfast.process.tree import (
     signal_disposition,
     signal_tree,
 )
+from stayfast.runtime.exec.child import SupervisedChild
+from stayfast.runtime.exec.exit_decision import decide_exit
+from stayfast.runtime.exec.outcome_directory import OutcomeDirectory
 from stayfast.runtime.interruption.exit_report import ExitReport, publish_report
 from stayfast.runtime.interruption.sources import source_names
 from stayfast.settings import Settings
@@ -36,34 +38,6 @@ if TYPE_CHECKING:
 _NOTICES = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
 _LEFTOVERS_SECONDS = 2.0
-_RESERVE = 0.5  # of the margin: a child that is ours leaves by itself a margin before the window ends
-
-
-class SupervisedChild:
-    """What is known about the program that is being run."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.status: int | None = None
-        self.ended_at = float("inf")
-        self.notice_at: float | None = None
-        self.leave_at = float("inf")
-        """When everything has to be done, the last copy included."""
-        self.notice_signal = ""
-        self.cause: str | None = None
-        """Why, where a notice says more than a signal does."""
-        self.killed = False
-        self.reserved_seconds = 0.0
-        """Seconds of the window that the last copy will need."""
-        self.outcomes: list[dict[str, Any]] = []
-
-    @property
-    def code(self) -> int:
-        """The program's own exit code, 128 + n when a signal ended it."""
-        if self.status is None:
-            return FAILED
-        code = os.waitstatus_to_exitcode(self.status)
-        return code if code >= 0 else 128 - code
 
 
 class Supervisor:
@@ -93,8 +67,9 @@ class Supervisor:
     def run(self) -> int:
         """Start, watch, end, report; returns the exit code of the contract."""
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)  # from here on nothing is lost, even as PID 1
-        wished = self._settings.outcome_dir
-        directory = _make_directory() if wished is None else _use_directory(wished)
+        directory = OutcomeDirectory(self._settings.outcome_dir)
+        if directory.problem:
+            _warn(directory.problem)
         try:
             if source_names(self._settings, detect=False):
                 from stayfast.runtime.exec.external_notices import ExternalNotices
@@ -104,16 +79,14 @@ class Supervisor:
             stopped = None if self._sync is None else self._sync.begin(self._signals - {signal.SIGCHLD})
             return self._run(directory) if stopped is None else stopped
         finally:
-            if wished is None and directory is not None:
-                _empty(directory)
-                os.rmdir(directory)
+            directory.remove()
 
-    def _run(self, directory: str | None) -> int:
+    def _run(self, directory: OutcomeDirectory) -> int:
         become_subreaper()
         environment = dict(os.environ)
         environment.pop(variables.OUTCOME_DIR, None)
-        if directory is not None:
-            environment[variables.OUTCOME_DIR] = directory
+        if directory.path is not None:
+            environment[variables.OUTCOME_DIR] = directory.path
         environment.setdefault("PYTHONUNBUFFERED", "1")
         try:
             pid = os.posix_spawnp(
@@ -122,26 +95,26 @@ class Supervisor:
         except OSError as error:
             _warn(f"cannot start {self._command[0]!r}: {error.strerror}; check its name, its mode and PATH")
             return 127 if isinstance(error, FileNotFoundError) else 126
-        child = SupervisedChild(pid)
+        child = SupervisedChild(pid, self._settings)
         if self._sync is not None:
             self._sync.start()
         self._watch(child)
         self._end_leftovers(child)
         if self._sync is not None:
             self._last_copy(child, self._sync)
-        child.outcomes = _read_outcomes(directory) if directory is not None else []
+        child.outcomes = directory.read()
         return self._report_end(child)
 
     # -- while it runs
 
     def _watch(self, child: SupervisedChild) -> None:
         while child.status is None:
-            left = self._deadline(child) - time.monotonic()
+            left = child.deadline - time.monotonic()
             if left <= 0 and not child.killed:
                 child.killed = True
                 signal_tree(signal.SIGKILL)
             if child.killed:
-                left = self._window_end(child) - time.monotonic()
+                left = child.given_up_at - time.monotonic()
                 if left <= 0:
                     return  # stuck in the kernel: it dies when its system call returns, and we cannot wait for that
             info = signal.sigtimedwait(self._signals, min(left, 3600.0))
@@ -165,10 +138,8 @@ class Supervisor:
     def _give_notice(
         self, child: SupervisedChild, name: str, cause: str | None = None, leave_at: float | None = None
     ) -> None:
-        child.notice_at, child.notice_signal, child.cause = time.monotonic(), name, cause
-        child.leave_at = self._window() if leave_at is None else leave_at
-        if self._sync is not None:
-            child.reserved_seconds = self._sync.reserve_seconds(self._settings.window_seconds)
+        reserved = 0.0 if self._sync is None else self._sync.reserve_seconds(self._settings.window_seconds)
+        child.give_notice(name, cause, leave_at, reserved_seconds=reserved)
 
     def _handle(self, child: SupervisedChild, info: signal.struct_siginfo) -> None:
         number = signal.Signals(info.si_signo)
@@ -178,26 +149,12 @@ class Supervisor:
         if number in _NOTICES or number == self._settings.extra_signal:
             if first:
                 self._give_notice(child, number.name)
-            child.leave_at = min(child.leave_at, self._window())
+            child.shorten_window()
             if number == signal.SIGTERM and not first:
                 return  # one notice, however often it is sent
         from_terminal = number == signal.SIGINT and info.si_code > 0
         if not from_terminal:  # the terminal has told the whole foreground group already
             send_signal(child.pid, number)
-
-    def _deadline(self, child: SupervisedChild) -> float:
-        """When the program has to be gone."""
-        return child.leave_at - child.reserved_seconds
-
-    def _window(self) -> float:
-        """The end of the window of a signal that comes now."""
-        window = self._settings.window_seconds - _RESERVE * self._settings.margin_seconds
-        return time.monotonic() + max(0.0, window)
-
-    def _window_end(self, child: SupervisedChild) -> float:
-        """Half of what is kept back is for dying, the rest for the report."""
-        reserve = _RESERVE * self._settings.margin_seconds
-        return self._deadline(child) + max(0.05, reserve / 2)
 
     def _reap(self, child: SupervisedChild) -> None:
         while True:
@@ -223,7 +180,7 @@ class Supervisor:
         """
         if not descendants():
             return
-        until = self._deadline(child)
+        until = child.deadline
         if child.notice_at is None:
             until = time.monotonic() + _LEFTOVERS_SECONDS
         elif not child.killed:
@@ -264,67 +221,29 @@ class Supervisor:
                 self._give_notice(child, signal.Signals(info.si_signo).name)
 
     def _report_end(self, child: SupervisedChild) -> int:
-        failed = [item for item in child.outcomes if item.get("outcome") == Outcome.FAILED]
-        interrupted = [item for item in child.outcomes if item.get("outcome") == Outcome.INTERRUPTED]
-        stopped = [item for item in child.outcomes if item.get("outcome") == Outcome.STOPPED]
-        own = next((item["code"] for item in stopped if item.get("code")), None)
-        cause, detail = None, f"the program left with {child.code}"
-        if failed:
-            outcome, code = Outcome.FAILED, child.code or FAILED
-            detail = f"rank {failed[0].get('rank', 0)} failed: {failed[0].get('detail', '')}"
-        elif own is not None and child.code in (own, FAILED) and child.notice_at is None:
-            outcome, code = Outcome.STOPPED, own  # torchrun turns every code into 1
-        elif interrupted:
-            outcome, code = Outcome.INTERRUPTED, self._settings.interrupted_code
-            cause = str(interrupted[0].get("cause") or "unknown")
-        elif child.notice_at is not None and not self._is_believed_finished(child):
-            outcome, code = Outcome.INTERRUPTED, self._settings.interrupted_code
-            cause = child.cause or ("cancellation" if child.notice_signal == "SIGINT" else "unknown")
-        elif child.code == FINISHED and self._sync is not None and not self._sync.is_safe:
-            outcome, code, detail = self._sync.unsafe_outcome(self._settings)
-        else:
-            outcome, code = Outcome.FINISHED if child.code == FINISHED else Outcome.FAILED, child.code
-            if any(item.get("code") == code for item in stopped):
-                outcome = Outcome.STOPPED
-        used = 0.0 if child.notice_at is None else time.monotonic() - child.notice_at
-        report = ExitReport(
-            outcome=outcome,
-            code=code,
-            action="program_ended",
-            cause=cause,
-            detail=(f"killed at the deadline; {detail}" if child.killed else detail)[:300],
-            seconds_used=round(used, 3),
-            seconds_allowed=None if child.notice_at is None else self._allowed(child),
-            **(self._from_sync() | _from_rank((interrupted or failed or stopped or [{}])[0])),
+        sync, settings = self._sync, self._settings
+        end = decide_exit(
+            child,
+            interrupted_code=settings.interrupted_code,
+            unsafe=lambda: None if sync is None or sync.is_safe else sync.unsafe_outcome(settings),
+            is_done=lambda: self._is_done is not None and self._is_done(max(0.0, child.leave_at - time.monotonic())),
         )
-        if self._sync is not None:
-            self._sync.record_end(outcome, cause, child.leave_at - time.monotonic())
-        quiet = child.notice_at is None and outcome is Outcome.FINISHED
-        publish_report(report, self._settings._replace(outcome_dir=None), quiet=quiet)
-        return code
-
-    def _from_sync(self) -> dict[str, Any]:
-        return {} if self._sync is None else {"saved": self._sync.saved, "attempt": self._sync.attempt}
-
-    def _allowed(self, child: SupervisedChild) -> float:
-        if child.notice_at is None or child.cause in (None, "superseded"):
-            return self._settings.window_seconds
-        return round(child.leave_at - child.notice_at, 3)
-
-    def _is_believed_finished(self, child: SupervisedChild) -> bool:
-        """An interrupted program that says 0 is believed only when something vouches for it."""
-        if child.code != FINISHED:
-            return False
-        if child.notice_at is not None and child.notice_at > child.ended_at:
-            return True  # it had finished when the notice came: only its last copy was still under way
-        if any(item.get("outcome") == Outcome.FINISHED for item in child.outcomes):
-            return True
-        left = child.leave_at - time.monotonic()
-        return self._is_done is not None and self._is_done(max(0.0, left))
-
-
-def _from_rank(item: dict[str, Any]) -> dict[str, Any]:
-    return {key: item[key] for key in ("run", "attempt", "step", "saved") if key in item}
+        known: dict[str, Any] = {} if sync is None else {"saved": sync.saved, "attempt": sync.attempt}
+        report = ExitReport(
+            outcome=end.outcome,
+            code=end.code,
+            action="program_ended",
+            cause=end.cause,
+            detail=end.detail,
+            seconds_used=round(child.used_seconds, 3),
+            seconds_allowed=child.allowed_seconds,
+            **known | {key: end.told_by[key] for key in ("run", "attempt", "step", "saved") if key in end.told_by},
+        )
+        if sync is not None:
+            sync.record_end(end.outcome, end.cause, child.leave_at - time.monotonic())
+        quiet = child.notice_at is None and end.outcome is Outcome.FINISHED
+        publish_report(report, settings._replace(outcome_dir=None), quiet=quiet)
+        return end.code
 
 
 def run_done_check(command: str, seconds: float) -> bool:
@@ -342,53 +261,6 @@ def run_done_check(command: str, seconds: float) -> bool:
             os.waitpid(pid, 0)
             return False
         signal.sigtimedwait([signal.SIGCHLD], min(left, 0.05))
-
-
-def _read_outcomes(directory: str) -> list[dict[str, Any]]:
-    found = []
-    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
-        if name.startswith("rank-") and name.endswith(".json"):
-            try:
-                with open(os.path.join(directory, name), encoding="utf-8") as file:
-                    item = json.loads(file.read(1 << 16))
-            except (OSError, ValueError):
-                continue
-            if isinstance(item, dict):
-                found.append(item)
-    return found
-
-
-def _make_directory() -> str | None:
-    """A place for outcomes; None where nothing is writable (a read-only container), then the exit code alone speaks."""
-    for parent in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm", "."):
-        if parent:
-            path = os.path.join(os.path.abspath(parent), f"stayfast-outcome-{os.getpid()}-{os.urandom(4).hex()}")
-            try:
-                os.mkdir(path, 0o700)
-            except OSError:
-                continue
-            return path
-    _warn("no directory is writable for the ranks' outcomes; set STAYFAST_OUTCOME_DIR to one that is")
-    return None
-
-
-def _use_directory(path: str) -> str | None:
-    try:
-        os.makedirs(path, exist_ok=True)
-        _empty(path)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(13, os.strerror(13))
-    except OSError as error:
-        _warn(f"STAYFAST_OUTCOME_DIR={path!r} cannot be used ({error.strerror}); the exit code alone will speak")
-        return None
-    return path
-
-
-def _empty(directory: str) -> None:
-    """Outcomes of an earlier attempt in the same container say nothing about this one."""
-    for name in os.listdir(directory):
-        if name.startswith("rank-"):
-            os.unlink(os.path.join(directory, name))
 
 
 def _warn(sentence: str) -> None:
