@@ -44,6 +44,10 @@ class Registry(Generic[T]):
             self._loaded[name] = part
         return self._loaded[name]
 
+    def parts(self) -> list[T]:
+        """All parts, imported now: for a message that lists them."""
+        return [part for part in map(self.find, self.installed_names()) if part is not None]
+
     def _load(self, name: str) -> Any:
         place = self._places.get(name)
         if place is not None:

@@ -28,11 +28,13 @@ from stayfast.runtime.run_record.commit_protocol import (
     run_protocol,
 )
 from stayfast.runtime.run_record.record import RECORD_KEY, RunRecord, decode
+from stayfast.storage.stores import gcs, s3
 from stayfast.storage.stores.bucket import BucketStore
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.protocol import ABSENT, Store
 
 pytestmark = pytest.mark.faults
+PROVIDERS = {"gs": gcs.PROVIDER, "s3": s3.PROVIDER}
 SEED = int(os.environ.get("STAYFAST_SEED", "20261115"))
 LEAST_SOCKET_FAULTS = {"pr": 300, "night": 3_000, "release": 30_000}[tier()] // shard()[1]
 
@@ -161,7 +163,7 @@ def test_faults_over_real_sockets(noisy: NoisyServer, cloud_environment: Any, sc
     runs = 0
     while sum(server.injected.values()) < LEAST_SOCKET_FAULTS:
         server.noise = 0.25
-        store = BucketStore(scheme, "bucket", f"run{runs}", clock=ManualClock())
+        store = BucketStore(PROVIDERS[scheme], "bucket", f"run{runs}", clock=ManualClock())
         writers = [Writer(name, commits=2) for name in "ab"]
         interleave(writers, store, rng)
         tidy(store)

@@ -29,19 +29,21 @@ from stayfast.errors import (
 )
 from stayfast.storage.network import google_tokens
 from stayfast.storage.network.transport import HttpTransport, RequestNotSentError, ResponseLostError
+from stayfast.storage.stores import gcs, s3
 from stayfast.storage.stores.bucket import TRIES, BucketStore
 from stayfast.storage.stores.gcs import GcsClient
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import ABSENT
 
 SCHEMES = ("gs", "s3")
+PROVIDERS = {"gs": gcs.PROVIDER, "s3": s3.PROVIDER}
 LOST = ("lose_request", "reset", "apply_drop", "apply_reset", "apply_503", "stall", "apply_stall", "503", "500", "409")
 
 
 @pytest.fixture(params=SCHEMES)
 def store(request: pytest.FixtureRequest, bucket_server: BucketServer, cloud_environment: Any) -> BucketStore:
     cloud_environment(request.param, bucket_server.url)
-    return BucketStore(request.param, "bucket", "run", clock=ManualClock())
+    return BucketStore(PROVIDERS[request.param], "bucket", "run", clock=ManualClock())
 
 
 @pytest.mark.parametrize("fault", LOST)
@@ -86,7 +88,7 @@ def test_a_created_part_without_a_usable_checksum_is_compared_by_content(
 ) -> None:
     bucket_server.weak_etags = True
     cloud_environment("s3", bucket_server.url)
-    store = BucketStore("s3", "bucket", "run", clock=ManualClock())
+    store = BucketStore(s3.PROVIDER, "bucket", "run", clock=ManualClock())
     bucket_server.arm("apply_drop", op="put")
     store.put("part", b"mine", if_generation=ABSENT)
     assert store.get("part").data == b"mine"
@@ -169,7 +171,7 @@ def test_nobody_listening_means_not_written(cloud_environment: Any, scheme: str)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         cloud_environment(scheme, f"http://127.0.0.1:{unused.getsockname()[1]}")
-        store = BucketStore(scheme, "bucket", "run", clock=ManualClock())
+        store = BucketStore(PROVIDERS[scheme], "bucket", "run", clock=ManualClock())
         for condition in (ABSENT, None, "1"):
             with pytest.raises(StoreUnavailableError):
                 store.put("a", b"x", if_generation=condition)
@@ -227,7 +229,7 @@ def test_no_aws_credentials_is_said_as_such(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
-    store = BucketStore("s3", "bucket", "run", clock=ManualClock())
+    store = BucketStore(s3.PROVIDER, "bucket", "run", clock=ManualClock())
     with pytest.raises(AccessDeniedError, match="AWS_ACCESS_KEY_ID"):
         store.get("a")
 
@@ -241,7 +243,7 @@ def test_aws_profiles_are_read(bucket_server: BucketServer, monkeypatch: pytest.
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_PROFILE", "work")
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket_server.url)
-    store = BucketStore("s3", "bucket", "run", clock=ManualClock())
+    store = BucketStore(s3.PROVIDER, "bucket", "run", clock=ManualClock())
     store.put("a", b"x")
     assert bucket_server.names() == ["run/a"]
 
@@ -300,9 +302,9 @@ def metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def test_workload_identity(metadata: Any, bucket_server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stayfast.storage.stores.gcs.HOST", bucket_server.url)
+    monkeypatch.setattr(gcs, "HOST", bucket_server.url)
     bucket_server.tokens = {"token0"}
-    store = BucketStore("gs", "bucket", "run", clock=ManualClock())
+    store = BucketStore(gcs.PROVIDER, "bucket", "run", clock=ManualClock())
     assert store.enforces_preconditions
     store.put("a", b"x")
     assert store.get("a").data == b"x"
@@ -379,11 +381,11 @@ def test_logins_and_key_files(
         info.update(client_email="a@b", private_key=pem.decode(), private_key_id="1", project_id="p")
     (tmp_path / "key.json").write_text(json.dumps(info))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
-    monkeypatch.setattr("stayfast.storage.stores.gcs.HOST", bucket_server.url)
+    monkeypatch.setattr(gcs, "HOST", bucket_server.url)
     bucket_server.tokens = {"token0"}
     metadata.busy = 1 if kind == "service_account" else 0  # google-auth pauses and asks again
     before = random.getstate()
-    BucketStore("gs", "bucket", "run", clock=ManualClock()).put("a", b"x")
+    BucketStore(gcs.PROVIDER, "bucket", "run", clock=ManualClock()).put("a", b"x")
     assert bucket_server.names() == ["run/a"]
     assert metadata.busy < 0
     assert random.getstate() == before  # its pause was not drawn from the program's generator

@@ -15,7 +15,7 @@ from stayfast.storage.network.transport import (
     Response,
     ResponseLostError,
 )
-from stayfast.storage.stores import bucket
+from stayfast.storage.stores import bucket, gcs
 from stayfast.storage.stores.bucket import TRIES, BucketStore
 from stayfast.storage.stores.bucket_client import ObjectInfo
 from stayfast.storage.stores.gcs import GcsClient
@@ -68,7 +68,7 @@ class Told:
 
 
 def store_over(client: Told) -> BucketStore:
-    return BucketStore("gs", "bucket", "run", client=client, clock=ManualClock())  # type: ignore[arg-type]
+    return BucketStore(gcs.PROVIDER, "bucket", "run", client=client, clock=ManualClock())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("word", [LOST, DOWN])

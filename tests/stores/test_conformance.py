@@ -17,6 +17,7 @@ from racer import count_up, create_all
 import stayfast
 from servers.bucket_server import BucketServer
 from stayfast.errors import ConflictError, KeyMissingError, UrlError
+from stayfast.storage.stores import s3
 from stayfast.storage.stores.memory import MemoryStore
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import ABSENT, Store
@@ -95,8 +96,7 @@ def test_sizes_and_kinds_of_buffers(store: Store, size: int, request: pytest.Fix
 
 
 def test_a_listing_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "stayfast.storage.stores.s3" in sys.modules:
-        monkeypatch.setattr("stayfast.storage.stores.s3.PAGE_ROWS", 3)
+    monkeypatch.setattr(s3, "PAGE_ROWS", 3)
     keys = [f"d/{number}" for number in range(9)]
     for key in keys:
         store.put(key, b"x")

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from stayfast.batch.queue.protocol import Queue, RetryPolicy
 from stayfast.errors import UrlError
-from stayfast.storage.database.sqlite import parse_sqlite_url
+from stayfast.registry import Registry
 from stayfast.storage.network.urls import parse_url, redacted_url
+
+
+class QueueProvider(Protocol):
+    """What opens the queues of one scheme: a queue's class."""
+
+    example: str
+    """How its URLs are written."""
+
+    def open_url(self, url: str, *, sink: str | None, policy: RetryPolicy | None, create: bool) -> Queue:
+        """The queue behind a URL; see :func:`open_queue`."""
+
+
+QUEUES: Registry[QueueProvider] = Registry(
+    "stayfast.queues",
+    {
+        "sqlite": "stayfast.batch.queue.sqlite:SqliteQueue",
+        "postgresql": "stayfast.batch.queue.postgres:PostgresQueue",
+        "pubsub": "stayfast.batch.queue.pubsub:PubsubQueue",
+    },
+)
 
 
 def open_queue(url: str, *, sink: str | None = None, policy: RetryPolicy | None = None, create: bool = True) -> Queue:
@@ -14,25 +36,10 @@ def open_queue(url: str, *, sink: str | None = None, policy: RetryPolicy | None 
     ``sink`` is where the results go: a Pub/Sub queue keeps the ledger of its keys beside them, the others ignore it.
     """
     scheme = parse_url(url).scheme
-    if scheme == "sqlite":
-        from stayfast.batch.queue.sqlite import SqliteQueue
-
-        path, options = parse_sqlite_url(url, ("queue",))
-        return SqliteQueue(path, options.get("queue", "default"), policy=policy, create=create)
-    if scheme in ("postgresql", "postgres"):
-        from stayfast.batch.queue.postgres import PostgresQueue
-
-        return PostgresQueue(url, policy=policy, create=create)
-    if scheme == "pubsub":
-        if sink is None:
-            raise UrlError(
-                f"{url!r} needs to know where its ledger is",
-                help="name the sink too: --sink sqlite:///… or postgresql://…",
-            )
-        from stayfast.batch.queue.pubsub import PubsubQueue
-
-        return PubsubQueue(url, sink, policy=policy, create=create)
-    raise UrlError(
-        f"the queue URL {redacted_url(url)!r} has no known scheme",
-        help="use sqlite:///path.db?queue=name, sqlite://./here.db?queue=name, postgresql://…?queue=name or pubsub://project/subscription",
-    )
+    provider = QUEUES.find("postgresql" if scheme == "postgres" else scheme)
+    if provider is None:
+        *others, last = (known.example for known in QUEUES.parts())
+        raise UrlError(
+            f"the queue URL {redacted_url(url)!r} has no known scheme", help=f"use {', '.join(others)} or {last}"
+        )
+    return provider.open_url(url, sink=sink, policy=policy, create=create)

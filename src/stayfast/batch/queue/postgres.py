@@ -41,6 +41,13 @@ _STATES = {None: "done", 0: "ready", -1: "delayed", -2: "dead"}
 class PostgresQueue:
     """A queue in PostgreSQL; one object is one owner, and methods may be called from any thread."""
 
+    example = "postgresql://…?queue=name"
+
+    @classmethod
+    def open_url(cls, url: str, *, sink: str | None, policy: RetryPolicy | None, create: bool) -> PostgresQueue:  # noqa: ARG003
+        """The queue behind ``postgresql://…?queue=name``."""
+        return cls(url, policy=policy, create=create)
+
     def __init__(
         self, url: str, *, policy: RetryPolicy | None = None, lease_seconds: float = LEASE_SECONDS, create: bool = True
     ) -> None:

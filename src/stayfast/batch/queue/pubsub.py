@@ -35,7 +35,18 @@ _OPTIONS = ("topic", "dead", "exactly_once", "deadline")
 class PubsubQueue:
     """A subscription and its topic; ``missing`` asks the sink, which alone knows what is done."""
 
+    example = "pubsub://project/subscription"
     database: str | None = None
+
+    @classmethod
+    def open_url(cls, url: str, *, sink: str | None, policy: RetryPolicy | None, create: bool) -> PubsubQueue:
+        """The queue behind ``pubsub://project/subscription``."""
+        if sink is None:
+            raise UrlError(
+                f"{url!r} needs to know where its ledger is",
+                help="name the sink too: --sink sqlite:///… or postgresql://…",
+            )
+        return cls(url, sink, policy=policy, create=create)
 
     def __init__(self, url: str, sink: str, *, policy: RetryPolicy | None = None, create: bool = True) -> None:
         self._load_client()

@@ -67,9 +67,9 @@ def open_ledger(sink: str, queue: str) -> KeyLedger:
     if scheme in ("postgresql", "postgres"):
         return SqlLedger(_PostgresConnection(sink), queue)
     from stayfast.batch.queue.pubsub_object_ledger import ObjectLedger
-    from stayfast.storage.stores.open_store import SCHEMES, open_store
+    from stayfast.storage.stores.open_store import STORES, open_store
 
-    if scheme not in SCHEMES:
+    if STORES.find(scheme) is None:
         raise UrlError(
             f"the sink URL {redacted_url(sink)!r} has no known scheme",
             help="use sqlite:///…, postgresql://… or a store",

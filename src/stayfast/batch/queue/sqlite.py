@@ -42,6 +42,14 @@ _PAGE = 5000
 class SqliteQueue:
     """A queue in a SQLite file; one object is one owner, and methods may be called from any thread."""
 
+    example = "sqlite:///path.db?queue=name, sqlite://./here.db?queue=name"
+
+    @classmethod
+    def open_url(cls, url: str, *, sink: str | None, policy: RetryPolicy | None, create: bool) -> SqliteQueue:  # noqa: ARG003
+        """The queue behind ``sqlite:///path.db?queue=name``."""
+        path, options = sqlite.parse_sqlite_url(url, ("queue",))
+        return cls(path, options.get("queue", "default"), policy=policy, create=create)
+
     def __init__(
         self,
         path: str,

@@ -20,6 +20,13 @@ _COLUMNS = ["key", "payload", "payload_bytes", "generation", "recorded_at"]
 class PostgresSink:
     """One row per key."""
 
+    example = "postgresql://…?table=t"
+
+    @classmethod
+    def open_url(cls, url: str, *, create: bool) -> PostgresSink:
+        """The sink behind ``postgresql://…?table=t``."""
+        return cls(url, create=create)
+
     def __init__(self, url: str, *, create: bool = True) -> None:
         self._database = PostgresDatabase(url, SinkUnavailableError, SinkGoneError, SinkError)
         if "queue" in self._database.options:

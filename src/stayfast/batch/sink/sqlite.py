@@ -34,6 +34,14 @@ def check_table(name: str) -> str:
 class SqliteSink:
     """One row per key."""
 
+    example = "sqlite:///path.db?table=t, sqlite://./here.db?table=t"
+
+    @classmethod
+    def open_url(cls, url: str, *, create: bool) -> SqliteSink:
+        """The sink behind ``sqlite:///path.db?table=t``."""
+        path, options = sqlite.parse_sqlite_url(url, ("table",))
+        return cls(path, options.get("table", "results"), create=create)
+
     def __init__(self, path: str, table: str = "results", *, clock: Clock | None = None, create: bool = True) -> None:
         self.table = check_table(table)
         self.url = f"sqlite://{path}?table={table}"

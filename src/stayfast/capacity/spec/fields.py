@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from stayfast.batch.queue.open_queue import QUEUES
+from stayfast.batch.sink.open_sink import SINKS
+from stayfast.storage.stores.open_store import STORES
+
 
 class FieldType(enum.StrEnum):
     """What a value looks like."""
@@ -37,7 +41,8 @@ class Field:
 
 REGION = r"[a-z]+-[a-z]+[0-9]+"
 NAME = r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?"
-STORE_URL = r"(gs|s3)://[^/\s]+(/\S*)?|file:///\S+|memory://\S*"
+_BUCKETS = "|".join(name for name in STORES.names() if name not in ("file", "memory"))
+STORE_URL = rf"({_BUCKETS})://[^/\s]+(/\S*)?|file:///\S+|memory://\S*"
 DURATION = r"[0-9]{1,9}(\.[0-9]{1,9})?\s*(s|m|h|d)"
 BUCKET = r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
 SIZE = r"[0-9]{1,12}(\.[0-9]{1,9})?\s*(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)"
@@ -122,8 +127,8 @@ FIELDS: tuple[Field, ...] = (
         "Google service account to act as (default: the Kubernetes one itself)",
         pattern=r"[a-z0-9-]+@[a-z0-9.-]+\.gserviceaccount\.com",
     ),
-    Field("queue", FieldType.STRING, "URL of the work queue", pattern=r"(sqlite|postgresql|pubsub)://\S+"),
-    Field("sink", FieldType.STRING, "URL of the results", pattern=rf"(sqlite|postgresql)://\S+|{STORE_URL}"),
+    Field("queue", FieldType.STRING, "URL of the work queue", pattern=rf"({'|'.join(QUEUES.names())})://\S+"),
+    Field("sink", FieldType.STRING, "URL of the results", pattern=rf"({'|'.join(SINKS.names())})://\S+|{STORE_URL}"),
     Field(
         "location",
         FieldType.SECTION,

@@ -67,7 +67,9 @@ def _read_run(url: str) -> dict[str, Any]:
 
 
 def _is_in_bucket(url: str) -> bool:
-    return "{index}" not in url and url.startswith(("gs://", "s3://"))
+    from stayfast.storage.stores.open_store import find_bucket
+
+    return "{index}" not in url and find_bucket(url) is not None
 
 
 def _read_head(url: str) -> RunRecord | None:

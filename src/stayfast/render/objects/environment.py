@@ -13,10 +13,11 @@ from stayfast.render.context import Controller, RenderContext
 from stayfast.render.naming import REPLICATED_JOB, has_secret
 from stayfast.render.objects.command import is_torchrun
 from stayfast.render.objects.monitoring import METRICS_PORT, is_watched
+from stayfast.storage.stores.open_store import find_bucket
 
 LEASE_DIRECTORY, LEASE_FILE = "/etc/stayfast", "lease-ends-at"
 MASTER_PORT = "29500"
-_BACKENDS = {"gs": "gcs", "s3": "s3", "file": "file"}
+_BACKENDS = {"gs": "gcs"}  # the others are called as their URLs are
 
 
 def container_variables(outline: RenderContext) -> list[dict[str, Any]]:
@@ -82,9 +83,9 @@ def secret_name(outline: RenderContext) -> str:
 
 
 def needs_credentials(outline: RenderContext) -> bool:
-    """Workload Identity opens ``gs://``; ``s3://`` needs keys."""
-    spec = outline.spec
-    return any(url is not None and url.startswith("s3://") for url in (spec.checkpoint_url, spec.sink_url))
+    """Workload Identity opens Cloud Storage; buckets of other clouds need keys."""
+    buckets = map(find_bucket, (outline.spec.checkpoint_url, outline.spec.sink_url))
+    return any(bucket is not None and bucket.needs_keys for bucket in buckets)
 
 
 def credentials_name(outline: RenderContext) -> str:
@@ -104,7 +105,7 @@ def _documents(outline: RenderContext) -> list[dict[str, Any]]:
     scheme = "file" if spec.volume_kind else directory.partition(":")[0]
     found = [
         _plain("CHECKPOINT_DIR", re.sub(r"^file://", "", directory)),
-        _plain("STORAGE_BACKEND", _BACKENDS[scheme]),
+        _plain("STORAGE_BACKEND", _BACKENDS.get(scheme, scheme)),
     ]
     steps = interval_steps(outline)
     if steps is not None:

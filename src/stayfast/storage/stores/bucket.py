@@ -1,4 +1,4 @@
-"""``gs://`` and ``s3://``: one store over a client that sends each request once.
+"""The store over a bucket of any cloud: one store over a client that sends each request once.
 
 What is retried, and why that is safe:
 
@@ -25,57 +25,44 @@ from stayfast.clock import Clock, SystemClock
 from stayfast.errors import (
     ConflictError,
     KeyMissingError,
-    MissingExtraError,
     OutcomeUnknownError,
     StoreUnavailableError,
     UrlError,
 )
 from stayfast.filesystem import Buffer
-from stayfast.storage.stores.bucket_client import BucketClient
+from stayfast.storage.stores.bucket_client import BucketClient, BucketProvider
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry, check_key, check_prefix, is_key
 
 TRIES = 6
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0
 COMPARE_BYTES = 8 << 20
-ENDPOINTS = {
-    "gs": ("STORAGE_EMULATOR_HOST",),
-    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
-}
-"""What sends requests to a server that is not the cloud's own."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,221}")
 T = TypeVar("T")
-
-
-def open_client(scheme: str, bucket: str) -> BucketClient:
-    """The cloud's client; what it needs is imported only now."""
-    if scheme == "gs":
-        from stayfast.storage.stores.gcs import GcsClient
-
-        return GcsClient(bucket)
-    try:
-        from stayfast.storage.stores.s3 import S3Client
-    except ImportError as error:
-        raise MissingExtraError(
-            f"s3:// needs obstore, which is not installed ({error})", help="run: pip install 'stayfast[s3]'"
-        ) from error
-    return S3Client(bucket)
 
 
 class BucketStore:
     """Objects under one prefix of one bucket."""
 
     def __init__(
-        self, scheme: str, bucket: str, prefix: str, *, client: BucketClient | None = None, clock: Clock | None = None
+        self,
+        provider: BucketProvider,
+        bucket: str,
+        prefix: str,
+        *,
+        client: BucketClient | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        scheme = provider.scheme
         if prefix:
             check_key(prefix)
         if not _BUCKET.fullmatch(bucket):
             raise UrlError(f"the bucket name {bucket!r} is not one", help=f"write {scheme}://bucket/prefix")
         self.url = f"{scheme}://{bucket}/{prefix}" if prefix else f"{scheme}://{bucket}"
         self._prefix = prefix + "/" if prefix else ""
-        self._client = client or open_client(scheme, bucket)
-        self.enforces_preconditions = client is None and not any(os.environ.get(name) for name in ENDPOINTS[scheme])
+        self._client = client or provider.open_client(bucket)
+        another_server = any(os.environ.get(name) for name in provider.endpoint_variables)
+        self.enforces_preconditions = client is None and not another_server
         self._clock = clock or SystemClock()
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
@@ -110,6 +97,9 @@ class BucketStore:
     def delete(self, key: str) -> None:
         name = self._name(key)
         self._retry(lambda: self._client.delete(name))
+
+    def remove_leftovers(self) -> int:
+        return 0  # an object is there whole or not at all
 
     def close(self) -> None:
         self._client.close()

@@ -6,8 +6,10 @@ what a lost answer means for each kind of request.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+from urllib.parse import unquote
 
 from stayfast.errors import (
     AccessDeniedError,
@@ -17,9 +19,11 @@ from stayfast.errors import (
     StoreError,
     StoreFullError,
     StoreUnavailableError,
+    UrlError,
 )
 from stayfast.filesystem import Buffer
-from stayfast.storage.stores.protocol import Blob, Entry
+from stayfast.storage.network.urls import parse_url
+from stayfast.storage.stores.protocol import Blob, Entry, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +55,37 @@ class BucketClient(Protocol):
     def close(self) -> None: ...
 
 
-CREDENTIALS_HELP = {
-    "gs": "grant the service account roles/storage.objectAdmin on the bucket, or check which account the pod runs as",
-    "s3": "allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the bucket, or check the credentials",
-}
+class BucketProvider(NamedTuple):
+    """What a cloud's module says about its buckets: each module has one, as ``PROVIDER``."""
+
+    scheme: str
+    example: str
+    credentials_help: str
+    """What to do when the cloud refuses a request."""
+    impossible_generation: str
+    """A generation that no object ever has."""
+    endpoint_variables: tuple[str, ...]
+    """Environment variables that send requests to a server that is not the cloud's own."""
+    needs_keys: bool
+    """Whether a pod on GKE needs keys in a Secret; Workload Identity opens the others."""
+    open_client: Callable[[str], BucketClient]
+    """From the bucket's name to its client; imports what the client needs."""
+
+    def open_url(self, url: str) -> Store:
+        """The store behind ``scheme://bucket/prefix``."""
+        from stayfast.storage.stores.bucket import BucketStore
+
+        parts = parse_url(url)
+        if not parts.netloc:
+            raise UrlError(f"the URL {url!r} names no bucket", help=f"write {parts.scheme}://bucket/prefix")
+        return BucketStore(self, parts.netloc, unquote(parts.path).strip("/"))
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
     """An answer that is not success: where, doing what, and what the server said."""
 
-    scheme: str
+    provider: BucketProvider
     bucket: str
     name: str
     verb: str
@@ -72,15 +96,17 @@ class ErrorResponse:
 
     def to_error(self) -> StoreError:
         """The error that says what this means for the caller."""
-        place = f"{self.name or '(listing)'} in {self.scheme}://{self.bucket}"
+        place = f"{self.name or '(listing)'} in {self.provider.scheme}://{self.bucket}"
         said = f"HTTP {self.status}{f' {self.code}' if self.code else ''}"
         if self.status in (401, 403):
-            return AccessDeniedError(f"not allowed to {self.verb} {place} ({said})", help=CREDENTIALS_HELP[self.scheme])
+            what = f"not allowed to {self.verb} {place} ({said})"
+            return AccessDeniedError(what, help=self.provider.credentials_help)
         if self.status == 404:
             if self.verb == "read" and "bucket" not in self.code.lower():
                 return KeyMissingError(f"there is no {place}")
             return StoreError(
-                f"the bucket {self.scheme}://{self.bucket} does not exist", help="create it, or correct the URL"
+                f"the bucket {self.provider.scheme}://{self.bucket} does not exist",
+                help="create it, or correct the URL",
             )
         if self.status == 412:
             return ConflictError(f"{place} is not at the generation that this write expected")
@@ -92,7 +118,7 @@ class ErrorResponse:
 
     def transient_error(self) -> StoreError:
         """Trouble that goes away by itself: 409, 429, 5xx and the like."""
-        place = f"{self.name or '(listing)'} in {self.scheme}://{self.bucket}"
+        place = f"{self.name or '(listing)'} in {self.provider.scheme}://{self.bucket}"
         said = f"HTTP {self.status}{f' {self.code}' if self.code else ''}"
         if self.verb == "write" and self.status != 429:  # a 5xx may follow an applied write; 409 leaves it open too
             return OutcomeUnknownError(f"the write of {place} was answered with {said}: it may have happened")

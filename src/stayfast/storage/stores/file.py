@@ -15,10 +15,12 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import ConflictError, StoreError, StoreUnavailableError, UrlError
 from stayfast.filesystem import DIRECT_ALIGNMENT, FS, Buffer, SystemFS
+from stayfast.storage.network.urls import parse_url
 from stayfast.storage.stores.file_directories import DirectoryTree
 from stayfast.storage.stores.file_errors import DirectWriteRefusedError, durability_errors, os_errors
 from stayfast.storage.stores.protocol import ABSENT, TEMPORARY, Blob, Entry, check_key, check_prefix, is_key
@@ -30,6 +32,25 @@ PREPARE_TRIES = 5
 
 class FileStore:
     """Objects as files under one directory."""
+
+    example = "file:///path, file://./path"
+    enforces_preconditions = True
+
+    @classmethod
+    def open_url(cls, url: str) -> FileStore:
+        """The store behind ``file:///absolute/path`` or ``file://./path``."""
+        parts = parse_url(url)
+        if parts.netloc in (".", ".."):
+            return cls(os.path.abspath(unquote(parts.netloc + parts.path)))
+        if parts.netloc not in ("", "localhost"):
+            raise UrlError(
+                f"the URL {url!r} names a host",
+                help=f"write file:///{parts.netloc}{parts.path} for a path from the root, "
+                f"file://./{parts.netloc}{parts.path} for one below the current directory",
+            )
+        if not parts.path:
+            raise UrlError(f"the URL {url!r} has no path", help="write file:///absolute/path or file://./path")
+        return cls(unquote(parts.path))
 
     def __init__(self, root: str, *, fs: FS | None = None, clock: Clock | None = None) -> None:
         if not root.startswith("/"):

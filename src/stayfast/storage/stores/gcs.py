@@ -16,7 +16,7 @@ from stayfast.errors import OutcomeUnknownError, SettingError, StoreError, Store
 from stayfast.filesystem import Buffer
 from stayfast.storage.network.google_tokens import TokenSource, find_token_source
 from stayfast.storage.network.transport import HttpTransport, RequestNotSentError, Response, ResponseLostError
-from stayfast.storage.stores.bucket_client import ErrorResponse, ObjectInfo
+from stayfast.storage.stores.bucket_client import BucketProvider, ErrorResponse, ObjectInfo
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
 HOST = "https://storage.googleapis.com"
@@ -138,7 +138,7 @@ class GcsClient:
         ranged = verb == "read" and answer.status == 416
         if 200 <= answer.status < 300 or ranged or (verb == "delete" and answer.status == 404):
             return answer
-        raise ErrorResponse("gs", self._bucket, name, verb, answer.status, _reason(answer)).to_error()
+        raise ErrorResponse(PROVIDER, self._bucket, name, verb, answer.status, _reason(answer)).to_error()
 
     def _request_once(
         self,
@@ -161,6 +161,18 @@ class GcsClient:
             if verb == "write":
                 raise OutcomeUnknownError(f"the answer to the write of {place} was lost ({error})") from error
             raise StoreUnavailableError(f"cannot {verb} {place}: {error}") from error
+
+
+PROVIDER = BucketProvider(
+    scheme="gs",
+    example="gs://bucket/prefix",
+    credentials_help="grant the service account roles/storage.objectAdmin on the bucket, "
+    "or check which account the pod runs as",
+    impossible_generation="1",
+    endpoint_variables=("STORAGE_EMULATOR_HOST",),
+    needs_keys=False,
+    open_client=GcsClient,
+)
 
 
 def _range(offset: int, length: int | None) -> dict[str, str]:

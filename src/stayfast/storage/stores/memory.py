@@ -14,6 +14,8 @@ from stayfast.storage.stores.protocol import ABSENT, Blob, Entry, check_key, che
 class MemoryStore:
     """Objects in a dictionary; two stores opened with the same URL are the same place."""
 
+    example = "memory://name"
+    enforces_preconditions = True
     _places: dict[str, tuple[dict[str, tuple[bytes, str]], Iterator[int], threading.Lock]] = {}
 
     def __init__(self, url: str = "") -> None:
@@ -24,6 +26,11 @@ class MemoryStore:
             threading.Lock(),
         )
         self._objects, self._counter, self._lock = self._places.setdefault(url, fresh) if url else fresh
+
+    @classmethod
+    def open_url(cls, url: str) -> MemoryStore:
+        """The store of this name in this process."""
+        return cls(url)
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
         with self._lock:
@@ -59,6 +66,9 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         with self._lock:
             self._objects.pop(check_key(key), None)
+
+    def remove_leftovers(self) -> int:
+        return 0
 
     def close(self) -> None:
         """Nothing to give back."""

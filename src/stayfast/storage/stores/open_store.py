@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-import os
-from urllib.parse import unquote
+from typing import Protocol
 
 from stayfast.errors import UrlError
+from stayfast.registry import Registry
 from stayfast.storage.network.urls import parse_url, redacted_url
+from stayfast.storage.stores.bucket_client import BucketProvider
 from stayfast.storage.stores.protocol import Store
 
-SCHEMES = ("file", "gs", "s3", "memory")
+
+class StoreProvider(Protocol):
+    """What opens the stores of one scheme: a store's class, or the ``BucketProvider`` of a cloud."""
+
+    example: str
+    """How its URLs are written."""
+
+    def open_url(self, url: str) -> Store:
+        """The store behind a URL that has neither a query nor a fragment."""
+
+
+STORES: Registry[StoreProvider] = Registry(
+    "stayfast.stores",
+    {
+        "file": "stayfast.storage.stores.file:FileStore",
+        "gs": "stayfast.storage.stores.gcs:PROVIDER",
+        "s3": "stayfast.storage.stores.s3:PROVIDER",
+        "memory": "stayfast.storage.stores.memory:MemoryStore",
+    },
+)
 
 
 def open_store(url: str) -> Store:
@@ -18,37 +38,22 @@ def open_store(url: str) -> Store:
     ``file://./run`` is a directory below the current one.
     """
     parts = parse_url(url)
-    if parts.scheme not in SCHEMES:
+    provider = STORES.find(parts.scheme)
+    if provider is None:
         here = "" if "://" in url or not url else f"for a directory write {_suggested_url(url)}; "
+        *others, last = (known.example for known in STORES.parts())
         raise UrlError(
-            f"the URL {redacted_url(url)!r} has no known scheme",
-            help=f"{here}use file:///path, file://./path, gs://bucket/prefix, s3://bucket/prefix or memory://name",
+            f"the URL {redacted_url(url)!r} has no known scheme", help=f"{here}use {', '.join(others)} or {last}"
         )
     if parts.query or parts.fragment:
         raise UrlError(f"the store URL {url!r} has a query or fragment", help="remove everything from ? or # on")
-    if parts.scheme == "memory":
-        from stayfast.storage.stores.memory import MemoryStore
+    return provider.open_url(url)
 
-        return MemoryStore(url)
-    if parts.scheme == "file":
-        from stayfast.storage.stores.file import FileStore
 
-        if parts.netloc in (".", ".."):
-            return FileStore(os.path.abspath(unquote(parts.netloc + parts.path)))
-        if parts.netloc not in ("", "localhost"):
-            raise UrlError(
-                f"the URL {url!r} names a host",
-                help=f"write file:///{parts.netloc}{parts.path} for a path from the root, "
-                f"file://./{parts.netloc}{parts.path} for one below the current directory",
-            )
-        if not parts.path:
-            raise UrlError(f"the URL {url!r} has no path", help="write file:///absolute/path or file://./path")
-        return FileStore(unquote(parts.path))
-    if not parts.netloc:
-        raise UrlError(f"the URL {url!r} names no bucket", help=f"write {parts.scheme}://bucket/prefix")
-    from stayfast.storage.stores.bucket import BucketStore
-
-    return BucketStore(parts.scheme, parts.netloc, unquote(parts.path).strip("/"))
+def find_bucket(url: str | None) -> BucketProvider | None:
+    """The cloud whose bucket this URL names; ``None`` for places that only the pod itself can reach."""
+    provider = STORES.find(url.partition("://")[0]) if url else None
+    return provider if isinstance(provider, BucketProvider) else None
 
 
 def _suggested_url(path: str) -> str:

@@ -16,10 +16,8 @@ from collections.abc import Callable
 from stayfast.clock import SystemClock
 from stayfast.errors import ConflictError, OutcomeUnknownError, StoreError, StoreUnavailableError, UrlError
 from stayfast.filesystem import unsafe_filesystem
+from stayfast.storage.stores.open_store import find_bucket
 from stayfast.storage.stores.protocol import ABSENT, Store
-
-NEVER = {"gs": "1", "s3": '"0123456789abcdef0123456789abcdef"', "file": "1", "memory": "0"}
-"""Generations that no object ever has."""
 
 
 def check_preconditions(store: Store, *, filesystem: Callable[[str], str | None] = unsafe_filesystem) -> None:
@@ -27,13 +25,10 @@ def check_preconditions(store: Store, *, filesystem: Callable[[str], str | None]
     scheme, _, rest = store.url.partition("://")
     if scheme == "file":
         _check_file_system(rest, filesystem)
-        sweep: Callable[[], int] | None = getattr(store, "remove_leftovers", None)
-        if sweep is not None:
-            sweep()
-        return
-    if scheme == "memory" or getattr(store, "enforces_preconditions", False):
-        return
-    _check_preconditions(store, NEVER.get(scheme, "1"))
+    store.remove_leftovers()
+    if not store.enforces_preconditions:
+        provider = find_bucket(store.url)
+        _check_preconditions(store, provider.impossible_generation if provider else "1")
 
 
 def _check_preconditions(store: Store, never: str) -> None:

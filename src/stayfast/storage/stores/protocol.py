@@ -55,6 +55,8 @@ class Store(Protocol):
     """A place for immutable objects under slash-separated keys; safe to call from many threads."""
 
     url: str
+    enforces_preconditions: bool
+    """Whether the place is known to do what ``put`` says; else that is tested before a run trusts it."""
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> Blob:
         """The object, or a range of it; ``KeyMissingError`` when there is none. A range past the end is cut."""
@@ -74,6 +76,9 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove the object; absent is fine."""
+
+    def remove_leftovers(self) -> int:
+        """Remove what writers that died left unfinished; returns how many files, 0 where nothing can be left."""
 
     def close(self) -> None:
         """Give back connections; the store is not used afterwards."""

@@ -11,12 +11,9 @@ import os
 import re
 from typing import Any
 
-import obstore
-from obstore.exceptions import BaseError, PreconditionError
-from obstore.store import S3Store
-
 from stayfast.errors import (
     AccessDeniedError,
+    MissingExtraError,
     OutcomeUnknownError,
     SettingError,
     StoreError,
@@ -24,7 +21,7 @@ from stayfast.errors import (
 )
 from stayfast.filesystem import Buffer
 from stayfast.storage.network.transport import parse_address
-from stayfast.storage.stores.bucket_client import ErrorResponse, ObjectInfo
+from stayfast.storage.stores.bucket_client import BucketProvider, ErrorResponse, ObjectInfo
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
@@ -44,20 +41,29 @@ class S3Client:
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
+        try:
+            import obstore.exceptions
+            import obstore.store
+        except ImportError as error:
+            raise MissingExtraError(
+                f"s3:// needs obstore, which is not installed ({error})", help="run: pip install 'stayfast[s3]'"
+            ) from error
+        self._obstore = obstore
+        self._failures = (obstore.exceptions.BaseError, OSError, ValueError)
         config = _read_aws_profile(os.environ)
         _check_settings(os.environ)
         self._small = self._open(config, "15s")
         self._bulk = self._open({**config, "unsigned_payload": True}, "300s")  # parts carry their own checksums
 
-    def _open(self, config: dict[str, Any], timeout: str) -> S3Store:
+    def _open(self, config: dict[str, Any], timeout: str) -> Any:
         try:
-            return S3Store(
+            return self._obstore.store.S3Store(
                 self._bucket,
                 config={"disable_bulk_delete": True, "virtual_hosted_style_request": False, **config},
                 client_options={"allow_http": True, "timeout": timeout, "connect_timeout": "5s"},
                 retry_config={"max_retries": 0},
             )
-        except (BaseError, ValueError) as error:
+        except (self._obstore.exceptions.BaseError, ValueError) as error:
             raise StoreError(f"s3://{self._bucket} cannot be opened ({_first_line(error)})", help=HELP) from error
 
     def get(self, name: str, offset: int, length: int | None) -> Blob:
@@ -80,9 +86,9 @@ class S3Client:
             options["range"] = {"offset": offset}
         store = self._small if length is not None and length < BULK_FROM_BYTES else self._bulk
         try:
-            result = obstore.get(store, name, options=options)
+            result = self._obstore.get(store, name, options=options)
             return result.bytes(), str(result.meta["e_tag"])
-        except (BaseError, OSError, ValueError) as error:
+        except self._failures as error:
             if options and _status(error) == 416:
                 return b"", self.head(name).generation
             raise self._translate(error, name, "read") from error
@@ -98,8 +104,8 @@ class S3Client:
             mode = "create" if if_generation == ABSENT else {"e_tag": if_generation}
         store = self._small if len(view) < BULK_FROM_BYTES else self._bulk
         try:
-            result = obstore.put(store, name, view, mode=mode, use_multipart=False)
-        except (BaseError, OSError, ValueError) as error:
+            result = self._obstore.put(store, name, view, mode=mode, use_multipart=False)
+        except self._failures as error:
             raise self._translate(error, name, "write") from error
         generation = result["e_tag"]
         if not generation:
@@ -108,8 +114,8 @@ class S3Client:
 
     def head(self, name: str) -> ObjectInfo:
         try:
-            meta = obstore.head(self._small, name)
-        except (BaseError, OSError, ValueError) as error:
+            meta = self._obstore.head(self._small, name)
+        except self._failures as error:
             raise self._translate(error, name, "read") from error
         tag = str(meta["e_tag"])
         plain = tag.strip('"')
@@ -118,19 +124,19 @@ class S3Client:
     def list_page(self, prefix: str, token: str) -> tuple[list[Entry], str]:
         folder = prefix.rpartition("/")[0]  # obstore lists whole segments only; the rest is filtered above
         try:
-            stream = obstore.list(self._small, folder or None, offset=token or None, chunk_size=PAGE_ROWS)
+            stream = self._obstore.list(self._small, folder or None, offset=token or None, chunk_size=PAGE_ROWS)
             rows: list[Any] = list(next(iter(stream), []))
-        except (BaseError, OSError, ValueError) as error:
+        except self._failures as error:
             raise self._translate(error, "", "list") from error
         entries = [Entry(str(row["path"]), int(row["size"])) for row in rows]
         return entries, entries[-1].key if len(entries) >= PAGE_ROWS else ""
 
     def delete(self, name: str) -> None:
         try:
-            obstore.delete(self._small, name)
+            self._obstore.delete(self._small, name)
         except FileNotFoundError:
             return
-        except (BaseError, OSError, ValueError) as error:
+        except self._failures as error:
             raise self._translate(error, name, "delete") from error
 
     def close(self) -> None:
@@ -144,14 +150,30 @@ class S3Client:
             return AccessDeniedError(f"there are no AWS credentials for s3://{self._bucket}", help=HELP)
         if status:
             code = _CODE.search(text)
-            if status == 404 and isinstance(error, PreconditionError) and (code is None or code[1] != "NoSuchBucket"):
+            if (
+                status == 404
+                and isinstance(error, self._obstore.exceptions.PreconditionError)
+                and (code is None or code[1] != "NoSuchBucket")
+            ):
                 status = 412  # an if-generation put on an object that is gone
-            return ErrorResponse("s3", self._bucket, name, verb, status, code[1] if code else "").to_error()
+            return ErrorResponse(PROVIDER, self._bucket, name, verb, status, code[1] if code else "").to_error()
         if _NEVER_SENT.search(text):
             return StoreUnavailableError(f"cannot {verb} {place}: cannot connect ({_first_line(error)})")
         if verb == "write":
             return OutcomeUnknownError(f"the answer to the write of {place} was lost ({_first_line(error)})")
         return StoreUnavailableError(f"cannot {verb} {place}: {_first_line(error)}")
+
+
+PROVIDER = BucketProvider(
+    scheme="s3",
+    example="s3://bucket/prefix",
+    credentials_help="allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the bucket, "
+    "or check the credentials",
+    impossible_generation='"0123456789abcdef0123456789abcdef"',
+    endpoint_variables=ENDPOINTS,
+    needs_keys=True,
+    open_client=S3Client,
+)
 
 
 def _status(error: Exception) -> int:
