@@ -230,7 +230,7 @@ class PubsubMachine(RuleBasedStateMachine):
     def ask_whether_drained(self, owner: int) -> None:
         type(self).calls += 1
         open_keys = self.known.keys() - self.recorded.keys() - self.dead
-        assert self.owners[owner].tail().drained == (not open_keys)
+        assert self.owners[owner].remaining().drained == (not open_keys)
 
     @invariant()
     def books_agree(self) -> None:
@@ -247,7 +247,7 @@ class PubsubMachine(RuleBasedStateMachine):
             queue = self.owners[0]
             queue.enqueue(self.known.items())
             until = time.monotonic() + self.patience_seconds
-            while not queue.tail().drained:
+            while not queue.remaining().drained:
                 leases = queue.claim(50)
                 self.sink.record_all([(lease.key, "9", lease.generation) for lease in leases])
                 queue.complete(leases)

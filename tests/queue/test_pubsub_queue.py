@@ -48,17 +48,17 @@ def pull(queue, count: int, seconds: float = 15.0) -> list:
 def test_items_come_out_and_the_ledger_knows_when_all_are_recorded(opened, place):
     queue, sink = opened(), open_sink(place.sink)
     assert queue.enqueue(pairs(30)).added == 30
-    assert not queue.tail().drained
+    assert not queue.remaining().drained
     leases = pull(queue, 30)
     assert sorted(lease.key for lease in leases) == [key for key, _ in pairs(30)]
     assert {json.loads(lease.payload)["id"] for lease in leases} == {lease.key for lease in leases}
     sink.record_all([(lease.key, "1", lease.generation) for lease in leases[:29]])
     queue.complete(leases[:29])
-    assert not queue.tail().drained, "an empty pull would prove nothing; the ledger does"
+    assert not queue.remaining().drained, "an empty pull would prove nothing; the ledger does"
     assert queue.depth().ready == 1
     sink.record_all([(leases[29].key, "1", 0)])
     queue.complete(leases[29:])
-    assert queue.tail().drained
+    assert queue.remaining().drained
     assert queue.depth().done == 30
     sink.close()
 
@@ -84,9 +84,9 @@ def test_a_worker_publishes_what_a_dead_enqueue_left_behind(opened):
     queue = opened()
     queue._ledger.add(pairs(3), replace=False)
     queue.lease_seconds = 0.05
-    assert not queue.tail().drained
+    assert not queue.remaining().drained
     time.sleep(0.2)
-    queue.tail()
+    queue.remaining()
     assert len(pull(queue, 3)) == 3
 
 
@@ -113,7 +113,7 @@ def test_failures_back_off_and_end_in_ledger_and_dead_letter_topic(opened, place
         assert answer.received_messages[0].message.attributes["key"] == "k00000"
         assert answer.received_messages[0].message.attributes["reason"] == "second"
     assert [(row.key, row.failures, row.reason) for row in queue.dead()] == [("k00000", 2, "second")]
-    assert queue.tail().drained
+    assert queue.remaining().drained
     assert queue.retry() == 1
     assert pull(queue, 1)[0].key == "k00000"
 
@@ -126,7 +126,10 @@ def test_an_item_that_killed_its_worker_reaches_the_dead_letter_topic_with_its_p
         watch = subscriber.subscription_path("lab", queue._name + "-watch")
         subscriber.create_subscription(request={"name": watch, "topic": queue._dead_topic})
         queue.enqueue(pairs(1))
-        assert opened(policy=RetryPolicy(max_failures=1)).blame(queue.handles(pull(queue, 1)), "its worker died") == 1
+        assert (
+            opened(policy=RetryPolicy(max_failures=1)).record_crash(queue.handles(pull(queue, 1)), "its worker died")
+            == 1
+        )
         answer = subscriber.pull(request={"subscription": watch, "max_messages": 1}, timeout=10)
         assert answer.received_messages[0].message.data.decode() == pairs(1)[0][1]
     assert [row.payload for row in queue.dead()] == [pairs(1)[0][1]]
@@ -205,9 +208,9 @@ def test_an_owner_that_saw_the_end_sees_that_somebody_retried_the_dead(opened):
     queue, other = opened(), opened()
     queue.enqueue(pairs(1))
     queue.fail([Failure(pull(queue, 1)[0], "never", final=True)])
-    assert queue.tail().drained
+    assert queue.remaining().drained
     assert other.retry() == 1
-    assert not queue.tail().drained
+    assert not queue.remaining().drained
 
 
 def test_a_late_failure_does_not_bring_a_dead_item_back_to_life(opened, place):
@@ -218,7 +221,7 @@ def test_a_late_failure_does_not_bring_a_dead_item_back_to_life(opened, place):
     first, second = pull(queue, 2)
     assert queue.fail([Failure(first, "never", final=True)]) == ["k00000"]
     assert queue.fail([Failure(second, "perhaps later")]) == ["k00000"]
-    assert queue.tail().drained
+    assert queue.remaining().drained
     assert [row.key for row in queue.dead()] == ["k00000"]
 
 
@@ -239,12 +242,12 @@ def test_items_enqueued_behind_the_place_that_was_looked_at_are_not_overlooked(o
     queue, sink = opened(), open_sink(place.sink)
     queue.enqueue([(f"m{n}", "1") for n in range(3)])
     sink.record("m0", "1")
-    assert not queue.tail().drained
+    assert not queue.remaining().drained
     queue.enqueue([("a0", "1")])
     sink.record_all([("m1", "1", 0), ("m2", "1", 0)])
-    assert not queue.tail().drained, "a0 is open, and sorts before what was looked at"
+    assert not queue.remaining().drained, "a0 is open, and sorts before what was looked at"
     sink.record("a0", "1")
-    assert queue.tail().drained
+    assert queue.remaining().drained
     sink.close()
 
 

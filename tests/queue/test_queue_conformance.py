@@ -44,7 +44,7 @@ def test_items_come_out_once_and_in_order(opened):
     assert drain(queue, 100) == [key for key, _ in items(250)]
     assert queue.claim(10) == []
     assert queue.depth().done == 250
-    assert queue.tail().drained
+    assert queue.remaining().drained
 
 
 def test_enqueueing_twice_is_enqueueing_once(opened):
@@ -138,7 +138,7 @@ def test_a_failed_item_waits_and_comes_back_and_finally_dies_with_its_reason(ope
     assert [(row.key, row.failures, row.reason) for row in queue.dead()] == [("k00000", 3, "ValueError: attempt 2")]
     queue.enqueue(items(1, start=1))
     assert drain(queue) == ["k00001"]
-    assert queue.tail().drained
+    assert queue.remaining().drained
 
 
 def test_back_off_delays_and_the_tail_says_how_long(opened):
@@ -146,7 +146,7 @@ def test_back_off_delays_and_the_tail_says_how_long(opened):
     queue.enqueue(items(1))
     queue.fail([Failure(queue.claim(1)[0], "no")])
     assert queue.claim(1) == []
-    tail = queue.tail()
+    tail = queue.remaining()
     assert tail.delayed_seconds is not None
     assert 30 < tail.delayed_seconds <= 60
     assert not tail.drained
@@ -195,7 +195,7 @@ def test_hold_gives_back_what_was_claimed_without_knowing(opened):
     one.enqueue(items(6))
     known = one.claim(2)
     one.claim(3)  # the answer to this one was lost
-    one.hold(known)
+    one.release_all_except(known)
     assert len(two.claim(10)) == 4
     assert len(one.complete(known)) == 2
 
@@ -207,14 +207,14 @@ def test_a_crashed_owner_is_blamed_for_every_item_it_held(opened):
     )
     one.enqueue(items(3))
     leases = one.claim(2)
-    assert two.blame(one.handles(leases), "died with SIGSEGV") == 2
+    assert two.record_crash(one.handles(leases), "died with SIGSEGV") == 2
     assert one.complete(leases) == []
     came = sorted((lease.key, lease.failures) for lease in two.claim(3))
     assert came == [("k00000", 1), ("k00001", 1), ("k00002", 0)]
     with pytest.raises(LeaseLostError):
         one.claim(1)
     three = opened(policy=RetryPolicy(max_failures=2, backoff_seconds=0.0))
-    assert three.blame(two.handles([]), "died with SIGSEGV again") == 3
+    assert three.record_crash(two.handles([]), "died with SIGSEGV again") == 3
     assert sorted((row.key, row.failures, row.reason) for row in three.dead()) == [
         ("k00000", 2, "died with SIGSEGV again"),
         ("k00001", 2, "died with SIGSEGV again"),
@@ -232,7 +232,7 @@ def test_an_item_whose_owners_vanish_again_and_again_is_given_up(opened):
         owner = opened(policy=RetryPolicy(max_deliveries=3))
         owner.lease_seconds = 0.01
         assert len(owner.claim(2)) == 2
-        until(lambda: (rival.tail(), rival.depth().leased)[1] == 0, 20)
+        until(lambda: (rival.remaining(), rival.depth().leased)[1] == 0, 20)
     assert rival.claim(2) == []
     assert [(row.key, row.reason[:18]) for row in rival.dead()] == [(key, "handed out 3 times") for key, _ in items(2)]
     assert rival.retry() == 2
@@ -245,13 +245,13 @@ def test_an_owner_whose_lease_is_over_changes_nothing(opened):
     stale.enqueue(items(2))
     stale.lease_seconds = 0.01
     leases = stale.claim(2)
-    until(lambda: (rival.tail(), rival.depth().leased)[1] == 0, 20)
+    until(lambda: (rival.remaining(), rival.depth().leased)[1] == 0, 20)
     for held in (0, 2):
         taken = rival.claim(held)
         assert stale.complete(leases) == []
         assert stale.fail([Failure(lease, "too late", final=True) for lease in leases]) == []
         assert stale.release(leases) == 0
-        stale.hold([])
+        stale.release_all_except([])
         depth = rival.depth()
         assert (depth.ready, depth.leased, depth.dead, depth.done) == (2 - held, held, 0, 0)
     assert [lease.failures for lease in taken] == [0, 0]
@@ -274,7 +274,7 @@ def test_whoever_renews_keeps_what_it_holds_and_who_does_not_is_told(opened):
     assert beat.renew(handles) == []
     time.sleep(0.6)
     assert rival.claim(2) == [] or time.monotonic() - began > 3.9, "one is not over yet, the other was renewed outside"
-    rival.blame(handles, "gone")
+    rival.record_crash(handles, "gone")
     assert beat.renew(handles) == handles, "whoever renews for a dead owner hears of it"
 
 
@@ -294,7 +294,7 @@ def test_what_is_held_by_others_is_not_given_back_with_ones_own(opened):
     one, two = opened(), opened()
     one.enqueue(items(4))
     mine, theirs = one.claim(2), two.claim(2)
-    one.hold([])
+    one.release_all_except([])
     assert one.depth().leased == 2
     assert two.complete(theirs) == theirs
     assert one.complete(mine) == []
@@ -325,7 +325,7 @@ def test_a_dead_owner_of_one_queue_is_none_of_the_other_queues_business(opened, 
     queue.claim(2)
     held = other.claim(2)
     rival = opened()
-    until(lambda: (rival.tail(), rival.depth().leased)[1] == 0, 20)
+    until(lambda: (rival.remaining(), rival.depth().leased)[1] == 0, 20)
     other.remaining()
     assert other.depth().leased == 2
     assert other.complete(held) == held
