@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.capacity.machines.machine import Machine
 from stayfast.capacity.plan.assumptions import GRACE_SECONDS, LONG_GRACE_SECONDS
 from stayfast.capacity.plan.grace_fit import allows_long_grace
@@ -99,10 +100,10 @@ class RenderContext:
         """Labels of the nodes that have them; a TPU host is a slice with a topology."""
         if self.machine.topology is not None:
             return {
-                "cloud.google.com/gke-tpu-accelerator": self.accelerator,
-                "cloud.google.com/gke-tpu-topology": self.machine.topology,
+                keys.TPU_ACCELERATOR: self.accelerator,
+                keys.TPU_TOPOLOGY: self.machine.topology,
             }
-        return {"cloud.google.com/gke-accelerator": self.accelerator}
+        return {keys.ACCELERATOR: self.accelerator}
 
     @property
     def is_gang(self) -> bool:

@@ -23,11 +23,10 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 
 PROVISIONING_REQUEST = "autoscaling.gke.io/provisioning-request"
-QUEUE_NAME = "kueue.x-k8s.io/queue-name"
-PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
+RESERVATION_AFFINITY = "cloud.google.com/reservation-affinity"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PROVREQ_PREFIX = "provreq.kueue.x-k8s.io/"
 RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
-JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
-REPLICATED_JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name"
 
 PROVISIONING_VALUES = ("spot", "flex-start", "preemptible", "standard")
 """Of the label :data:`PROVISIONING`."""

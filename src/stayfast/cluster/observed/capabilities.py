@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.objects import meta
 from stayfast.text.safe import line
@@ -147,7 +148,7 @@ def _group(facts: ClusterDescription, name: str) -> CapabilityCheck:
 
 def _spot(facts: ClusterDescription) -> CapabilityCheck:
     what = "Spot nodes can be had"
-    spot = [node for node in facts.nodes or [] if _labels(node).get("cloud.google.com/gke-spot") == "true"]
+    spot = [node for node in facts.nodes or [] if _labels(node).get(keys.SPOT) == "true"]
     pools = [pool for pool in _pools(facts) if _at(pool, "config", "spot") is True]
     if spot or pools:
         evidence = f"{len(spot)} Spot nodes now, {len(pools)} Spot pools described"
@@ -185,7 +186,7 @@ def _flex_start(facts: ClusterDescription) -> CapabilityCheck:
     tpu = "" if found >= FLEX_START_TPU_VERSION else "; TPUs need 1.33.0-gke.1712000"
     pools = [pool for pool in _pools(facts) if _at(pool, "config", "flexStart") is True]
     queued = [pool for pool in pools if _at(pool, "queuedProvisioning", "enabled") is True]
-    nodes = [node for node in facts.nodes or [] if _labels(node).get("cloud.google.com/gke-flex-start") == "true"]
+    nodes = [node for node in facts.nodes or [] if _labels(node).get(keys.FLEX_START) == "true"]
     if pools or nodes:
         evidence = f"{len(pools)} flex-start pools ({len(queued)} queued), {len(nodes)} such nodes now{tpu}"
         return CapabilityCheck("flex-start", CheckState.YES, what, evidence)
@@ -236,9 +237,9 @@ def _accelerators(facts: ClusterDescription) -> CapabilityCheck:
     seen: Counter[str] = Counter()
     for node in facts.nodes or []:
         labels = _labels(node)
-        kind = labels.get("cloud.google.com/gke-accelerator") or labels.get("cloud.google.com/gke-tpu-accelerator")
+        kind = labels.get(keys.ACCELERATOR) or labels.get(keys.TPU_ACCELERATOR)
         if kind:
-            seen[f"{kind} in {labels.get('topology.kubernetes.io/zone', 'an unknown zone')}"] += 1
+            seen[f"{kind} in {labels.get(keys.ZONE, 'an unknown zone')}"] += 1
     parts = [f"{count} × {name}" for name, count in sorted(seen.items())]
     for pool in _pools(facts):
         for row in _at(pool, "config", "accelerators") or []:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.clock import seconds_at
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.objects import condition, meta, spec_of, status_of, title
@@ -94,16 +95,16 @@ def _node_cause(pod: Object) -> Cause:
     selector = spec_of(pod).get("nodeSelector") or {}
     if not isinstance(selector, dict):
         return Cause.UNKNOWN
-    provisioning = selector.get("cloud.google.com/gke-provisioning")
-    if selector.get("cloud.google.com/gke-spot") == "true" or provisioning in ("spot", "preemptible"):
+    provisioning = selector.get(keys.PROVISIONING)
+    if selector.get(keys.SPOT) == "true" or provisioning in ("spot", "preemptible"):
         return Cause.PREEMPTION
     annotations = meta(pod).get("annotations") or {}
     lease, ended = seconds_at(annotations.get(LEASE_ENDS_AT)), _failed_at(pod)
     if lease is not None and ended is not None and ended >= lease - 600:
         return Cause.RUN_LIMIT
-    if selector.get("cloud.google.com/gke-flex-start") == "true" or provisioning in ("flex-start", "standard"):
+    if selector.get(keys.FLEX_START) == "true" or provisioning in ("flex-start", "standard"):
         return Cause.MAINTENANCE
-    return Cause.PREEMPTION if selector.get("cloud.google.com/gke-preemptible") == "true" else Cause.UNKNOWN
+    return Cause.PREEMPTION if selector.get(keys.PREEMPTIBLE) == "true" else Cause.UNKNOWN
 
 
 def _terminated(pod: Object) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from stayfast.capacity.machines.gke_keys import QUEUE_LABEL
 from stayfast.clock import seconds_at
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, PODS
@@ -207,7 +208,7 @@ def _suspended_seconds(observed: Snapshot, root: Object, row: RunSummary) -> flo
 
 
 def _has_queue(root: Object) -> bool:
-    return "kueue.x-k8s.io/queue-name" in (meta(root).get("labels") or {})
+    return QUEUE_LABEL in (meta(root).get("labels") or {})
 
 
 def _attempts(root: Object, jobs: list[Object], pods: list[Object]) -> int:

@@ -33,7 +33,6 @@ from stayfast.cluster.kubernetes.trimming import as_strings, mapping, trim
 from stayfast.cluster.observed.objects import event_time, meta, owner_uids, spec_of
 from stayfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TERMINATION_AT = "node.gke.io/machine-termination-datetime"
 
 FOR_STATUS = (JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, CONFIG_MAPS)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.capacity.machines.machine import load_machines
 from stayfast.lint.objects.pod import GPU, TPU, PodProfile
 from stayfast.lint.objects.pools import NodePool, Taint
 from stayfast.lint.objects.scheduling import NO_CHOICE, NodeRequirement, Toleration
 
 _DECIDED = frozenset(
-    f"cloud.google.com/{name}"
-    for name in ("gke-spot", "gke-preemptible", "gke-provisioning", "gke-flex-start", "gke-accelerator", "gke-nodepool",
-                 "machine-family", "gke-tpu-accelerator")
-)  # fmt: skip
+    (
+        keys.SPOT,
+        keys.PREEMPTIBLE,
+        keys.PROVISIONING,
+        keys.FLEX_START,
+        keys.ACCELERATOR,
+        keys.NODE_POOL,
+        keys.MACHINE_FAMILY,
+        keys.TPU_ACCELERATOR,
+    )
+)
 
 
 def is_decided_by_pool(key: str) -> bool:
     """Whether the declaration of a pool tells if its nodes carry this label; zones and GKE's own extras it does not."""
-    return key in _DECIDED or key == "node.kubernetes.io/instance-type" or not key.startswith((*NO_CHOICE, "node."))
+    return key in _DECIDED or key == keys.INSTANCE_TYPE or not key.startswith((*NO_CHOICE, "node."))
 
 
 def mismatches(pod: PodProfile, pool: NodePool) -> list[str]:
@@ -66,7 +74,7 @@ def _taints(pod: PodProfile, pool: NodePool) -> list[Taint]:
     if pool.accelerator_count and not pod.request(GPU) and pool.accelerator.startswith("nvidia-"):
         taints.append(Taint("nvidia.com/gpu", "present", "NoSchedule"))  # requests bring their toleration along
     if pool.queued:
-        taints.append(Taint("cloud.google.com/gke-queued", "true", "NoSchedule"))
+        taints.append(Taint(keys.QUEUED, "true", "NoSchedule"))
     return taints
 
 

@@ -6,17 +6,14 @@ import re
 from enum import StrEnum
 from typing import Any
 
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.documents.positions import Path, dig
-from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.containers import Container, containers
 from stayfast.lint.objects.objects import mapping, text
-from stayfast.lint.objects.scheduling import NodeRequirement, Toleration, demands, tolerations
+from stayfast.lint.objects.scheduling import NodeRequirement, Toleration, demands, every_term_is_spot, tolerations
 from stayfast.lint.objects.workloads import GANG_KINDS, JOB_LIKE, Template, job_metadata_path, total_pods
 from stayfast.model.labels import COUPLED
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-PROVREQ_PREFIX = "provreq.kueue.x-k8s.io/"
-RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 CONSUME = ("autoscaling.x-k8s.io/consume-provisioning-request",)
 CONSUME_OLD = ("cluster-autoscaler.kubernetes.io/consume-provisioning-request",)
 GPU = "nvidia.com/gpu"
@@ -67,7 +64,7 @@ class PodProfile:
         owner = mapping(dig(self.item.value, *self.owner_path))
         self.owner_labels = mapping(owner.get("labels"))
         self.owner_annotations = mapping(owner.get("annotations"))
-        self.queue = text(self.owner_labels.get(QUEUE_LABEL))
+        self.queue = text(self.owner_labels.get(keys.QUEUE_LABEL))
         classes = self.wanted(keys.COMPUTE_CLASS)
         self.compute_class = text(classes[0]) if classes else ""
         self.capacity = _capacity(self)
@@ -188,7 +185,7 @@ def _capacity(pod: PodProfile) -> PodCapacity:
         return PodCapacity.SPOT
     if pod.selects(keys.PROVISIONING, "spot") or pod.selects(keys.PROVISIONING, "preemptible"):
         return PodCapacity.SPOT
-    if keys.every_term_is_spot(pod.spec):
+    if every_term_is_spot(pod.spec):
         return PodCapacity.SPOT
     if pod.compute_class in _SPOT_CLASSES or any(_is_custom_spot(found) for found in pod.demands):
         return PodCapacity.SPOT
@@ -202,7 +199,7 @@ def _is_custom_spot(found: NodeRequirement) -> bool:
     """A label of the user's own (or a pool's name) that says Spot; other clouds have other rules."""
     if found.excludes or any(cloud in found.key for cloud in ("amazonaws", "karpenter", "azure", "oci.", "ray.io")):
         return False
-    if found.key.startswith("cloud.google.com/") and found.key != keys.NODE_POOL:
+    if found.key.startswith(keys.DOMAIN) and found.key != keys.NODE_POOL:
         return False
     said = (found.key if found.values in (("true",), ()) else "", *(text(value) for value in found.values))
     return any(re.search(r"(?:^|[-_.])(?:spot|preemptible)(?:[-_.]|$)", word) for word in said)
@@ -216,7 +213,7 @@ def _is_queued(pod: PodProfile) -> bool:
     if any(key in pod.annotations for key in (*CONSUME, *CONSUME_OLD)):
         return True
     every = (*pod.owner_annotations, *pod.item.annotations, *pod.annotations)
-    return any(isinstance(key, str) and key.startswith(PROVREQ_PREFIX) for key in every)
+    return any(isinstance(key, str) and key.startswith(keys.PROVREQ_PREFIX) for key in every)
 
 
 def _picks_elsewhere(pod: PodProfile) -> bool:

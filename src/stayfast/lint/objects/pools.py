@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.capacity.machines.machine import load_machines
 from stayfast.documents.positions import Path
 
@@ -11,13 +12,13 @@ from stayfast.documents.positions import Path
 AUTOMATIC = "<auto-provisioning>"
 
 _LABELS_OF = {
-    "name": ("cloud.google.com/gke-nodepool",),
-    "machine_type": ("node.kubernetes.io/instance-type", "cloud.google.com/machine-family",
-                     "cloud.google.com/gke-tpu-accelerator"),
-    "accelerator": ("cloud.google.com/gke-accelerator",),
-    "spot": ("cloud.google.com/gke-spot", "cloud.google.com/gke-provisioning"),
-    "preemptible": ("cloud.google.com/gke-preemptible", "cloud.google.com/gke-provisioning"),
-    "flex_start": ("cloud.google.com/gke-flex-start", "cloud.google.com/gke-provisioning"),
+    "name": (keys.NODE_POOL,),
+    "machine_type": (keys.INSTANCE_TYPE, keys.MACHINE_FAMILY,
+                     keys.TPU_ACCELERATOR),
+    "accelerator": (keys.ACCELERATOR,),
+    "spot": (keys.SPOT, keys.PROVISIONING),
+    "preemptible": (keys.PREEMPTIBLE, keys.PROVISIONING),
+    "flex_start": (keys.FLEX_START, keys.PROVISIONING),
 }  # fmt: skip
 
 
@@ -68,23 +69,23 @@ class NodePool(NamedTuple):
     @property
     def node_labels(self) -> dict[str, str]:
         """Labels of the nodes, those that GKE adds included."""
-        labels = {"cloud.google.com/gke-nodepool": self.name, **dict(self.labels)}
+        labels = {keys.NODE_POOL: self.name, **dict(self.labels)}
         if self.spot:
-            labels |= {"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"}
+            labels |= {keys.SPOT: "true", keys.PROVISIONING: "spot"}
         elif self.preemptible:
-            labels |= {"cloud.google.com/gke-preemptible": "true", "cloud.google.com/gke-provisioning": "preemptible"}
+            labels |= {keys.PREEMPTIBLE: "true", keys.PROVISIONING: "preemptible"}
         elif self.flex_start:
-            labels |= {"cloud.google.com/gke-flex-start": "true", "cloud.google.com/gke-provisioning": "flex-start"}
+            labels |= {keys.FLEX_START: "true", keys.PROVISIONING: "flex-start"}
         else:
-            labels.setdefault("cloud.google.com/gke-provisioning", "standard")
+            labels.setdefault(keys.PROVISIONING, "standard")
         if self.accelerator.startswith("nvidia-"):
-            labels["cloud.google.com/gke-accelerator"] = self.accelerator
+            labels[keys.ACCELERATOR] = self.accelerator
         if self.machine_type:
-            labels["node.kubernetes.io/instance-type"] = self.machine_type
-            labels["cloud.google.com/machine-family"] = self.machine_type.partition("-")[0]
+            labels[keys.INSTANCE_TYPE] = self.machine_type
+            labels[keys.MACHINE_FAMILY] = self.machine_type.partition("-")[0]
         found = load_machines().machine(self.machine_type)
         if found and found.gke_accelerator.startswith("tpu"):
-            labels["cloud.google.com/gke-tpu-accelerator"] = found.gke_accelerator
+            labels[keys.TPU_ACCELERATOR] = found.gke_accelerator
             if found.topology is not None:
-                labels["cloud.google.com/gke-tpu-topology"] = found.topology
+                labels[keys.TPU_TOPOLOGY] = found.topology
         return labels

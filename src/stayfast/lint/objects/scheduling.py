@@ -6,25 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from stayfast.capacity.machines.gke_keys import DOMAIN, PREEMPTIBLE, PROVISIONING, SPOT
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.objects.objects import items, mapping, text
 
-SPOT = "cloud.google.com/gke-spot"
-PREEMPTIBLE = "cloud.google.com/gke-preemptible"
-PROVISIONING = "cloud.google.com/gke-provisioning"
-FLEX_START = "cloud.google.com/gke-flex-start"
-QUEUED = "cloud.google.com/gke-queued"
-ACCELERATOR = "cloud.google.com/gke-accelerator"
-TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
-TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
-NODE_POOL = "cloud.google.com/gke-nodepool"
-COMPUTE_CLASS = "cloud.google.com/compute-class"
-RUN_LIMIT = "cloud.google.com/gke-max-run-duration-seconds"
-PROVISIONING_REQUEST = "autoscaling.gke.io/provisioning-request"
-
 # Labels that say where a pod runs or on what, but not on which kind of machine.
 NO_CHOICE = (
-    "cloud.google.com/", "kubernetes.io/", "topology.kubernetes.io/", "topology.gke.io/", "beta.kubernetes.io/",
+    DOMAIN, "kubernetes.io/", "topology.kubernetes.io/", "topology.gke.io/", "beta.kubernetes.io/",
     "failure-domain.beta.kubernetes.io/",
 )  # fmt: skip
 _REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
@@ -136,7 +124,7 @@ class Toleration(NamedTuple):
             return True
         if self.key == PROVISIONING:
             return self.value in ("spot", "preemptible")
-        if self.key.startswith("cloud.google.com/") or not self.key:
+        if self.key.startswith(DOMAIN) or not self.key:
             return False
         return bool(_SPOT_WORDS.search(self.key) or _SPOT_WORDS.search(text(self.value)))
 

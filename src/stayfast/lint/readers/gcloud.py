@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.documents.positions import dig
 from stayfast.lint.objects.objects import ManifestObject, items, mapping, number, text
 from stayfast.lint.objects.pools import AUTOMATIC, NodePool, Taint
@@ -147,13 +148,13 @@ def _pool_from_node(item: ManifestObject) -> NodePool:
     labels = {str(key): str(value) for key, value in item.labels.items()}
     amount = str(dig(item.value, "status", "allocatable", "nvidia.com/gpu") or "0")
     return NodePool(
-        labels.get("cloud.google.com/gke-nodepool", item.name),
-        machine_type=labels.get("node.kubernetes.io/instance-type", ""),
-        accelerator=labels.get("cloud.google.com/gke-accelerator", ""),
+        labels.get(keys.NODE_POOL, item.name),
+        machine_type=labels.get(keys.INSTANCE_TYPE, ""),
+        accelerator=labels.get(keys.ACCELERATOR, ""),
         accelerator_count=int(amount) if amount.isdigit() else 0,
-        spot=labels.get("cloud.google.com/gke-spot") == "true",
-        preemptible=labels.get("cloud.google.com/gke-preemptible") == "true",
-        flex_start=labels.get("cloud.google.com/gke-flex-start") == "true",
+        spot=labels.get(keys.SPOT) == "true",
+        preemptible=labels.get(keys.PREEMPTIBLE) == "true",
+        flex_start=labels.get(keys.FLEX_START) == "true",
         labels=tuple(labels.items()),
         taints=tuple(
             Taint(text(entry.get("key")), str(entry.get("value", "")), text(entry.get("effect")))

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.capacity.machines.gke_keys import KEYS, PROVISIONING_VALUES, TRUE_ONLY_KEYS, is_known_key
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.capacity.machines.machine import load_machines
 from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit, Severity
-from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping
 from stayfast.lint.objects.pod import GPU, PodCapacity, PodProfile
+from stayfast.lint.objects.scheduling import NO_CHOICE, Toleration, preferred_keys, prefers
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
 from stayfast.text.suggest import closest, distance
 
 _WRONG_DOMAINS = ("gke.io", "cloud.gke.io", "google.com", "gke.google.com")
 _DOMAINS = ("cloud.google.com/", "autoscaling.gke.io/")
-_RESERVATION_AFFINITY = "cloud.google.com/reservation-affinity"
 
 
 @rule("SF501", "unknown-gke-key", POD)
@@ -40,17 +39,17 @@ def _keys(pod: PodProfile) -> Iterator[tuple[str, Path]]:
         yield demand.key, demand.path
     for toleration in pod.tolerations:
         yield toleration.key, toleration.path
-    yield from keys.preferred_keys(pod.spec, pod.spec_path)
+    yield from preferred_keys(pod.spec, pod.spec_path)
 
 
 def _judge_key(key: str, path: Path) -> Hit | None:
-    if is_known_key(key):
+    if keys.is_known_key(key):
         return None
     if not key.startswith(_DOMAINS):
         meant = _meant_outside(key)
         return _misspelled(key, meant, path) if meant else None
     domain, _, name = key.partition("/")
-    candidates = {known.partition("/")[2]: known for known in KEYS if known.startswith(domain + "/")}
+    candidates = {known.partition("/")[2]: known for known in keys.KEYS if known.startswith(domain + "/")}
     squeezed = {_squeeze(known): full for known, full in candidates.items()}
     meant = squeezed.get(_squeeze(name))
     if meant is None:
@@ -67,10 +66,10 @@ def _squeeze(name: str) -> str:
 
 def _meant_outside(key: str) -> str | None:
     """``gke-spot`` without its domain, or a misspelled domain."""
-    if f"cloud.google.com/{key}" in KEYS and key.startswith("gke-"):
+    if f"cloud.google.com/{key}" in keys.KEYS and key.startswith("gke-"):
         return f"cloud.google.com/{key}"
     domain, slash, name = key.partition("/")
-    if not slash or f"cloud.google.com/{name}" not in KEYS:
+    if not slash or f"cloud.google.com/{name}" not in keys.KEYS:
         return None
     near = distance(domain, "cloud.google.com", 3) <= 3
     return f"cloud.google.com/{name}" if near or domain in _WRONG_DOMAINS else None
@@ -97,7 +96,7 @@ def bad_gke_value(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
             yield from _judge_value(demand.key, value, path, forbids=demand.excludes)
     for toleration in pod.tolerations:
         if toleration.key.startswith(_DOMAINS) and toleration.value is not None:
-            only_true = toleration.key in TRUE_ONLY_KEYS and toleration.operator == "Equal"
+            only_true = toleration.key in keys.TRUE_ONLY_KEYS and toleration.operator == "Equal"
             path = (*toleration.path, "value")
             yield from _judge_value(toleration.key, toleration.value, path, forbids=not only_true)
 
@@ -105,7 +104,7 @@ def bad_gke_value(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
 def _listed_values(key: str) -> frozenset[str]:
     """What GKE knows for this key; empty where any value will do."""
     if key == keys.PROVISIONING:
-        return frozenset(PROVISIONING_VALUES)
+        return frozenset(keys.PROVISIONING_VALUES)
     if key == keys.ACCELERATOR:
         return load_machines().gpu_names
     return load_machines().tpu_names if key == keys.TPU_ACCELERATOR else frozenset()
@@ -119,10 +118,10 @@ def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator
         return
     if value is None or is_placeholder(value) or forbids:
         return
-    if key in TRUE_ONLY_KEYS and value not in ("true", "false"):
+    if key in keys.TRUE_ONLY_KEYS and value not in ("true", "false"):
         fix = Fix((Edit("set", path[:-1], "true", key=path[-1]),), safe=False)
         yield Hit(path, f'{key} is only ever "true", not "{value}"', ERROR, fix)
-    elif key in TRUE_ONLY_KEYS and value == "false" and key != "cloud.google.com/gke-ephemeral-storage-local-ssd":
+    elif key in keys.TRUE_ONLY_KEYS and value == "false" and key != "cloud.google.com/gke-ephemeral-storage-local-ssd":
         yield Hit(
             path, f'{key} is only ever "true" or absent: no node has "false"; use DoesNotExist in nodeAffinity', ERROR
         )
@@ -131,7 +130,7 @@ def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator
         hint = f"; did you mean {near}?" if near else ""
         known = Fix((Edit("set", path[:-1], near, key=path[-1]),), safe=False) if near else None
         yield Hit(path, f"GKE knows no {value} for {key}{hint}", ERROR, known)
-    elif key == "cloud.google.com/machine-family" and value != value.lower():
+    elif key == keys.MACHINE_FAMILY and value != value.lower():
         fix = Fix((Edit("set", path[:-1], value.lower(), key=path[-1]),), safe=False)
         yield Hit(path, f"machine families are written in lower case: {value.lower()}", ERROR, fix)
 
@@ -170,7 +169,7 @@ def tolerates_without_selecting(pod: PodProfile, _bundle: Bundle) -> Iterator[Hi
         return
     if pod.demand(keys.NODE_POOL) or pod.compute_class or pod.queue:
         return
-    if keys.prefers(pod.spec, keys.SPOT, keys.PREEMPTIBLE, keys.PROVISIONING):
+    if prefers(pod.spec, keys.SPOT, keys.PREEMPTIBLE, keys.PROVISIONING):
         return
     toleration = next(entry for entry in pod.tolerations if entry.is_spotlike)
     selector = pod.spec.get("nodeSelector")
@@ -218,7 +217,7 @@ def selects_without_tolerating(pod: PodProfile, bundle: Bundle) -> Iterator[Hit]
     )
 
 
-def _tolerates_spot(toleration: keys.Toleration) -> bool:
+def _tolerates_spot(toleration: Toleration) -> bool:
     if toleration.effect not in ("", "NoSchedule"):
         return False
     if toleration.is_for_everything:
@@ -241,7 +240,7 @@ def provisioning_model_conflict(pod: PodProfile, _bundle: Bundle) -> Iterator[Hi
             yield Hit(model.path, f"{keys.PROVISIONING}: {model.values[0]} contradicts the {expected} selector", ERROR)
     if spot and pod.selects(keys.QUEUED):
         yield Hit(spot.path, "queued provisioning never hands out Spot nodes: keep one", ERROR)
-    affinity = pod.demand(_RESERVATION_AFFINITY)
+    affinity = pod.demand(keys.RESERVATION_AFFINITY)
     reserved = pod.demand("cloud.google.com/reservation-name") or (affinity and affinity.values != ("none",))
     wants_flex = flex or (model if model and model.values == ("flex-start",) else None)
     if wants_flex and reserved:
@@ -343,9 +342,9 @@ def _has_gpu_choice(pod: PodProfile) -> bool:
             keys.ACCELERATOR,
             keys.NODE_POOL,
             keys.PROVISIONING_REQUEST,
-            "cloud.google.com/machine-family",
+            keys.MACHINE_FAMILY,
         ):
             return True
-        if not demand.key.startswith(keys.NO_CHOICE):
+        if not demand.key.startswith(NO_CHOICE):
             return True  # a custom or instance-type label names the machines
     return False

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stayfast.capacity.machines.gke_keys import PROVREQ_PREFIX, QUEUE_LABEL
 from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.objects import ManifestObject, items, mapping, text
-from stayfast.lint.objects.pod import GPU, PROVREQ_PREFIX, QUEUE_LABEL, TPU, PodProfile
+from stayfast.lint.objects.pod import GPU, TPU, PodProfile
 from stayfast.lint.objects.workloads import GANG_KINDS
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
 from stayfast.text.units import quantity

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from stayfast.capacity.machines import gke_keys as keys
 from stayfast.capacity.machines.machine import load_machines
 from stayfast.lint.finding import ERROR, Hit
-from stayfast.lint.objects import scheduling as keys
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.fitting import is_decided_by_pool, mismatches
 from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, number, text
 from stayfast.lint.objects.pod import GPU, TPU, PodProfile
 from stayfast.lint.objects.pools import AUTOMATIC
+from stayfast.lint.objects.scheduling import NO_CHOICE
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
 
 _SHARING = ("cloud.google.com/gke-gpu-partition-size", "cloud.google.com/gke-max-shared-clients-per-gpu")
@@ -49,7 +50,7 @@ def _no_pool_is_made(pod: PodProfile) -> Iterator[Hit]:
     for demand in pod.demands:
         if demand.excludes or demand.key in tolerated or "/instance-type" in demand.key:
             continue
-        if not demand.key.startswith((*keys.NO_CHOICE, "node.kubernetes.io/", "autoscaling.gke.io/")):
+        if not demand.key.startswith((*NO_CHOICE, "node.kubernetes.io/", "autoscaling.gke.io/")):
             yield Hit(
                 demand.path,
                 f"no declared pool carries {demand.key}, and auto-provisioning makes one only for a pod that also "
@@ -65,7 +66,7 @@ def impossible_shape(pod: PodProfile, _bundle: Bundle) -> Iterator[Hit]:
     count = pod.request(GPU)
     if count <= 0 or any(pod.demand(key) for key in _SHARING):
         return
-    named = pod.wanted("node.kubernetes.io/instance-type")
+    named = pod.wanted(keys.INSTANCE_TYPE)
     found = load_machines().machine(text(named[0])) if len(named) == 1 else None
     if found and (count > found.count or pod.request("cpu") > found.vcpus):
         asked = f"{count:g} GPUs and {pod.request('cpu'):g} CPUs"
@@ -199,4 +200,4 @@ def _slice(
 
 
 def _custom_choice(pod: PodProfile) -> bool:
-    return any(not demand.key.startswith(keys.NO_CHOICE) for demand in pod.demands)
+    return any(not demand.key.startswith(NO_CHOICE) for demand in pod.demands)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from stayfast.capacity.machines.gke_keys import FLEX_START, NODE_POOL
 from stayfast.capacity.machines.gke_limits import LONG_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
 from stayfast.documents.edit import Edit
 from stayfast.documents.positions import Path, dig
@@ -14,7 +15,6 @@ from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.containers import Container
 from stayfast.lint.objects.objects import ManifestObject, items, mapping, number, text
 from stayfast.lint.objects.pod import PodCapacity, PodProfile
-from stayfast.lint.objects.scheduling import FLEX_START, NODE_POOL
 from stayfast.lint.readers.shell import Script, exits_zero_on_term, inline_script, program_without_signal
 from stayfast.lint.rule import OBJECT, POD, rule
 

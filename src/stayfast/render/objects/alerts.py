@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stayfast.capacity.machines.gke_keys import FLEX_START, SPOT
 from stayfast.capacity.spec.workload import WorkloadKind
 from stayfast.model.capacity import CapacityClass
 from stayfast.model.labels import run_selector
@@ -99,8 +100,8 @@ def _object(outline: RenderContext, api_version: str, kind: str, metadata: dict[
 
 def pin_to_on_demand() -> dict[str, Any]:
     """A patch for controllers that must not stand on machines that go away: Kueue, JobSet, monitoring."""
-    keep_off = [{"key": "cloud.google.com/gke-spot", "operator": "DoesNotExist"}]
-    keep_off.append({"key": "cloud.google.com/gke-flex-start", "operator": "DoesNotExist"})
+    keep_off = [{"key": SPOT, "operator": "DoesNotExist"}]
+    keep_off.append({"key": FLEX_START, "operator": "DoesNotExist"})
     terms = {"nodeSelectorTerms": [{"matchExpressions": keep_off}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     return {"spec": {"template": {"spec": {"affinity": affinity}}}}

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from stayfast.capacity.machines.gke_keys import FLEX_START, PROVISIONING_REQUEST, QUEUE_LABEL, RUN_DURATION
 from stayfast.render.context import RenderContext
 from stayfast.render.objects.resources import cpu_request, memory_request_gib, requests
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 RETRIES = 1000
 """After that many refused requests Kueue gives the workload up; its default, 3, is an afternoon."""
 
@@ -44,7 +43,7 @@ def resource_flavor(outline: RenderContext) -> dict[str, Any]:
         outline,
         "ResourceFlavor",
         {
-            "nodeLabels": {**outline.accelerator_labels, "cloud.google.com/gke-flex-start": "true"},
+            "nodeLabels": {**outline.accelerator_labels, FLEX_START: "true"},
         },
     )
 
@@ -61,7 +60,7 @@ def provisioning_config(outline: RenderContext) -> dict[str, Any]:
             "podSetUpdates": {
                 "nodeSelector": [
                     {
-                        "key": "autoscaling.gke.io/provisioning-request",
+                        "key": PROVISIONING_REQUEST,
                         "valueFromProvisioningClassDetail": "ResizeRequestName",
                     }
                 ]

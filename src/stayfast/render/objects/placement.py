@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stayfast.capacity.machines.gke_keys import COMPUTE_CLASS, FLEX_START, NODE_POOL, QUEUED, RUN_LIMIT, SPOT, ZONE
 from stayfast.model.capacity import CapacityClass
 from stayfast.render.context import RenderContext
-
-SPOT = "cloud.google.com/gke-spot"
-FLEX_START = "cloud.google.com/gke-flex-start"
-QUEUED = "cloud.google.com/gke-queued"
-NODE_POOL = "cloud.google.com/gke-nodepool"
-COMPUTE_CLASS = "cloud.google.com/compute-class"
-RUN_LIMIT = "cloud.google.com/gke-max-run-duration-seconds"
-ZONE = "topology.kubernetes.io/zone"
 
 
 def node_selector(outline: RenderContext) -> dict[str, str]:

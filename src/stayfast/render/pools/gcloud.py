@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+from stayfast.capacity.machines.gke_keys import SPOT
 from stayfast.documents.writer import document
 from stayfast.render.context import RenderContext
-from stayfast.render.pools.pool import SPOT_TAINT, NodePool, node_pools
+from stayfast.render.pools.pool import NodePool, node_pools
 
 GRACE_FILE = "node-config/spot-grace.yaml"
 _HEAD = """\
@@ -38,7 +39,7 @@ def flags(pool: NodePool) -> list[str]:
     if pool.gpu:
         found.append(f"--accelerator=type={pool.gpu},count={pool.gpu_count},gpu-driver-version=latest")
     if pool.spot:
-        found += ["--spot", f"--node-taints={SPOT_TAINT}=true:NoSchedule"]
+        found += ["--spot", f"--node-taints={SPOT}=true:NoSchedule"]
     if pool.flex_start:
         found.append("--flex-start")
     if pool.queued:

@@ -8,7 +8,6 @@ from stayfast.model.capacity import CapacityClass
 from stayfast.render.context import RenderContext
 from stayfast.render.naming import pool_name
 
-SPOT_TAINT = "cloud.google.com/gke-spot"
 CONTROL_POOL = "stayfast-control"
 CONTROL_MACHINE = "e2-standard-4"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stayfast.capacity.machines.gke_keys import SPOT
 from stayfast.render.context import RenderContext
-from stayfast.render.pools.pool import SPOT_TAINT, NodePool, node_pools
+from stayfast.render.pools.pool import NodePool, node_pools
 
 Body = Sequence[tuple[str, Any]]
 """Attributes and inner blocks: a value is a text, a number, a flag, a list of texts, a reference, or a body."""
@@ -75,7 +76,7 @@ def _node(pool: NodePool) -> Body:
     if pool.spot or pool.flex_start:
         node.append(("reservation_affinity", [("consume_reservation_type", "NO_RESERVATION")]))
     if pool.spot:
-        node.append(("taint", [("key", SPOT_TAINT), ("value", "true"), ("effect", "NO_SCHEDULE")]))
+        node.append(("taint", [("key", SPOT), ("value", "true"), ("effect", "NO_SCHEDULE")]))
     if pool.shutdown_seconds is not None and pool.critical_seconds is not None:
         grace = [
             ("shutdown_grace_period_seconds", pool.shutdown_seconds),

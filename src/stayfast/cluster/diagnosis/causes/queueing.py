@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from stayfast.capacity.machines.gke_keys import QUEUE_LABEL
 from stayfast.cluster.diagnosis.causes.provisioning import explain_request
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PROVISIONING_REQUESTS, WORKLOADS
 from stayfast.cluster.observed.kueue_workload import is_suspended, queue_position, workload_of
 from stayfast.cluster.observed.objects import age_seconds, condition, meta, spec_of, status_of, title
-from stayfast.cluster.observed.snapshot import QUEUE_LABEL, Snapshot
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.text.safe import line
 
 UNSEEN_SECONDS = 300.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from stayfast.capacity.machines.gke_keys import FLEX_START, QUEUED, SPOT
 from stayfast.cluster.diagnosis.diagnosis import SCALE_UP_WAIT, Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.objects import condition, meta, spec_of, status_of, title
@@ -12,11 +13,10 @@ from stayfast.text.safe import line
 
 _TAINT = re.compile(r"untolerated taint(?:\(s\))? \{([^}:]+)(?:: ?([^}]*))?\}")
 _SHORT_OF = re.compile(r"Insufficient ([\w./-]+)")
-_SPOT, _FLEX, _QUEUED = (f"cloud.google.com/gke-{name}" for name in ("spot", "flex-start", "queued"))
 _TAINT_FIXES = {
-    _SPOT: "the pod does not tolerate Spot nodes: render it for spot, or add the toleration cloud.google.com/gke-spot",
-    _QUEUED: "queued nodes are only for admitted workloads: submit through the queue (kueue.x-k8s.io/queue-name)",
-    _FLEX: "the pod does not ask for flex-start nodes: render it for flex-start",
+    SPOT: "the pod does not tolerate Spot nodes: render it for spot, or add the toleration cloud.google.com/gke-spot",
+    QUEUED: "queued nodes are only for admitted workloads: submit through the queue (kueue.x-k8s.io/queue-name)",
+    FLEX_START: "the pod does not ask for flex-start nodes: render it for flex-start",
     "nvidia.com/gpu": "the pod asks for no GPU, and GPU nodes are closed to such pods: request nvidia.com/gpu",
     "node.kubernetes.io/not-ready": "the node is not ready yet: wait, or look at it with kubectl describe node",
     "node.kubernetes.io/unreachable": "the node cannot be reached: it is going away or broken",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfast.capacity.machines.gke_keys import QUEUE_LABEL
 from stayfast.clock import seconds_at, to_rfc3339
 from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
 from stayfast.cluster.kubernetes.client import Object
@@ -17,7 +18,7 @@ from stayfast.cluster.observed.kueue_workload import is_suspended
 from stayfast.cluster.observed.objects import meta, spec_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.runs import RunSummary
-from stayfast.cluster.observed.snapshot import QUEUE_LABEL, Snapshot
+from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import PlannedAction, annotation, patch
 from stayfast.model.labels import COUPLED, SPLIT_AT
 from stayfast.text.safe import line
