@@ -11,13 +11,13 @@ import pytest
 
 from control_plane.conftest import CLOCK, Plane
 from render.render_cases import CASES, case, job_spec, template
+from stayfast.capacity.machines.gke_limits import GkeVersion
 from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis
 from stayfast.cluster.kubernetes.discovery import Discovery
 from stayfast.cluster.kubernetes.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
 from stayfast.cluster.kubernetes.watch_stream import ChangeKind, ResourceWatch
-from stayfast.cluster.observed.capabilities import parse_version
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import take_snapshot, take_snapshot_to_explain
 from stayfast.cluster.submission.preflight import dry_run_objects, resolve_resources
@@ -418,6 +418,6 @@ def test_a_run_that_gets_no_machine_falls_back(controlled: Plane) -> None:
 
 
 def test_the_version_is_one_we_know(plane: Plane) -> None:
-    version = parse_version(str(plane.client.get_path("/version")["gitVersion"]))
+    version = GkeVersion.parse(str(plane.client.get_path("/version")["gitVersion"]))
     assert version is not None
     assert version >= (1, 30, 0, 0)

@@ -12,15 +12,17 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from stayfast.capacity.machines.gke_limits import allows_long_grace
 from stayfast.capacity.machines.prices import MachinePrices, bundled_catalogue
 from stayfast.capacity.machines.prices import to_json as catalogue_json
 from stayfast.capacity.plan.assumptions import Assumptions
-from stayfast.capacity.plan.grace_fit import allows_long_grace, check_grace
+from stayfast.capacity.plan.grace_fit import check_grace
 from stayfast.capacity.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
 from stayfast.capacity.policies.regimes import Regime
 from stayfast.capacity.replay.synthetic import MODELS, draw_from_regimes, draw_model, lognormal_waits
 from stayfast.capacity.spec import read_spec
 from stayfast.cli.main import main
+from stayfast.cluster.observed.capabilities import CheckState, ClusterDescription, check_capabilities
 from stayfast.errors import UsageError
 from stayfast.model.capacity import CapacityClass
 
@@ -203,12 +205,19 @@ def test_the_grace_window():
         ("1.35.0-gke.1170999", False),
         ("1.36", True),
         ("1.34.9-gke.9999999", False),
+        ("1.36.1-alpha.1-gke.5", True),
+        ("v1.35.1-gke.1", True),
+        ("1.35.0-gke.1171000.1", True),
         (None, False),
         ("x", False),
     ],
 )
 def test_versions_of_the_long_grace(version, allowed):
+    """Plan, render and check-cluster read a version in the same way."""
     assert allows_long_grace(version) is allowed
+    if version is not None and "-gke." in version:
+        (check,) = (item for item in check_capabilities(ClusterDescription(version)) if item.name == "long-grace")
+        assert (check.state is CheckState.YES) is allowed
 
 
 def test_gangs_and_batches_get_advice():

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfast.capacity.machines import gke_keys as keys
+from stayfast.capacity.machines.gke_limits import (
+    CRITICAL_SECONDS,
+    LONG_SPOT_GRACE_SECONDS,
+    LONGEST_RUN_SECONDS,
+    SHORTEST_LEASE_SECONDS,
+    SPOT_GRACE_SECONDS,
+    allows_long_grace,
+)
 from stayfast.capacity.machines.machine import Machine
-from stayfast.capacity.plan.assumptions import GRACE_SECONDS, LONG_GRACE_SECONDS
-from stayfast.capacity.plan.grace_fit import allows_long_grace
 from stayfast.capacity.plan.planner import Plan
 from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
 from stayfast.model.capacity import CapacityClass, Provisioning
 from stayfast.model.labels import RUN_LABEL, SPEC_DIGEST
 from stayfast.render.naming import digest, scoped
-
-SHORTEST_LEASE_SECONDS, LONGEST_LEASE_SECONDS = 3600, 604_800
-"""GKE accepts 600 s to 7 days; below an hour, starting up would be most of it."""
-
-CRITICAL_SECONDS = 15
-"""The share of a Spot node's shutdown that GKE keeps for system pods; we leave it as it is."""
 
 
 class Controller(enum.StrEnum):
@@ -162,9 +162,9 @@ class RenderContext:
     @property
     def lease_seconds(self) -> int:
         """How long a flex-start machine is booked: the work and a quarter more, in whole hours, at most seven days."""
-        work = self.spec.work_seconds or LONGEST_LEASE_SECONDS
+        work = self.spec.work_seconds or LONGEST_RUN_SECONDS
         hours = math.ceil(work * 1.25 / 3600) * 3600
-        return max(SHORTEST_LEASE_SECONDS, min(LONGEST_LEASE_SECONDS, hours))
+        return max(SHORTEST_LEASE_SECONDS, min(LONGEST_RUN_SECONDS, hours))
 
     @property
     def labels(self) -> dict[str, str]:
@@ -218,9 +218,9 @@ def build_context(spec: WorkloadSpec, plan: Plan, form: Controller) -> RenderCon
 def _window(spec: WorkloadSpec, plan: Plan, capacity: CapacityClass) -> GraceWindow:
     needed = plan.grace.needed_seconds
     if capacity in (CapacityClass.SPOT, CapacityClass.HYBRID):
-        if GRACE_SECONDS < needed <= LONG_GRACE_SECONDS and allows_long_grace(spec.cluster_version):
-            return GraceWindow(int(LONG_GRACE_SECONDS), 120, CRITICAL_SECONDS)
-        return GraceWindow(int(GRACE_SECONDS), 30, CRITICAL_SECONDS)
+        if SPOT_GRACE_SECONDS < needed <= LONG_SPOT_GRACE_SECONDS and allows_long_grace(spec.cluster_version):
+            return GraceWindow(LONG_SPOT_GRACE_SECONDS, 120, CRITICAL_SECONDS)
+        return GraceWindow(SPOT_GRACE_SECONDS, 30, CRITICAL_SECONDS)
     # No reclaim here: drains and upgrades honour what the pod asks for.
     seconds = min(600, max(30, math.ceil(needed * 1.5) + 5))
     return GraceWindow(seconds, seconds, 0)

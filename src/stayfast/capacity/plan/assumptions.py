@@ -6,15 +6,6 @@ from dataclasses import dataclass
 
 from stayfast.capacity.plan.measurements import RehearsalMeasurements
 
-GRACE_SECONDS = 15.0
-"""GKE's default: 30 s for the node, the second half for system pods."""
-
-LONG_GRACE_SECONDS = 105.0
-"""With the pool's shutdown grace period at 120 s and 15 s of it for critical pods."""
-
-LONG_GRACE_VERSION = (1, 35, 0, 1171000)
-"""First control plane that allows the 120 s setting."""
-
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:

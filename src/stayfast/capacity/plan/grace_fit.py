@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from stayfast.capacity.plan.assumptions import GRACE_SECONDS, LONG_GRACE_SECONDS, LONG_GRACE_VERSION, Assumptions
+from stayfast.capacity.machines.gke_limits import LONG_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS, allows_long_grace
+from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.spec.workload import WorkloadSpec
 
 MARGIN_SECONDS = 2.0
@@ -36,23 +36,16 @@ def check_grace(spec: WorkloadSpec, assumptions: Assumptions) -> GraceCheck:
     measured = assumptions.measured.last_save_seconds if assumptions.measured else None
     needed = max(needed, measured or 0.0)  # the state of a rehearsal may be smaller, its other steps are real
     advice: list[str] = []
-    if needed > GRACE_SECONDS:
-        if needed <= LONG_GRACE_SECONDS and allows_long_grace(spec.cluster_version):
+    if needed > SPOT_GRACE_SECONDS:
+        if needed <= LONG_SPOT_GRACE_SECONDS and allows_long_grace(spec.cluster_version):
             advice.append(
                 "set the Spot pool's shutdown grace period to 120 s (15 s for critical pods): pods then get 105 s"
             )
-        elif needed <= LONG_GRACE_SECONDS:
+        elif needed <= LONG_SPOT_GRACE_SECONDS:
             advice.append("a control plane from 1.35.0-gke.1171000 allows 120 s of shutdown grace; yours may not")
-        nodes = max(2, -(-int(share / assumptions.upload_bytes_per_second + 1) // int(GRACE_SECONDS - MARGIN_SECONDS)))
+        room = int(SPOT_GRACE_SECONDS - MARGIN_SECONDS)
+        nodes = max(2, -(-int(share / assumptions.upload_bytes_per_second + 1) // room))
         advice.append(f"shard the state: saved by {nodes * spec.nodes} nodes at once, each part would fit")
         advice.append("stage snapshots: copy in the background all the time, so that a notice only has to commit")
         advice.append("or take flex-start, whose end is known days ahead")
-    return GraceCheck(GRACE_SECONDS, needed, snapshot, persist, tuple(advice))
-
-
-def allows_long_grace(version: str | None) -> bool:
-    """Whether this control plane knows the 120 s setting; unknown counts as no."""
-    match = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+)(?:-gke\.(\d+))?)?", version or "")
-    if match is None:
-        return False
-    return tuple(int(part or 0) for part in match.groups()) >= LONG_GRACE_VERSION
+    return GraceCheck(float(SPOT_GRACE_SECONDS), needed, snapshot, persist, tuple(advice))

@@ -7,12 +7,13 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from stayfast.capacity.machines.gke_limits import LONGEST_RUN_SECONDS
 from stayfast.errors import UsageError
 
 EPSILON_SECONDS = 1e-3
 """Less than a millisecond of work is none: hours given as decimals carry that much noise."""
 
-FLEX_LEASE_SECONDS = 7 * 86_400.0
+FLEX_LEASE_SECONDS = float(LONGEST_RUN_SECONDS)
 
 
 class Mode(enum.IntEnum):

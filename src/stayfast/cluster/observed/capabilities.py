@@ -6,21 +6,22 @@ Pure: what was read in, checks out. What nobody could see is said as such; it is
 from __future__ import annotations
 
 import enum
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stayfast.capacity.machines import gke_keys as keys
+from stayfast.capacity.machines.gke_limits import (
+    FAILURE_POLICY_VERSION,
+    FLEX_START_GPU_VERSION,
+    FLEX_START_TPU_VERSION,
+    LONG_GRACE_VERSION,
+    GkeVersion,
+)
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.objects import meta
 from stayfast.text.safe import line
 
-FLEX_START_GPU_VERSION = (1, 32, 2, 1652000)
-FLEX_START_TPU_VERSION = (1, 33, 0, 1712000)
-LONG_GRACE_VERSION = (1, 35, 0, 1171000)
-FAILURE_POLICY_VERSION = (1, 31, 0, 0)
-"""podFailurePolicy is stable from here on."""
 _GROUPS = {
     "kueue": ("kueue.x-k8s.io", "Kueue (queued flex-start for gangs)", "https://kueue.sigs.k8s.io/docs/installation/"),
     "jobset": (
@@ -65,15 +66,6 @@ class ClusterDescription:
     unseen: dict[str, str] = field(default_factory=dict)
 
 
-def parse_version(text: str) -> tuple[int, int, int, int] | None:
-    """``v1.35.1-gke.1171000`` as numbers; without ``-gke`` the last is 0."""
-    match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:.*?-gke\.(\d+))?", text)
-    if match is None:
-        return None
-    major, minor, patch, build = (int(part or 0) for part in match.groups())
-    return major, minor, patch, build
-
-
 def check_capabilities(facts: ClusterDescription) -> list[CapabilityCheck]:
     """All checks, most important first."""
     return [
@@ -90,7 +82,7 @@ def check_capabilities(facts: ClusterDescription) -> list[CapabilityCheck]:
 
 
 def _version(facts: ClusterDescription) -> CapabilityCheck:
-    found = parse_version(facts.version)
+    found = GkeVersion.parse(facts.version)
     if found is None:
         return CapabilityCheck("version", CheckState.UNKNOWN, "Kubernetes version", facts.version or "not told")
     good = found >= FAILURE_POLICY_VERSION
@@ -168,10 +160,10 @@ def _spot(facts: ClusterDescription) -> CapabilityCheck:
 
 def _flex_start(facts: ClusterDescription) -> CapabilityCheck:
     what = "flex-start can be had"
-    found = parse_version(facts.version)
+    found = GkeVersion.parse(facts.version)
     if not _is_gke(facts):
         return CapabilityCheck("flex-start", CheckState.NO, what, "not GKE")
-    if found is None or found[3] == 0:
+    if found is None or found.build == 0:
         return CapabilityCheck(
             "flex-start", CheckState.UNKNOWN, what, f"version {facts.version or 'unknown'} has no GKE build"
         )
@@ -207,10 +199,10 @@ def _flex_start(facts: ClusterDescription) -> CapabilityCheck:
 
 def _grace(facts: ClusterDescription) -> CapabilityCheck:
     what = "120 s of shutdown grace on Spot (105 s for a pod; by default 15 s)"
-    found = parse_version(facts.version)
+    found = GkeVersion.parse(facts.version)
     if not _is_gke(facts):
         return CapabilityCheck("long-grace", CheckState.NO, what, "not GKE")
-    if found is None or found[3] == 0:
+    if found is None or found.build == 0:
         return CapabilityCheck(
             "long-grace", CheckState.UNKNOWN, what, f"version {facts.version or 'unknown'} has no GKE build"
         )
