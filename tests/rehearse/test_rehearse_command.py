@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -19,6 +20,7 @@ from zoo import PROGRAMS, RESULT
 from stayfast.errors import UsageError
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 from stayfast.proof.rehearse.schedule import InterruptionKind
+from stayfast.proof.rehearse.slow_baseline import Slowness
 
 LONGER = ("env", "STEPS=40", sys.executable)
 SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")
@@ -341,6 +343,18 @@ def test_a_baseline_that_hangs_is_reported_while_it_runs(home: Path) -> None:
         assert "s ago: connecting" in line
     assert "hangs.py) waits" in second
     assert "try --no-namespace" in second
+
+
+def test_a_baseline_is_described_by_the_time_it_takes_ten_times_as_long(tmp_path: Path) -> None:
+    """For a program of any length from a second on: the first line after 10 s, the next after twice as long."""
+    (tmp_path / "log").touch()
+    attempt = SimpleNamespace(age_seconds=0.0, program=SimpleNamespace(tree=list), log=str(tmp_path / "log"))
+    lines: list[str] = []
+    slowness = Slowness("baseline", attempt, lines.append)
+    for age in range(200):
+        attempt.age_seconds = age
+        slowness.tick()
+    assert [line.split(" so far")[0] for line in lines] == [f"baseline: {age} s" for age in (10, 20, 40, 80, 160)]
 
 
 def test_a_baseline_that_works_for_long_is_no_hang(home: Path) -> None:

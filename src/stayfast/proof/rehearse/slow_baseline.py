@@ -1,6 +1,7 @@
-"""What a baseline does while it runs: nobody knows beforehand how long it takes, so a long one is described.
+"""What a baseline does while it runs: how long it takes elsewhere is not known, so a long one is described.
 
-The first line comes after half a minute, each later one after twice as long.
+The first line comes after ten seconds, each later one after twice as long: what takes a second or more elsewhere is
+described by the time it takes ten times as long.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from stayfast.process.tree import process_state
 from stayfast.proof.rehearse.attempt import Attempt, last_error_line
 
-FIRST_SECONDS = 30.0
+FIRST_SECONDS = 10.0
 _IDLE_SHARE = 0.02  # of one core
 _STATES = {"R": "runs", "S": "waits", "D": "waits for a disk", "T": "is stopped", "t": "is stopped"}
 
