@@ -35,16 +35,16 @@ _CLOUD_KEYS = """
 autopilot-managed-node cluster-autoscaler-node-generated-from-template compute-class compute-class-priority-idx
 extended-duration-pods general-purpose-pod-family gke-accelerator-count gke-boot-disk gke-boot-disk-encryption-key
 gke-boot-disk-encryption-key-annotation gke-boot-disk-size gke-capacity-check-wait-time-seconds gke-confidential-nodes
-gke-confidential-nodes-instance-type gke-consolidation-delay-seconds gke-cpu-scaling-level gke-ephemeral-storage-
-local-ssd gke-flex-start gke-gpu-driver-version gke-gpu-partition-size gke-gpu-sharing-strategy gke-gpudirect gke-
-logging-variant gke-max-pods-per-node gke-max-run-duration-seconds gke-max-shared-clients-per-gpu gke-memory-gb-
-scaling-level gke-netd-ready gke-networking-dra-driver gke-node-recycle-lead-time-seconds gke-nodepool gke-nodepool-
-group-name gke-nvidia-gpu-dra-driver gke-os-distribution gke-placement-group gke-preemptible gke-provisioning gke-spot
-gke-tpu-accelerator gke-tpu-dra-driver gke-tpu-topology gke-workload-type machine-family node-group-dynamic-boot-disk-
-enabled-label-key node-group-dynamic-max-pods-per-node-enabled-label-key not-target-gke-version placement-policy-name
-pod-isolation pod-slots pods-per-node private-node requested-min-cpu-platform reservation-affinity reservation-blocks
-reservation-blocks-count reservation-name reservation-project reservation-subblocks reservation-subblocks-count
-reservation-zone run-high-perf-daemons
+gke-confidential-nodes-instance-type gke-consolidation-delay-seconds gke-cpu-scaling-level
+gke-ephemeral-storage-local-ssd gke-flex-start gke-gpu-driver-version gke-gpu-partition-size gke-gpu-sharing-strategy
+gke-gpudirect gke-logging-variant gke-max-pods-per-node gke-max-run-duration-seconds gke-max-shared-clients-per-gpu
+gke-memory-gb-scaling-level gke-netd-ready gke-networking-dra-driver gke-node-recycle-lead-time-seconds gke-nodepool
+gke-nodepool-group-name gke-nvidia-gpu-dra-driver gke-os-distribution gke-placement-group gke-preemptible
+gke-provisioning gke-spot gke-tpu-accelerator gke-tpu-dra-driver gke-tpu-topology gke-workload-type machine-family
+node-group-dynamic-boot-disk-enabled-label-key node-group-dynamic-max-pods-per-node-enabled-label-key
+not-target-gke-version placement-policy-name pod-isolation pod-slots pods-per-node private-node
+requested-min-cpu-platform reservation-affinity reservation-blocks reservation-blocks-count reservation-name
+reservation-project reservation-subblocks reservation-subblocks-count reservation-zone run-high-perf-daemons
 """
 # Extra: real keys that the autoscaler's list does not have.
 _CLOUD_KEYS_EXTRA = """
