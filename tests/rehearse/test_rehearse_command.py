@@ -20,7 +20,7 @@ from zoo import PROGRAMS, RESULT
 from stayfast.errors import UsageError
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 from stayfast.proof.rehearse.schedule import InterruptionKind
-from stayfast.proof.rehearse.slow_baseline import Slowness
+from stayfast.proof.rehearse.slow_baseline import SlowBaseline
 
 LONGER = ("env", "STEPS=40", sys.executable)
 SMALL = ("--trials", "3", "--grace", "5", "--parallel", "3")
@@ -350,10 +350,10 @@ def test_a_baseline_is_described_by_the_time_it_takes_ten_times_as_long(tmp_path
     (tmp_path / "log").touch()
     attempt = SimpleNamespace(age_seconds=0.0, program=SimpleNamespace(tree=list), log=str(tmp_path / "log"))
     lines: list[str] = []
-    slowness = Slowness("baseline", attempt, lines.append)
+    slow = SlowBaseline("baseline", attempt, lines.append)
     for age in range(200):
         attempt.age_seconds = age
-        slowness.tick()
+        slow.tick()
     assert [line.split(" so far")[0] for line in lines] == [f"baseline: {age} s" for age in (10, 20, 40, 80, 160)]
 
 
