@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.cluster.diagnosis.diagnose import diagnose, pods_of
+from stayfast.cluster.diagnosis.diagnose import Diagnoses
 from stayfast.cluster.diagnosis.diagnosis import Verdict
+from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS
 from stayfast.cluster.observed.objects import meta
@@ -75,24 +76,27 @@ def describe(observed: Snapshot) -> dict[str, Any]:
     rows = sorted(summarize(observed), key=lambda row: (row.phase in _ENDED, row.age_seconds))
     roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
     alerts: dict[tuple[str, str], list[Alert]] = {}
-    for alert in find_alerts(observed):
+    diagnoses = Diagnoses(observed)
+    for alert in find_alerts(observed, rows=rows, diagnoses=diagnoses):
         alerts.setdefault((alert.namespace, alert.run), []).append(alert)
     shown = []
     for number, row in enumerate(rows[:MOST_RUNS]):
         root = roots.get(row.uid) if number < MOST_EXPLAINED else None
-        shown.append(_run(observed, row, root, alerts.get((row.namespace, row.run), ())))
+        shown.append(_run(observed, diagnoses, row, root, alerts.get((row.namespace, row.run), ())))
     found = {"at": observed.now, "runs": shown, "more": len(rows) - len(shown), "unseen": observed.unseen}
     cleaned: dict[str, Any] = _clean(found)
     return cleaned
 
 
-def _run(observed: Snapshot, row: RunSummary, root: Object | None, alerts: Iterable[Alert]) -> dict[str, Any]:
+def _run(
+    observed: Snapshot, diagnoses: Diagnoses, row: RunSummary, root: Object | None, alerts: Iterable[Alert]
+) -> dict[str, Any]:
     ends = lease_ends(observed, pods_of(observed, root)) if root is not None and row.phase not in _ENDED else {}
     return {
         **row.to_json(),
         "words": WORDS[row.phase],
         "run_id": identify(row.run_url) if row.run_url else None,
-        "why": _why(observed, row, root),
+        "why": _why(diagnoses, row, root),
         "lease_ends_at": min(ends.values(), default=None),
         "lease_last_at": max(ends.values(), default=None),
         "lease_machines": len(ends),
@@ -100,11 +104,11 @@ def _run(observed: Snapshot, row: RunSummary, root: Object | None, alerts: Itera
     }
 
 
-def _why(observed: Snapshot, row: RunSummary, root: Object | None) -> dict[str, Any] | None:
+def _why(diagnoses: Diagnoses, row: RunSummary, root: Object | None) -> dict[str, Any] | None:
     """The cause, where somebody would ask: a run that runs, or has done its work, needs no explanation."""
     if root is None or row.phase is Phase.FINISHED:
         return None
-    found = diagnose(observed, root)
+    found = diagnoses.of(root)
     return None if found.verdict is Verdict.FINE else found.to_json()
 
 

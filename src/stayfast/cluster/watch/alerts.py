@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stayfast.clock import seconds_at
-from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, explain_request, workload_behind
-from stayfast.cluster.diagnosis.diagnose import pods_of
+from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, workload_behind
+from stayfast.cluster.diagnosis.diagnose import Diagnoses
 from stayfast.cluster.diagnosis.diagnosis import Verdict
+from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import (
     DEPLOYMENTS,
@@ -83,6 +84,7 @@ def find_alerts(
     checkpoints: Mapping[tuple[str, str], CheckpointAge] | None = None,
     *,
     rows: list[RunSummary] | None = None,
+    diagnoses: Diagnoses | None = None,
 ) -> list[Alert]:
     """All alerts that hold at the observed moment; ``rows`` if they are added up already."""
     limits = thresholds or Thresholds()
@@ -100,7 +102,7 @@ def find_alerts(
         found += _lease(observed, row, pods, limits)
         if checkpoints and (row.namespace, row.run) in checkpoints:
             found += _checkpoint(row, checkpoints[row.namespace, row.run], limits)
-    found += _requests(observed)
+    found += _requests(observed, diagnoses or Diagnoses(observed))
     found += _stopped(observed)
     return sorted(set(found))
 
@@ -184,11 +186,11 @@ def _checkpoint(row: RunSummary, known: CheckpointAge, limits: Thresholds) -> It
         yield Alert("no-checkpoint", row.namespace, row.run, sentence, f"run: stayfast logs {row.run}", row.uid)
 
 
-def _requests(observed: Snapshot) -> Iterator[Alert]:
+def _requests(observed: Snapshot, diagnoses: Diagnoses) -> Iterator[Alert]:
     owners = _owners(observed)
     for request in observed.of(PROVISIONING_REQUESTS):
-        found = explain_request(observed, request)
-        if found is None or (found.verdict is Verdict.WAIT and found.code not in FAILURES):
+        found = diagnoses.of(request)
+        if found.verdict is Verdict.FINE or (found.verdict is Verdict.WAIT and found.code not in FAILURES):
             continue
         run = _run_of(owners, request)
         evidence = found.evidence[-1] if found.evidence else line(title(request))

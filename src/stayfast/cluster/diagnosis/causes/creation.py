@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
-from stayfast.clock import seconds_at
-from stayfast.cluster.diagnosis.diagnosis import NODE_LOST_WAIT, REPLACEMENT_WAIT, Diagnosis, Verdict
+from stayfast.cluster.diagnosis.causes.endings import explain_ending
+from stayfast.cluster.diagnosis.diagnosis import REPLACEMENT_WAIT, Diagnosis, Verdict
+from stayfast.cluster.diagnosis.workload_view import WorkloadView
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.kubernetes.resources import BUDGETS, NODES, PODS
+from stayfast.cluster.kubernetes.resources import PODS
 from stayfast.cluster.observed.objects import age_seconds, condition, event_time, meta, spec_of, title
 from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.model.exit_codes import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, Outcome
-from stayfast.model.label_selector import matches
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
@@ -51,8 +51,34 @@ _REFUSALS = (
 )
 
 
-def explain_creation(observed: Snapshot, job: Object) -> Diagnosis | None:
-    """No pod of the Job is waiting or running."""
+def explain_missing_jobs(observed: Snapshot, view: WorkloadView) -> Diagnosis | None:
+    """A JobSet whose controller has made nothing."""
+    if view.kind != "JobSet" or view.jobs:
+        return None
+    root = view.root
+    events = observed.events_of(root)
+    lines = tuple(line(title(root), event.get("reason"), "·", event.get("message")) for event in events[:3])
+    late = age_seconds(root, observed.now) > 60
+    return Diagnosis(
+        "jobset-without-jobs", Verdict.ACT if late else Verdict.WAIT, "the JobSet has made no Job",
+        lines or (line(title(root), "no Jobs, no events"),),
+        "check that the JobSet controller runs: kubectl get pods -n jobset-system", "a few seconds",
+    )  # fmt: skip
+
+
+def explain_missing_pods(observed: Snapshot, view: WorkloadView) -> Diagnosis | None:
+    """A Job of it has neither waiting nor running pods."""
+    if not view.makes_pods_by_jobs:
+        return None
+    for job in view.jobs:
+        ending = explain_ending(observed, job) if view.kind == "JobSet" else None
+        found = ending or _explain_creation(observed, job)
+        if found is not None and found.code != "finished":
+            return found
+    return None
+
+
+def _explain_creation(observed: Snapshot, job: Object) -> Diagnosis | None:
     pods = observed.owned_by(PODS, job)
     alive = [pod for pod in pods if ending_of(pod) is None]
     if alive:
@@ -120,92 +146,11 @@ def _explain_pause(observed: Snapshot, ends: list[PodEnding]) -> Diagnosis:
     return Diagnosis("waiting-for-replacement", Verdict.WAIT, words, lines, "wait", REPLACEMENT_WAIT)
 
 
-def explain_terminating(observed: Snapshot, pods: list[Object]) -> Diagnosis | None:
-    """A pod that was told to leave and is still there, while the Job waits for its end."""
-    for pod in pods:
-        deadline = seconds_at(meta(pod).get("deletionTimestamp"))  # the API server adds the grace to it
-        if deadline is None or ending_of(pod) is not None:
-            continue
-        late = observed.now - deadline
-        when = f"its time ended {duration(late)} ago" if late > 0 else f"it has {duration(-late)} left"
-        lines = [line(title(pod), "is being deleted;", when)]
-        finalizers = [str(item) for item in meta(pod).get("finalizers") or []]
-        if finalizers:
-            lines.append(line(title(pod), "finalizers:", ", ".join(finalizers)))
-        if late < 60:
-            return Diagnosis(
-                "draining",
-                Verdict.WAIT,
-                "the pod was told to leave and is saving",
-                tuple(lines),
-                "wait",
-                "at most its grace period",
-            )
-        return _explain_late(observed, pod, late, lines)
-    return None
-
-
-def _explain_late(observed: Snapshot, pod: Object, late: float, lines: list[str]) -> Diagnosis:
-    """Its time is over, and something holds it."""
-    finalizers = [str(item) for item in meta(pod).get("finalizers") or []]
-    foreign = [name for name in finalizers if name != "batch.kubernetes.io/job-tracking"]
-    node = str(spec_of(pod).get("nodeName") or "")
-    gone = node and NODES.title in observed.tables and observed.named(NODES, None, node) is None
-    if gone:
-        lines.append(f"node/{node} does not exist any more")
-        return Diagnosis(
-            "node-lost",
-            Verdict.WAIT,
-            "its machine is gone, and the cluster is about to notice",
-            tuple(lines),
-            "wait",
-            NODE_LOST_WAIT,
-        )
-    if foreign:
-        return Diagnosis(
-            "finalizer",
-            Verdict.ACT,
-            f"the pod cannot go: {', '.join(foreign)} holds it",
-            tuple(lines),
-            "find out whose finalizer it is and why its controller does not remove it",
-        )
-    return Diagnosis(
-        "stuck-terminating",
-        Verdict.ACT,
-        f"the pod should have ended {duration(late)} ago",
-        tuple(lines),
-        "the node does not answer: look at it, and as a last resort kubectl delete pod --force (two pods may then "
-        "run at once; stayfast's checkpoints bear that)",
-    )
-
-
-def draining_nodes(observed: Snapshot, pods: list[Object]) -> list[str]:
-    """Nodes under the pods that are being emptied."""
-    names = {str(spec_of(pod).get("nodeName") or "") for pod in pods} - {""}
-    cordoned = [node for node in observed.of(NODES) if spec_of(node).get("unschedulable") is True]
-    return sorted(str(meta(node).get("name")) for node in cordoned if meta(node).get("name") in names)
-
-
-def budget_notes(observed: Snapshot, pods: list[Object]) -> tuple[str, ...]:
-    """Budgets that will block a drain, or already do."""
-    notes = []
-    for budget in observed.of(BUDGETS):
-        selector = spec_of(budget).get("selector")
-        if not selector or not any(matches(selector, meta(pod).get("labels") or {}) for pod in pods):
-            continue
-        failed = condition(budget, "DisruptionAllowed", "False")
-        if failed is not None and failed.get("reason") == "SyncFailed":
-            notes.append(
-                line(title(budget), "SyncFailed: every eviction is refused ·", failed.get("message"), "(SF701)")
-            )
-        elif failed is not None and draining_nodes(observed, pods):
-            nodes = ", ".join(draining_nodes(observed, pods))
-            notes.append(line(title(budget), f"allows no eviction: the drain of {nodes} waits for it (SF702)"))
-    return tuple(notes)
-
-
-def explain_deployment(observed: Snapshot, root: Object) -> Diagnosis:
+def explain_deployment(observed: Snapshot, view: WorkloadView) -> Diagnosis | None:
     """An endpoint without pods."""
+    if view.kind != "Deployment":
+        return None
+    root = view.root
     name, place = meta(root).get("name"), meta(root).get("namespace")
     if spec_of(root).get("replicas") == 0:
         return Diagnosis(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
+from stayfast.cluster.diagnosis.workload_view import WorkloadView
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS
-from stayfast.cluster.observed.objects import condition, meta, spec_of, status_of, title
+from stayfast.cluster.observed.objects import condition, spec_of, status_of, title
 from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.model.exit_codes import Outcome
@@ -32,8 +33,24 @@ _FAILED = {
 }
 
 
+def explain_ended_pod(_observed: Snapshot, view: WorkloadView) -> Diagnosis | None:
+    """Somebody asks about a pod that is over."""
+    end = ending_of(view.root) if view.kind == "Pod" else None
+    if end is None:
+        return None
+    return Diagnosis(
+        "pod-ended", Verdict.FINE if end.code == 0 else Verdict.ACT, f"the pod has ended: {end.outcome.value}",
+        (end.evidence,), "ask about its Job instead",
+    )  # fmt: skip
+
+
+def explain_ended_workload(observed: Snapshot, view: WorkloadView) -> Diagnosis | None:
+    """The Job or JobSet is over."""
+    return explain_ending(observed, view.root) if view.makes_pods_by_jobs else None
+
+
 def explain_ending(observed: Snapshot, job: Object) -> Diagnosis | None:
-    """The Job is over."""
+    """This Job is over, as its pods tell."""
     pods = observed.owned_by(PODS, job)
     ends = sorted((end for end in map(ending_of, pods) if end), key=lambda end: end.at or 0.0)
     done = condition(job, "Complete") or condition(job, "Completed")
@@ -80,8 +97,3 @@ def _explain_success(job: Object, ends: list[PodEnding]) -> Diagnosis:
                 "set completions equal to parallelism, check with stayfast audit, then: stayfast submit --replace",
             )
     return Diagnosis("finished", Verdict.FINE, "it has finished", tuple(lines), "nothing to do")
-
-
-def name_of(item: Object) -> str:
-    """``namespace/name``."""
-    return f"{meta(item).get('namespace', '')}/{meta(item).get('name', '')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.diagnosis import FLEX_START_WAIT, Diagnosis, Verdict
+from stayfast.cluster.diagnosis.workload_view import WorkloadView
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS, WORKLOADS
 from stayfast.cluster.kubernetes.trimming import as_mappings, mapping
@@ -45,7 +46,17 @@ def next_try(workload: Object, now: float) -> str | None:
     return "" if retried else None
 
 
-def explain_request(observed: Snapshot, request: Object) -> Diagnosis | None:
+def explain_request(observed: Snapshot, view: WorkloadView) -> Diagnosis | None:
+    """Somebody asks about the request itself."""
+    if view.kind != "ProvisioningRequest":
+        return None
+    return request_status(observed, view.root) or Diagnosis(
+        "provisioned", Verdict.FINE, "the machines are there", (line(title(view.root), "Provisioned=True"),),
+        "ask about its run instead",
+    )  # fmt: skip
+
+
+def request_status(observed: Snapshot, request: Object) -> Diagnosis | None:
     """Where a ProvisioningRequest stands; nothing when it has done its work."""
     workload = workload_behind(observed, request)
     lines = tuple(

@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 from stayfast.capacity.machines.gke_keys import QUEUE_LABEL
-from stayfast.cluster.diagnosis.causes.provisioning import explain_request
+from stayfast.cluster.diagnosis.causes.provisioning import request_status
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
+from stayfast.cluster.diagnosis.workload_view import WorkloadView
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PROVISIONING_REQUESTS, WORKLOADS
 from stayfast.cluster.observed.kueue_workload import is_suspended, queue_position, workload_of
@@ -18,7 +19,18 @@ from stayfast.text.safe import line
 UNSEEN_SECONDS = 300.0
 
 
-def explain_suspension(observed: Snapshot, root: Object) -> Diagnosis | None:
+def explain_suspension(observed: Snapshot, view: WorkloadView) -> Diagnosis | None:
+    """It is suspended, or in a JobSet one of its Jobs is by Kueue."""
+    if not view.makes_pods_by_jobs:
+        return None
+    found = _explain_suspension(observed, view.root)
+    if found is not None or view.kind != "JobSet":
+        return found
+    answers = (_explain_suspension(observed, job) for job in view.jobs)
+    return next((answer for answer in answers if answer is not None and answer.code != "suspended"), None)
+
+
+def _explain_suspension(observed: Snapshot, root: Object) -> Diagnosis | None:
     """Suspended: by Kueue, or by hand."""
     if not is_suspended(root):
         return None
@@ -127,7 +139,7 @@ def _explain_request(observed: Snapshot, workload: Object) -> Diagnosis | None:
     requests = observed.owned_by(PROVISIONING_REQUESTS, workload)
     if not requests:
         return None
-    return explain_request(observed, max(requests, key=lambda item: str(meta(item).get("creationTimestamp", ""))))
+    return request_status(observed, max(requests, key=lambda item: str(meta(item).get("creationTimestamp", ""))))
 
 
 def _explain_checks(workload: Object) -> Diagnosis | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
+from stayfast.cluster.diagnosis.diagnose import diagnose
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, Resource
 from stayfast.cluster.observed.objects import meta, spec_of
@@ -73,8 +73,7 @@ def _is_due(observed: Snapshot, row: RunSummary, root: Object, limit_seconds: fl
     if row.phase is Phase.PENDING:
         return True
     # In a queue: only the wait for machines counts; whose turn it is to use the quota is somebody's decision.
-    found = explain_suspension(observed, root) if row.phase is Phase.QUEUED else None
-    return found is not None and found.code in MACHINES_WAITED_FOR
+    return row.phase is Phase.QUEUED and diagnose(observed, root).code in MACHINES_WAITED_FOR
 
 
 def finish_fall_back(

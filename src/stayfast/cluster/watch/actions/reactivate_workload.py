@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from stayfast.clock import seconds_at, to_rfc3339
-from stayfast.cluster.diagnosis.diagnose import pods_of
+from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS, WORKLOADS, Resource
 from stayfast.cluster.observed.objects import condition, meta, owner_uids, spec_of

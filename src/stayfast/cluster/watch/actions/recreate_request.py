@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfast.clock import seconds_at
-from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, explain_request, next_try, workload_behind
-from stayfast.cluster.diagnosis.diagnose import pods_of
+from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, next_try, workload_behind
+from stayfast.cluster.diagnosis.diagnose import diagnose
+from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS
 from stayfast.cluster.kubernetes.trimming import as_mappings
@@ -29,9 +30,9 @@ def recreate_requests(observed: Snapshot) -> Iterator[PlannedAction]:
     if PODS.title in observed.unseen:
         return  # not seeing pods is not the same as there being none
     for request in observed.of(PROVISIONING_REQUESTS):
-        found = explain_request(observed, request)
+        found = diagnose(observed, request)
         workload = workload_behind(observed, request)
-        if found is None or workload is None or not _waits_for_it(observed, workload):
+        if workload is None or not _waits_for_it(observed, workload):
             continue
         kind = FAILURES.get(found.code)
         if found.code == "provisioning-stuck" or (kind and _was_left_alone(workload, request, kind, observed.now)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfast.clock import seconds_at
-from stayfast.cluster.diagnosis.diagnose import pods_of
+from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, NODES, PODS, WORKLOADS
 from stayfast.cluster.observed.kueue_workload import workload_of

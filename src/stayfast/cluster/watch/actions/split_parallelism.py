@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from stayfast.capacity.machines.gke_keys import QUEUE_LABEL
 from stayfast.clock import seconds_at, to_rfc3339
-from stayfast.cluster.diagnosis.causes.queueing import explain_suspension
+from stayfast.cluster.diagnosis.diagnose import diagnose
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
 from stayfast.cluster.kubernetes.trimming import as_int, as_strings, mapping
@@ -38,8 +38,7 @@ def split(observed: Snapshot, row: RunSummary, job: Object, limit_seconds: float
     if row.pending_seconds <= limit_seconds or (since is not None and observed.now - since <= limit_seconds):
         return
     if is_suspended(job):
-        found = explain_suspension(observed, job)
-        target = width // 2 if found is not None and found.code in MACHINES_WAITED_FOR else 0
+        target = width // 2 if diagnose(observed, job).code in MACHINES_WAITED_FOR else 0
     else:
         alive = [pod for pod in observed.owned_by(PODS, job) if ending_of(pod) is None]
         target = sum(1 for pod in alive if spec_of(pod).get("nodeName") and not meta(pod).get("deletionTimestamp"))
