@@ -1,10 +1,10 @@
 """Loader workers and signals: every kind of program under every launcher and signal saves, exits with 75 and resumes.
 
 `make test-matrix` runs every cell STAYFAST_MATRIX_RUNS times (5) and the plain ones under `stayfast exec -- torchrun`
-STAYFAST_MATRIX_PLAIN_RUNS times (20), and writes build/matrix.json. Those runs are forks of one process that has imported
-everything; one more of each launcher starts ordinary processes. Without STAYFAST_MATRIX=full only a few cells run, once.
-A run is judged right when the checkpoint of the last finished step is there and reported, the exit code is 75
-(under torchrun alone, which turns every code into 1: the code that each rank reported), no process is left, and the
+STAYFAST_MATRIX_PLAIN_RUNS times (20), and writes build/matrix.json. Those runs are forks of one process that has
+imported everything; one more of each launcher starts ordinary processes. Without STAYFAST_MATRIX=full only a few cells
+run, once. A run is judged right when the checkpoint of the last finished step is there and reported, the exit code is
+75 (under torchrun alone, which turns every code into 1: the code that each rank reported), no process is left, and the
 resumed run ends with the weights that the same program without stayfast has when it is left alone. For the
 ResumableSampler that program uses the sampler, but opens no run.
 """
