@@ -95,6 +95,21 @@ def test_every_missed_goal_stands_in_the_readme_and_every_goal_on_its_page() -> 
                 assert f"{goal.what} {make_figures.number(goal)} (goal {make_figures.bound(goal)})" in readme
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_missed_goal_stands_beside_its_figure_on_every_page(page: Path) -> None:
+    for shown in BLOCK.finditer(page.read_text()):
+        result = shown[2].replace(" ", "_")
+        found = [goal for goal in GOALS[result](make_figures.load(result)) if not goal.met] if result in GOALS else []
+        text = " ".join(shown[3].split())
+        for goal in found:
+            assert f"{goal.what} {make_figures.number(goal)} (goal {make_figures.bound(goal)})" in text
+        assert found or "Missed goals" not in text
+
+
+def test_every_block_of_figures_is_of_a_result_or_sums_up_all() -> None:
+    assert {name.replace(" ", "_") for name in make_figures.BLOCKS} - GOALS.keys() == {"goals", "readme"}
+
+
 @pytest.mark.parametrize(
     ("goal", "met"),
     [

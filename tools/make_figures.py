@@ -152,6 +152,11 @@ def goals() -> str:
 SCRIPTS = {"policy": "bench_policy", "replay_speed": "bench_replay"}
 
 
+def beside_its_goal(goal: Goal) -> str:
+    """What was measured, and what was asked for."""
+    return f"{goal.what} {number(goal)} (goal {bound(goal)})"
+
+
 def missed() -> Iterator[tuple[Report, list[Goal]]]:
     """Results with goals that were missed."""
     for name, judge in GOALS.items():
@@ -166,7 +171,7 @@ def missed_goals() -> str:
     by_machine: dict[str, list[str]] = {}
     for report, found in missed():
         on = by_machine.setdefault(machine(report), [])
-        on += [f"{goal.what} {number(goal)} (goal {bound(goal)})" for goal in found]
+        on += map(beside_its_goal, found)
     count = sum(map(len, by_machine.values()))
     gpu, cpu = load("checkpoint_gpu"), load("checkpoint_cpu")["seconds"]
     ratio = gpu["stayfast"]["durable_seconds"] / gpu["stayfast"]["lora_durable_seconds"]
@@ -374,7 +379,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "bucket upload": bucket_upload,
     "status speed": status_speed,
 }
-"""By the name in the marker."""
+"""By the name in the marker: that of a result, or of a summary."""
+
+
+def block(name: str) -> str:
+    """What stands between the markers: the figures of a result, then the goals that it missed."""
+    result = name.replace(" ", "_")
+    found = [goal for goal in GOALS[result](load(result)) if not goal.met] if result in GOALS else []
+    missing = "; ".join(map(beside_its_goal, found))
+    return BLOCKS[name]() + (f"\n\n{wrapped(f'Missed goals: {missing}.')}" if found else "")
 
 
 def pages() -> list[Path]:
@@ -388,7 +401,7 @@ def main(arguments: list[str]) -> int:
     for page in pages():
         text = page.read_text(encoding="utf-8")
         used |= {name for _, name, _ in BLOCK.findall(text)}
-        fresh = BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]]()}\n\n{found[3]}", text)
+        fresh = BLOCK.sub(lambda found: f"{found[1]}\n{block(found[2])}\n\n{found[3]}", text)
         if fresh != text:
             stale.append(str(page.relative_to(ROOT)))
             if "--check" not in arguments:
