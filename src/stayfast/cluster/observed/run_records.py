@@ -73,15 +73,14 @@ def _is_in_bucket(url: str) -> bool:
 
 
 def _read_head(url: str) -> RunRecord | None:
-    from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
+    from stayfast.runtime.run_record.read import read_record
     from stayfast.storage.stores.open_store import open_store
 
     store = open_store(url)
     try:
-        held = run_protocol(read_head(), store, SystemClock())
+        return read_record(store, SystemClock())
     finally:
         store.close()
-    return held.head if held else None
 
 
 def _read_queue(url: str, sink_url: str | None) -> dict[str, Any]:
