@@ -1,4 +1,4 @@
-"""One copy: a state of the directory confirmed, uploaded, committed, and what it replaces collected."""
+"""Looks at a directory, and copies: a state of it confirmed, uploaded, committed; what it replaces is deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from stayfast.runtime.directory_sync.copy_uploader import (
     Uploader,
     changed_files,
 )
-from stayfast.runtime.directory_sync.file_scan import Listing, Scan, read_file_state, scan
+from stayfast.runtime.directory_sync.file_scan import (
+    FOLDER,
+    Listing,
+    Scan,
+    is_closed_for_writing,
+    read_file_state,
+    scan,
+)
+from stayfast.runtime.directory_sync.inotify import CLOSED, InotifyEvent, InotifyWatch
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import CheckpointRecord
 
@@ -32,25 +40,53 @@ Freeze = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class CopyMaker:
-    """Makes copies of one directory under one claim."""
+    """Makes copies of one directory under one claim; ``copy`` is what was restored to it."""
 
-    def __init__(self, root: str, ledger: RecordOwner, clock: Clock, keep: int) -> None:
-        self.root = root
-        self.newest: CheckpointRecord | None = None
-        self.journal = ChangeTracker({}, is_told=False)
+    def __init__(
+        self,
+        directory: str,
+        ledger: RecordOwner,
+        clock: Clock,
+        *,
+        keep: int,
+        watch: InotifyWatch,
+        copy: DirectoryCopy | None,
+    ) -> None:
+        self.root = os.path.realpath(directory)
+        self.newest = None if copy is None else copy.committed
+        self.watch = watch
+        self._directory = directory
         self._ledger = ledger
         self._clock = clock
         self._retention = KeepLast(keep)
         self._uploader = Uploader(ledger.store, clock, default_algorithm())
         self._parts: dict[str, tuple[Part, ...]] = {}
         self._collect_after = 0.0
-        self.unreadable: set[str] = set()
+        self._unreadable: set[str] = set()
+        self._reported: set[str] = set()
+        base: Listing = {}
+        if copy is not None:
+            base, self._parts = listing_after_restore(self.root, copy)
+            self._uploader.set_known_parts(copy.inventory)
+        watch.watch_folders({path for path, seen in base.items() if seen.kind == FOLDER})
+        self.journal = ChangeTracker(base, is_told=watch.is_active)
 
-    def continue_from(self, copy: DirectoryCopy) -> Listing:
-        """The directory holds this copy, or what became of it; returns what of it is there unchanged."""
-        listing, self._parts = listing_after_restore(self.root, copy)
-        self._uploader.set_known_parts(copy.inventory)
-        self.newest = copy.committed
+    def look(self) -> Listing:
+        """What lies there now; the journal receives the kernel's events, and the files that were closed without one."""
+        self.journal.add_events(self.watch.events())
+        found = self._scan()
+        listing = found.listing
+        self.watch.watch_folders({"", *(path for path, seen in listing.items() if seen.kind == FOLDER)})
+        finished = (
+            path
+            for path in self.journal.files_without_events(listing)
+            if is_closed_for_writing(self.root, path, listing[path])
+        )
+        self.journal.add_events(InotifyEvent(CLOSED, path) for path in finished)
+        for path, why in found.skipped.items():
+            if path not in self._reported:
+                self._reported.add(path)
+                log.warning("%s in %s %s: it is not copied", path, self._directory, why, extra={"action": "left_out"})
         return listing
 
     def copy(self, cut: CopySet, *, last: bool = False) -> bool:
@@ -66,12 +102,12 @@ class CopyMaker:
             return self._called_off(change)
         return self._commit(cut, written, paths, last)
 
-    def copy_while_paused(self, freeze: Freeze, look: Callable[[], Listing], *, starving: bool) -> bool:
+    def copy_while_paused(self, freeze: Freeze, *, starving: bool) -> bool:
         """The same while the program stands still for an instant: for directories that never rest by themselves."""
         try:
             with contextlib.ExitStack() as stack:
                 with freeze():
-                    listing = look()
+                    listing = self.look()
                     now = self._clock.monotonic()
                     self.journal.update(listing, now)
                     cut = self.journal.next_copy_set(listing, now)
@@ -89,11 +125,11 @@ class CopyMaker:
     def _called_off(self, change: FileChangedError) -> bool:
         log.debug("%s: %s", self.root, change)
         if isinstance(change, FileUnreadableError):
-            self.unreadable.add(change.path)
+            self._unreadable.add(change.path)
             log.warning("%s in %s may not be read: it is not copied", change.path, self.root)
         return False
 
-    def scan(self) -> Scan:
+    def _scan(self) -> Scan:
         """What lies there and can be copied.
 
         A directory that is not there at all has not been emptied by anybody, and neither has a folder that cannot be
@@ -107,7 +143,7 @@ class CopyMaker:
             for path, seen in self.journal.base.items():
                 if path.startswith(inside):
                     found.listing.setdefault(path, seen)
-        for path in self.unreadable:
+        for path in self._unreadable:
             found.listing.pop(path, None)
         return found
 
@@ -136,7 +172,7 @@ class CopyMaker:
         if now - CONFIRM_SECONDS * 1e9 < newest <= now + 1e9:  # one that lies in the future was set by hand
             return False
         self._clock.sleep(CONFIRM_SECONDS)
-        again = self.scan().listing
+        again = self._scan().listing
         ignored = cut.growing | cut.kept
         before = {path: seen for path, seen in cut.listing.items() if path not in ignored}
         return before == {path: seen for path, seen in again.items() if path not in ignored}

@@ -2,11 +2,11 @@
 
 ::
 
-    mirror = Mirror("ckpt", "gs://bucket/run", options)
-    mirror.begin()         # claims the URL, brings the newest good copy back
-    mirror.start()         # a thread copies what the program finishes
-    mirror.finish()        # the program has ended: one last copy, as fast as possible
-    mirror.done.wait(...)
+    sync = DirectorySync("ckpt", "gs://bucket/run", store, options)
+    sync.claim_and_restore()   # claims the URL, restores the newest good copy
+    sync.start()               # a thread copies what the program finishes
+    sync.finish()              # the program has ended: one last copy, as fast as possible
+    sync.done.wait(...)
 
 The store may be away for hours: the program never waits for it. Whoever claims the URL after us ends our copying.
 """
@@ -18,16 +18,15 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from stayfast.clock import Clock
 from stayfast.errors import CorruptError, RunError, StayfastError, SupersededError
 from stayfast.filesystem import sync_filesystem
-from stayfast.runtime.directory_sync.change_tracker import ChangeTracker, CopySet
 from stayfast.runtime.directory_sync.copy_maker import CopyMaker, Freeze
 from stayfast.runtime.directory_sync.copy_restorer import DirectoryCopy, is_same, read_copy, restore_newest_copy
-from stayfast.runtime.directory_sync.file_scan import FOLDER, Listing, is_closed_for_writing
-from stayfast.runtime.directory_sync.inotify import CLOSED, InotifyEvent, InotifyWatch
+from stayfast.runtime.directory_sync.inotify import InotifyWatch
 from stayfast.runtime.directory_sync.local_state import (
     UNFINISHED,
     LocalState,
@@ -85,11 +84,9 @@ class DirectorySync:
         self._options = options
         self._clock = options.clock
         self._ledger = RecordOwner(store, url, clock=options.clock)
-        self._copier = CopyMaker(self.root, self._ledger, options.clock, options.keep)
-        self._watch: InotifyWatch | None = None
+        self._copier: CopyMaker | None = None
         self._ending = threading.Event()
         self._failures = 0
-        self._told: set[str] = set()
 
     # -- before the program
 
@@ -107,20 +104,17 @@ class DirectorySync:
         self.attempt = head.attempt
         local = classify_local_state(self.root, self.url, head)
         copy = self._restore_or_keep(head, local)
-        base: Listing = {}
-        if copy is not None:
-            base = self._copier.continue_from(copy)
-            if copy.committed != head.newest:
-                self._ledger.resume_from(copy.committed)
+        if copy is not None and copy.committed != head.newest:
+            self._ledger.resume_from(copy.committed)
         write_mark(self.root, self.url, head.attempt)
-        self._watch = InotifyWatch(self.root)
-        self._watch.watch_folders({path for path, seen in base.items() if seen.kind == FOLDER})
-        self._copier.journal = ChangeTracker(base, is_told=self._watch.is_active)
+        watch = InotifyWatch(self.root)
+        keep = self._options.keep
+        self._copier = CopyMaker(self.directory, self._ledger, self._clock, keep=keep, watch=watch, copy=copy)
 
     @property
     def newest(self) -> CheckpointRecord | None:
         """The newest copy of which we know."""
-        return self._copier.newest
+        return None if self._copier is None else self._copier.newest
 
     def _restore_or_keep(self, head: RunRecord, local: LocalState) -> DirectoryCopy | None:
         """Bring back or leave alone; returns the copy that the directory now goes on from."""
@@ -170,27 +164,28 @@ class DirectorySync:
 
     def note_crash(self) -> None:
         """A signal ended a process of the program: what it wrote last may be torn."""
+        assert self._copier is not None
         self._copier.journal.note_crash(int(self._clock.wall() * 1e9), self._clock.monotonic())
 
     def finish(self) -> None:
         """The program is gone: copy what is left now, then set ``done``."""
         self._ending.set()
-        if self._watch is not None:
-            self._watch.wake()
+        if self._copier is not None:
+            self._copier.watch.wake()
 
     def expected_seconds(self) -> float:
         """How long a copy takes, on a bad day."""
         return max(self.seconds, default=1.0)
 
     def _work(self) -> None:
-        pause = 0.0
-        assert self._watch is not None
+        pause, copier = 0.0, self._copier
+        assert copier is not None
         try:
             while not self._ending.is_set():
-                if self._watch.wait(pause) and not self._ending.is_set():
+                if copier.watch.wait(pause) and not self._ending.is_set():
                     self._clock.wait(self._ending, SOON_SECONDS)
-                pause = self._check_once()
-            while not self._end():
+                pause = self._check_once(copier)
+            while not self._end(copier):
                 self._clock.sleep(0.2)
         except SupersededError as error:
             self.superseded = error
@@ -201,37 +196,33 @@ class DirectorySync:
         self.done.set()
         self._options.on_change()
 
-    def _check_once(self) -> float:
+    def _check_once(self, copier: CopyMaker) -> float:
         """Look, and copy if it is time; returns how long to wait before the next look."""
-        listing, seconds = self._look()
+        started = self._clock.monotonic()
+        listing = copier.look()
         now = self._clock.monotonic()
-        assert self._watch is not None
+        seconds = now - started
         soon = max(SOON_SECONDS, LOOK_SHARE * seconds)
-        journal = self._copier.journal
+        journal = copier.journal
         if not journal.update(listing, now):
-            return max(LOOK_SECONDS if self._watch.is_active else LOOK_UNTOLD_SECONDS, 2 * LOOK_SHARE * seconds)
+            return max(LOOK_SECONDS if copier.watch.is_active else LOOK_UNTOLD_SECONDS, 2 * LOOK_SHARE * seconds)
         waited = now - (journal.pending_since or now)
         if now - journal.changed_at < CALM_SECONDS and waited < CALM_AT_MOST_SECONDS:
             return soon
         cut = journal.next_copy_set(listing, now)
         starving = journal.is_overdue(now)
-        if cut is None and not (starving and self._options.freeze is not None):
+        freeze = self._options.freeze
+        if cut is None and not (starving and freeze is not None):
             return max(soon, 0.5)
         try:
-            copied = self._copy(cut)
-            if not copied and self._options.freeze is not None and (starving or waited >= RESTLESS_SECONDS):
-                freeze = self._options.freeze
-                copied = self._timed(
-                    lambda: self._copier.copy_while_paused(freeze, lambda: self._look()[0], starving=starving)
-                )
+            copied = cut is not None and self._timed(partial(copier.copy, cut))
+            if not copied and freeze is not None and (starving or waited >= RESTLESS_SECONDS):
+                copied = self._timed(partial(copier.copy_while_paused, freeze, starving=starving))
             return BETWEEN_COPIES_SECONDS if copied else soon
         except SupersededError:
             raise
         except StayfastError as error:
             return self._failed(error)
-
-    def _copy(self, cut: CopySet | None, *, last: bool = False) -> bool:
-        return cut is not None and self._timed(lambda: self._copier.copy(cut, last=last))
 
     def _timed(self, copy: Callable[[], bool]) -> bool:
         started = self._clock.monotonic()
@@ -243,25 +234,6 @@ class DirectorySync:
                 log.warning("%s is copied again", self.directory, extra={"action": "sync_recovered"})
             self._failures = 0
         return copied
-
-    def _look(self) -> tuple[Listing, float]:
-        assert self._watch is not None
-        self._copier.journal.add_events(self._watch.events())
-        started = self._clock.monotonic()
-        found = self._copier.scan()
-        self._watch.watch_folders({"", *(path for path, seen in found.listing.items() if seen.kind == FOLDER)})
-        journal, listing = self._copier.journal, found.listing
-        finished = (
-            path
-            for path in journal.files_without_events(listing)
-            if is_closed_for_writing(self.root, path, listing[path])
-        )
-        journal.add_events(InotifyEvent(CLOSED, path) for path in finished)
-        for path, why in found.skipped.items():
-            if path not in self._told:
-                self._told.add(path)
-                log.warning("%s in %s %s: it is not copied", path, self.directory, why, extra={"action": "left_out"})
-        return found.listing, self._clock.monotonic() - started
 
     def _failed(self, error: StayfastError) -> float:
         """The store is away, or full: told once, tried again and again, and the program goes on."""
@@ -279,17 +251,17 @@ class DirectorySync:
 
     # -- the end
 
-    def _end(self) -> bool:
+    def _end(self, copier: CopyMaker) -> bool:
         """One try of the last copy; true when everything that is finished is in the store."""
-        listing, _ = self._look()
+        listing = copier.look()
         now = self._clock.monotonic()
-        self._copier.journal.update(listing, now)
-        cut = self._copier.journal.next_copy_set(listing, now, last=True)
+        copier.journal.update(listing, now)
+        cut = copier.journal.next_copy_set(listing, now, last=True)
         if cut is None:
             self.last_error = None  # whatever could not be copied is not there any more
             return True
         try:
-            return self._copy(cut, last=True)
+            return self._timed(partial(copier.copy, cut, last=True))
         except SupersededError:
             raise
         except StayfastError as error:
