@@ -11,9 +11,10 @@ from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.batch.worker.audit import Audit, audit_queue
 from stayfast.cli.main import FINDINGS, OK, add_output
-from stayfast.cli.queue import add_queue_option, add_sink_option, printable
+from stayfast.cli.queue import add_queue_option, add_sink_option
 from stayfast.errors import SinkMissingError
 from stayfast.text.progress import with_count
+from stayfast.text.safe import quoted_unless_printable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +64,7 @@ def _tell(audit: Audit, queue: str) -> None:
         ("acknowledged but not recorded", audit.lost, audit.lost_count),
     ):
         for key in keys:
-            print(f"{title}: {printable(key)}")
+            print(f"{title}: {quoted_unless_printable(key)}")
         if count > len(keys):
             print(f"{title}: and {count - len(keys)} more")
     if audit.foreign_count:

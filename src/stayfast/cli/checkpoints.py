@@ -21,6 +21,7 @@ from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store
 from stayfast.text.progress import with_elapsed
+from stayfast.text.units import age, size
 
 _EXAMPLES = """\
 examples:
@@ -91,8 +92,8 @@ def _ls(args: argparse.Namespace, store: Store) -> int:
         return OK
     print(f"{'STEP':>12}  {'ATTEMPT':>7}  {'SIZE':>10}  {'AGE':>8}  NAME")
     for row in rows:
-        age = _duration(row["age_seconds"])
-        print(f"{row['step']:>12}  {row['attempt']:>7}  {_size(row['bytes']):>10}  {age:>8}  {row['name']}")
+        figures = f"{size(row['bytes']):>10}  {age(row['age_seconds']):>8}"
+        print(f"{row['step']:>12}  {row['attempt']:>7}  {figures}  {row['name']}")
     return OK
 
 
@@ -114,7 +115,7 @@ def _verify(args: argparse.Namespace, store: Store) -> int:
         print(json.dumps({"run": head.run, "checkpoints": rows}))
     else:
         for row in rows:
-            print(f"{row['name']}  {_size(row['bytes']):>10}  {row['verdict']}")
+            print(f"{row['name']}  {size(row['bytes']):>10}  {row['verdict']}")
             for finding in row["damage"]:
                 print(f"  {finding['file']}: {finding['what']}")
     return OK if all(row["verdict"] == "whole" for row in rows) else FINDINGS
@@ -148,7 +149,7 @@ def _prune(args: argparse.Namespace, store: Store) -> int:
         verb = "would delete" if args.dry_run else "deleted"
         for key in result.keys:
             print(key)
-        print(f"{verb} {len(result.keys)} objects, {_size(result.bytes)}", file=sys.stderr)
+        print(f"{verb} {len(result.keys)} objects, {size(result.bytes)}", file=sys.stderr)
     return OK
 
 
@@ -164,20 +165,3 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("verifying", total=total)
         yield lambda count: progress.advance(task, count)
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "?"
-    for limit, unit in ((120, 1), (7200, 60), (172800, 3600)):
-        if seconds < limit:
-            return f"{seconds / unit:.0f} {'s' if unit == 1 else 'min' if unit == 60 else 'h'}"
-    return f"{seconds / 86400:.0f} d"

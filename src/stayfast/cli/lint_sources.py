@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from stayfast.documents import Limits
 from stayfast.errors import UsageError
 from stayfast.lint.sources import MANIFESTS, POOLS, Source
+from stayfast.text.files import replace_file
 
 _SKIPPED = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 _BOM = b"\xef\xbb\xbf"
@@ -85,22 +85,11 @@ def read(name: str, *, named: bool = True) -> Source:
 
 def write(name: str, text: str) -> None:
     """Replace a file's content in one step, keeping its mode and its byte order mark."""
-    import tempfile
-
     try:
         with open(name, "rb") as stream:
             mark = _BOM if stream.read(3) == _BOM else b""
         mode = os.stat(name).st_mode & 0o7777
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.realpath(name)), prefix=".stayfast-")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(mark + text.encode("utf-8"))
-            os.chmod(temporary, mode)
-            os.replace(temporary, os.path.realpath(name))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        replace_file(os.path.realpath(name), mark + text.encode("utf-8"), mode)
     except OSError as error:
         raise UsageError(f"cannot write {name}: {error.strerror}", help="nothing was changed") from None
 

@@ -154,7 +154,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _mistyped(parser: argparse.ArgumentParser, given: tuple[str, ...]) -> str | None:
     """The first option that does not exist, with the one that was probably meant."""
-    import difflib  # only a typing mistake needs it
+    from stayfast.text.suggest import similar  # only a typing mistake needs it
 
     known = set(parser._option_string_actions)
     for action in parser._actions:
@@ -165,11 +165,9 @@ def _mistyped(parser: argparse.ArgumentParser, given: tuple[str, ...]) -> str | 
         option = word.split("=")[0]
         if not option.startswith("--") or option in known:
             continue
-        close = difflib.get_close_matches(option, sorted(known), n=1) or [
-            name for name in sorted(known) if name.startswith(option)
-        ]
-        if close:
-            return f"there is no option {option}; type {close[0]}"
+        near = similar(option, sorted(known)) or next((name for name in sorted(known) if name.startswith(option)), None)
+        if near:
+            return f"there is no option {option}; type {near}"
     return None
 
 
@@ -192,10 +190,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _unknown(name: str) -> int:
-    import difflib  # only a typing mistake needs it
+    from stayfast.text.suggest import similar  # only a typing mistake needs it
 
-    close = difflib.get_close_matches(name, [item.name for item in COMMANDS], n=1)
-    cure = f"type: stayfast {close[0]}" if close else "stayfast --help lists the commands"
+    near = similar(name, [item.name for item in COMMANDS])
+    cure = f"type: stayfast {near}" if near else "stayfast --help lists the commands"
     _complain(one_line(f"there is no command {name!r}; {cure}"))
     return USAGE
 

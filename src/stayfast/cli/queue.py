@@ -13,6 +13,7 @@ from stayfast.batch.queue.validation import check_key
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.model import variables
+from stayfast.text.safe import quoted_unless_printable
 
 
 def add_queue_option(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +40,6 @@ def add_ledger_option(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get(variables.SINK) or None,
         help="where results go; pubsub:// keeps its ledger there (default: STAYFAST_SINK)",
     )
-
-
-def printable(text: str) -> str:
-    """For a terminal: keys and reasons come from anywhere, and must not move the cursor."""
-    return text if text.isprintable() else repr(text)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +88,7 @@ def _dead(queue: Queue, args: argparse.Namespace) -> int:
             print(json.dumps(row))
         else:
             last = item.reason.strip().splitlines()[-1] if item.reason.strip() else "no reason recorded"
-            print(f"{printable(item.key)}\t{item.failures} failures\t{printable(last)}")
+            print(f"{quoted_unless_printable(item.key)}\t{item.failures} failures\t{quoted_unless_printable(last)}")
     return OK
 
 

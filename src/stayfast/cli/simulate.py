@@ -19,6 +19,8 @@ from stayfast.cli.main import add_output
 from stayfast.errors import SettingError
 from stayfast.text.files import read_text
 from stayfast.text.progress import with_elapsed
+from stayfast.text.safe import printable
+from stayfast.text.suggest import similar
 
 MAX_REPLAY_TICKS = 1_000_000
 """Nineteen years of ten minutes, eleven days of seconds."""
@@ -170,10 +172,8 @@ def _choose(traces: list[Trace], args: argparse.Namespace) -> list[Trace]:
         return traces
     missing = [identity for identity in args.trace_id if identity not in by_id]
     if missing:
-        import difflib
-
-        close = difflib.get_close_matches(missing[0], by_id, n=1, cutoff=0.3) or [traces[0].id]
-        raise SettingError(f"{args.traces} has no trace {missing[0]!r}", help=f"write for example {close[0]}")
+        near = similar(missing[0], by_id, cutoff=0.3) or traces[0].id
+        raise SettingError(f"{args.traces} has no trace {missing[0]!r}", help=f"write for example {near}")
     return [by_id[identity] for identity in dict.fromkeys(args.trace_id)]
 
 
@@ -211,7 +211,7 @@ def tcp_port(text: str) -> int:
 def _print_table(result: dict[str, Any]) -> None:
     many = "windows" in result
     names = ", ".join(result["trace_ids"])
-    print(f"{''.join(item if item.isprintable() else '?' for item in names)}, gang of {result['nodes']}")
+    print(f"{printable(names)}, gang of {result['nodes']}")
     if many:
         print(f"{result['windows']} windows, seed {result['seed']}; means")
     print(

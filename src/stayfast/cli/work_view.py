@@ -9,6 +9,7 @@ from stayfast.batch.queue.protocol import Depth
 from stayfast.batch.sink.open_sink import open_sink
 from stayfast.batch.worker.pool import PoolOptions, WorkerPool
 from stayfast.errors import StayfastError
+from stayfast.text.units import hours_or_minutes
 
 _REFRESH_SECONDS = 0.5
 _COUNT_SHARE = 20.0  # counting a deep queue takes time: at most a twentieth of ours
@@ -63,13 +64,6 @@ def line(pool: WorkerPool, depth: Depth | None, seconds: float) -> str:
     left = depth.ready + depth.delayed + depth.leased
     text += f", {left} left ({depth.leased} leased), {depth.dead} dead"
     if rate > 0 and left:
-        text += f", {_duration(left / rate)} to go"
+        seconds = left / rate
+        text += f", {f'{seconds:.0f} s' if seconds < 90 else hours_or_minutes(seconds)} to go"
     return text
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 
 from stayfast.errors import UsageError
 from stayfast.render.bundle import MARKER
+from stayfast.text.files import TEMPORARY, replace_file
 
 _LOOK_BYTES = 1000
-_TEMPORARY = ".stayfast-"
 _FRESH_SECONDS = 600.0
 FOLDERS = ("", "alerts", "node-config", "patches")
 """Where generated files lie; nothing else is looked into."""
@@ -57,7 +56,7 @@ def _inside(directory: str) -> list[str]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in sorted(os.listdir(os.path.join(directory, folder))):
                 inside = os.path.join(folder, name) if folder else name
-                if not (name.startswith(_TEMPORARY) and _is_fresh(os.path.join(directory, inside))):
+                if not (name.startswith(TEMPORARY) and _is_fresh(os.path.join(directory, inside))):
                     names.append(inside)
     return names
 
@@ -109,15 +108,5 @@ def write(directory: str, files: dict[str, str], difference: Difference, *, forc
 
 
 def _replace(path: str, text: str) -> None:
-    """In one step: a reader sees the old file or the new one."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=_TEMPORARY)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(text.encode())
-        os.chmod(temporary, 0o755 if text.startswith("#!") else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    replace_file(path, text.encode(), 0o755 if text.startswith("#!") else 0o644)

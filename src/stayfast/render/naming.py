@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from stayfast.capacity.spec.fields import NAME
 from stayfast.capacity.spec.workload import WorkloadSpec
 from stayfast.errors import UsageError
+from stayfast.text.safe import printable
 
 REPLICATED_JOB = "node"
 LONGEST_LABEL = 63
@@ -70,4 +71,4 @@ def has_secret(url: str | None) -> bool:
 
 def one_line(text: str) -> str:
     """A text from outside, for a comment: nothing in it can end the line."""
-    return "".join(char if char.isprintable() else "?" for char in text)[:200]
+    return printable(text)[:200]

@@ -1,4 +1,4 @@
-"""Text for people: units, suggestions, files that a user names, progress. No domain knowledge.
+"""Text for people: safe to print, units, suggestions, files that a user names, progress. No domain knowledge.
 
 May import: model, errors.
 Start reading: ``units.py``.

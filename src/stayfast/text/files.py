@@ -10,6 +10,8 @@ import tempfile
 
 from stayfast.errors import UsageError
 
+TEMPORARY = ".stayfast-"
+"""How the name of a file begins that is about to replace another."""
 MAX_TEXT_BYTES = 256 << 20
 MAX_SPEC_BYTES = 12 << 20
 
@@ -42,7 +44,7 @@ def write_text(name: str, text: str, *, mode: int = 0o666) -> None:
             with open(target, "wb") as stream:
                 stream.write(data)
             return
-        _replace(target, data, stat.S_IMODE(there.st_mode) if there else mode & ~_umask())
+        replace_file(target, data, stat.S_IMODE(there.st_mode) if there else mode & ~_umask())
     except OSError as error:
         raise UsageError(f"{name} cannot be written ({error.strerror})", help="name another file") from error
 
@@ -57,8 +59,9 @@ def check_writable(name: str) -> None:
         raise UsageError(f"{name} cannot be written ({os.strerror(trouble)})", help="name another file")
 
 
-def _replace(target: str, data: bytes, mode: int) -> None:
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".stayfast-")
+def replace_file(target: str, data: bytes, mode: int) -> None:
+    """In one step: a reader sees the old file or the new one."""
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target) or ".", prefix=TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)

@@ -1,8 +1,26 @@
-"""Did you mean: edit distance with a limit."""
+"""Did you mean: the nearest of the known words, and the sentence about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+
+
+def similar(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The word that looks most like it, by the share of letters in common."""
+    import difflib  # only a typing mistake needs it
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
+
+
+def write_or_choose(word: str, known: Collection[str], cutoff: float = 0.6) -> str:
+    """What to type instead: the similar word, or all of them."""
+    near = similar(word, known, cutoff)
+    return f"write {near}" if near else f"choose from {', '.join(known)}"
+
+
+def did_you_mean(word: str | None) -> str:
+    """The end of a sentence that says what is wrong; empty where nothing is near."""
+    return f"; did you mean {word}?" if word else ""
 
 
 def distance(left: str, right: str, limit: int) -> int:

@@ -19,6 +19,7 @@ from stayfast.capacity.replay.traces import Trace
 from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
 from stayfast.extras import load_numpy
 from stayfast.model.capacity import CapacityClass
+from stayfast.text.units import hours_or_minutes
 
 BLEND_HANDICAP = 1.01
 """A blend of classes must be at least this much cheaper than a single one: it has more parts that can fail."""
@@ -197,21 +198,18 @@ def _add_obstacles(option: Option, spec: WorkloadSpec, ground: ReplayInputs, ass
     np = load_numpy()
     if option.met_share is not None and spec.deadline_seconds and option.met_share < assumptions.confidence:
         watched = horizon_seconds(spec)
-        what = "keeps the deadline" if watched >= spec.deadline_seconds else f"is done within {_clock(watched)}"
+        what = (
+            "keeps the deadline" if watched >= spec.deadline_seconds else f"is done within {hours_or_minutes(watched)}"
+        )
         option.obstacles.append(f"{what} in only {option.met_share:.0%} of the replays")
     if spec.longest_wait_seconds is not None and option.kind == CapacityClass.FLEX_START:
         wait = float(np.quantile(ground.flex_waits, assumptions.confidence))
         if wait > spec.longest_wait_seconds:
-            option.obstacles.append(
-                f"may wait {_clock(wait)} in the queue, and {_clock(spec.longest_wait_seconds)} is the limit"
-            )
+            limit = hours_or_minutes(spec.longest_wait_seconds)
+            option.obstacles.append(f"may wait {hours_or_minutes(wait)} in the queue, and {limit} is the limit")
     if spec.budget_usd is not None and option.cost_usd is not None and option.cost_usd.p95 > spec.budget_usd:
         option.over_budget = True
         option.obstacles.append(f"may cost ${option.cost_usd.p95:,.2f}, and ${spec.budget_usd:,.2f} is the budget")
-
-
-def _clock(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def initial_options(

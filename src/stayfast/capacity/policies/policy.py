@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from stayfast.capacity.policies.adaptive import AdaptivePolicy, Stayfast
@@ -18,6 +17,7 @@ from stayfast.capacity.policies.baselines import (
 from stayfast.capacity.policies.plain_policies import FlexStart, Greedy, Hybrid, OnDemand, SpotOnly, UniformProgress
 from stayfast.capacity.policies.values import Policy
 from stayfast.errors import SettingError
+from stayfast.text.suggest import write_or_choose
 
 OPTIMUM = "optimum"
 """Not a policy: it knows the future."""
@@ -49,7 +49,5 @@ NEEDS_FLEX_PRICE = ("flex-start",)
 def check_name(name: str) -> str:
     """The name itself if it is one."""
     if name not in NAMES:
-        close = difflib.get_close_matches(name, NAMES, n=1)
-        cure = f"write {close[0]}" if close else f"choose from {', '.join(NAMES)}"
-        raise SettingError(f"there is no policy {name!r}", help=cure)
+        raise SettingError(f"there is no policy {name!r}", help=write_or_choose(name, NAMES))
     return name

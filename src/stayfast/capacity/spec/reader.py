@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,10 +11,8 @@ from stayfast.capacity.spec.workload import Monitoring, WorkloadKind, WorkloadSp
 from stayfast.documents import Document, load_documents
 from stayfast.errors import DocumentError, one_line
 from stayfast.model.capacity import CapacityClass
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+from stayfast.text.suggest import similar, write_or_choose
+from stayfast.text.units import parse_duration, parse_size
 
 Path = tuple[str | int, ...]
 
@@ -38,22 +35,6 @@ def read_spec(text: str, where: str, *, accelerators: Sequence[str] = ()) -> Wor
     if reader.complaints:
         raise reader.as_error()
     return _build(values, where)
-
-
-def parse_duration(text: str) -> float:
-    """``90m`` as seconds."""
-    match = re.fullmatch(r"([0-9.]+)\s*([smhd])", text)
-    if match is None:
-        raise ValueError(text)
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def parse_size(text: str) -> int:
-    """``14GB`` as bytes."""
-    match = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]+)", text)
-    if match is None:
-        raise ValueError(text)
-    return round(float(match[1]) * _BYTES[match[2]])
 
 
 class _Reader:
@@ -80,11 +61,10 @@ class _Reader:
         values: dict[str, Any] = {}
         for key, found in body.items():
             if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                cure = f"write {close[0]}" if close else f"choose from {', '.join(known)}"
-                self.report((*path, key), "there is no such field", cure, value=False)
+                close = similar(key, known)
+                self.report((*path, key), "there is no such field", write_or_choose(key, known), value=False)
                 if close:  # its value is judged under the name that was meant, so that one mistake is one complaint
-                    known.pop(close[0])
+                    known.pop(close)
                 continue
             value = self.value(found, known[key], (*path, key))
             if value is not None:
@@ -138,10 +118,8 @@ class _Reader:
         if isinstance(found, str) and field.choices:
             if found in field.choices:
                 return found
-            close = difflib.get_close_matches(found, field.choices, n=1)
             allowed = ", ".join(field.choices)
-            cure = f"write {close[0]}" if close else f"choose from {allowed}"
-            self.report(path, f"{quote_value(found)} is not one of {allowed}", cure)
+            self.report(path, f"{quote_value(found)} is not one of {allowed}", write_or_choose(found, field.choices))
             return None
         if not isinstance(found, str) or not found.strip() or "\0" in found:
             what = f"one of {', '.join(field.choices)}" if field.choices else _KINDS.get(field.form, "a text")
@@ -167,8 +145,7 @@ class _Reader:
             self._check_work(work)
         name = values.get("accelerator", {}).get("type")
         if name and accelerators and name not in accelerators:
-            close = difflib.get_close_matches(name.lower().removeprefix("nvidia-"), accelerators, n=1, cutoff=0.5)
-            cure = f"write {close[0]}" if close else f"choose from {', '.join(accelerators)}"
+            cure = write_or_choose(name.lower().removeprefix("nvidia-"), accelerators, cutoff=0.5)
             self.report(("accelerator", "type"), f"{quote_value(name)} is not in the catalogue", cure)
         location = values.get("location", {})
         for index, zone in enumerate(location.get("zones", ())):

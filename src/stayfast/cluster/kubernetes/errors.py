@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from stayfast.cluster.kubernetes.exec_plugin import redact
 from stayfast.cluster.kubernetes.resources import Resource
 from stayfast.cluster.kubernetes.transport import Response
 from stayfast.errors import (
@@ -18,7 +17,7 @@ from stayfast.errors import (
     ObjectRefusedError,
     StayfastError,
 )
-from stayfast.text.safe import printable
+from stayfast.text.safe import printable, redact
 
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 _UNTYPED_FIELD = re.compile(r"\.([\w.\[\]-]+): field not declared in schema")

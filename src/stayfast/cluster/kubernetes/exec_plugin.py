@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -18,13 +17,12 @@ from typing import Any
 from stayfast.clock import Clock, SystemClock, seconds_at
 from stayfast.cluster.kubernetes.credentials import ClientCertificate, validate_token
 from stayfast.errors import ClusterConfigError, ClusterLoginError
-from stayfast.text.safe import printable
+from stayfast.text.safe import printable, redact
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 RENEW_BEFORE_SECONDS = 5.0
 PLUGIN_SECONDS = 60.0
 GKE_PLUGIN = "gke-gcloud-auth-plugin"
-_SECRET = re.compile(r"eyJ[\w.-]{20,}|ya29\.[\w.-]{10,}|[A-Za-z0-9+/_=-]{60,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +169,3 @@ def _install_help(plugin: ExecPlugin) -> str:
 def _last_stderr_line(stderr: bytes | None) -> str:
     lines = [line for line in (stderr or b"").decode("utf-8", "replace").splitlines() if line.strip()]
     return f": {printable(redact(lines[-1].strip()[:200]))}" if lines else ""
-
-
-def redact(text: str) -> str:
-    """The text without anything that looks like a token."""
-    return _SECRET.sub("[hidden]", text)

@@ -6,9 +6,8 @@ import json
 import os
 from typing import Any
 
-from stayfast.cluster.kubernetes.exec_plugin import redact
 from stayfast.errors import ClusterAccessError, ClusterConfigError, ClusterUnreachableError
-from stayfast.text.safe import line
+from stayfast.text.safe import line, redact
 
 GCLOUD_SECONDS = 30.0
 

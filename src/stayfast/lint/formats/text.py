@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from stayfast.lint.engine import Report
 from stayfast.lint.finding import Finding, Severity
+from stayfast.text.safe import printable
 
 _COLOURS = {Severity.ERROR: "31;1", Severity.WARNING: "33;1", Severity.ADVICE: "36"}
 _FIXES = {"safe": "fix: --fix", "unsafe": "fix: --unsafe-fixes"}
@@ -29,15 +30,11 @@ def _finding(finding: Finding, lines: list[str], *, colour: bool) -> str:
         line = lines[finding.line - 1]
         start = min(finding.column, len(line) + 1) - 1
         cut = max(0, start - 40) if len(line) > 140 else 0
-        source, start = _printable(line[cut : cut + 140]), start - cut
+        source, start = printable(line[cut : cut + 140].rstrip("\r\n"), instead=" "), start - cut
         gutter = f"{finding.line:>5} | "
         text += f"{gutter}{source}\n{' ' * (len(gutter) + start)}{_paint('^', '31', colour=colour)}\n"
     notes = [note for note in (finding.object, _FIXES.get(finding.fixable, "")) if note]
     return text + (f"        {'; '.join(notes)}\n" if notes else "")
-
-
-def _printable(line: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in line.rstrip("\r\n"))
 
 
 def _summary(report: Report) -> str:

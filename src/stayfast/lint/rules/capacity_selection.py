@@ -15,7 +15,7 @@ from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items,
 from stayfast.lint.objects.pod import GPU, PodCapacity, PodProfile
 from stayfast.lint.objects.scheduling import NO_CHOICE, Toleration, preferred_keys, prefers
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule
-from stayfast.text.suggest import closest, distance
+from stayfast.text.suggest import closest, did_you_mean, distance
 
 _WRONG_DOMAINS = ("gke.io", "cloud.gke.io", "google.com", "gke.google.com")
 _DOMAINS = ("cloud.google.com/", "autoscaling.gke.io/")
@@ -81,7 +81,7 @@ def _misspelled(key: str, meant: str, path: Path) -> Hit:
         if path[-2] in ("nodeSelector", "nodeLabels")
         else Edit("set", path, meant, key="key")
     )
-    return Hit(path, f"there is no {key}; did you mean {meant}?", ERROR, Fix((edit,), safe=False))
+    return Hit(path, f"there is no {key}{did_you_mean(meant)}", ERROR, Fix((edit,), safe=False))
 
 
 @rule("SF502", "bad-gke-value", POD)
@@ -127,7 +127,7 @@ def _judge_value(key: str, value: Any, path: Path, *, forbids: bool) -> Iterator
         )
     elif (listed := _listed_values(key)) and value not in listed:
         near = closest(value, listed, 4)
-        hint = f"; did you mean {near}?" if near else ""
+        hint = did_you_mean(near)
         known = Fix((Edit("set", path[:-1], near, key=path[-1]),), safe=False) if near else None
         yield Hit(path, f"GKE knows no {value} for {key}{hint}", ERROR, known)
     elif key == keys.MACHINE_FAMILY and value != value.lower():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from stayfast.documents.positions import Path
 from stayfast.lint.objects.objects import is_placeholder
 from stayfast.lint.schema import crds
-from stayfast.text.suggest import closest, field_like
+from stayfast.text.suggest import closest, did_you_mean, field_like
 from stayfast.text.units import quantity
 
 
@@ -134,7 +134,7 @@ def _unknown_kind(api_version: str, kind: str, index: int) -> Iterator[SchemaVio
         yield SchemaViolation(("apiVersion",), message, "version", best)
     elif not kind.endswith("List"):
         near = closest(kind, kind_names(), 1 if len(kind) < 6 else 2)
-        hint = f"; did you mean {near}?" if near else ""
+        hint = did_you_mean(near)
         message = f"Kubernetes {version} has no kind {kind} in {api_version}{hint}"
         yield SchemaViolation(("kind",), message, "version", is_certain=near is not None)  # else: a kubeconfig, say
 
@@ -183,7 +183,7 @@ def _one_of(value: Any, allowed: list[str], path: Path) -> Iterator[SchemaViolat
         yield _wrong_type(path, "text", value)
     elif value not in allowed:
         near = closest(value, allowed, 3)
-        hint = f"; did you mean {near}?" if near else ""
+        hint = did_you_mean(near)
         listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}" if len(allowed) > 1 else allowed[0]
         yield SchemaViolation(path, f"{path[-1]} must be {listed}, not {value}{hint}", "value", near)
 
@@ -251,7 +251,7 @@ def _unknown(key: str, fields: dict[str, Any], path: Path, *, strict: bool) -> I
     if is_placeholder(key) or key.startswith("x-"):
         return
     meant = field_like(key, fields)
-    hint = f"; did you mean {meant}?" if meant else ""
+    hint = did_you_mean(meant)
     # A definition that still grows may have the field already: one wrong letter is certain, and nothing is removed.
     slip = meant if strict else closest(key, fields, 1)
     certain = strict or slip is not None
