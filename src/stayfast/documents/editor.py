@@ -11,7 +11,8 @@ from typing import Any
 
 from stayfast.documents import Document, parse_documents, rendering
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import Mapping, Path, Sequence, dig
+from stayfast.documents.lookup import dig
+from stayfast.documents.positions import Mapping, Path, Sequence
 
 
 class _NotPossible(Exception):

@@ -80,15 +80,3 @@ def _step(here: Any, part: str | int, *, value: bool) -> tuple[Any, Any] | None:
 def pointer(path: Path) -> str:
     """The path as an RFC 6901 JSON pointer."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
-
-
-def dig(value: Any, *path: str | int) -> Any:
-    """What stands at ``path``, or ``None``."""
-    for part in path:
-        if isinstance(value, dict) and isinstance(part, str):
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        else:
-            return None
-    return value

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from stayfast.documents.lookup import text
 from stayfast.lint.finding import ADVICE, WARNING, Finding
-from stayfast.lint.objects.objects import ManifestObject, text
+from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.sources import Source
 from stayfast.model.labels import IGNORE
 

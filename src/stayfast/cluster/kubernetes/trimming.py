@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.cluster.kubernetes.resources import Resource
+from stayfast.documents.lookup import mapping, mappings, texts
 
 Object = dict[str, Any]
 
@@ -29,44 +30,22 @@ def trim(resource: Resource, item: Object) -> Object:
     if resource.kind == "Pod":
         found["spec"], found["status"] = _pod_spec(spec), _pod_status(status)
     elif resource.kind == "Node":
-        found["spec"] = {"taints": as_mappings(spec.get("taints")), "unschedulable": spec.get("unschedulable") is True}
+        found["spec"] = {"taints": mappings(spec.get("taints")), "unschedulable": spec.get("unschedulable") is True}
         found["status"] = {key: status[key] for key in ("conditions", "allocatable") if key in status}
     elif resource.kind == "Event":
         found["involvedObject"] = mapping(item.get("involvedObject"))
     elif resource.kind == "ConfigMap":
-        found["data"] = as_strings(item.get("data"))
+        found["data"] = texts(item.get("data"))
     return found
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """The value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_mappings(value: Any) -> list[dict[str, Any]]:
-    """The mappings of a list."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def as_strings(value: Any) -> dict[str, str]:
-    """A mapping of texts, as labels and annotations are."""
-    if not isinstance(value, dict):
-        return {}
-    return {key: item for key, item in value.items() if isinstance(item, str)}
-
-
-def as_int(value: Any, default: int = 0) -> int:
-    """The value if it is a whole number, else the default."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {key: metadata[key] for key in _TEXTS if isinstance(metadata.get(key), str)}
     for key in ("labels", "annotations"):
         if metadata.get(key):
-            found[key] = as_strings(metadata[key])
+            found[key] = texts(metadata[key])
     if metadata.get("ownerReferences"):
-        owners = as_mappings(metadata["ownerReferences"])
+        owners = mappings(metadata["ownerReferences"])
         found["ownerReferences"] = [row for row in owners if isinstance(row.get("uid"), str)]
     if metadata.get("finalizers"):
         listed = metadata["finalizers"]
@@ -75,7 +54,7 @@ def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conditions(value: Any) -> list[dict[str, Any]]:
-    return [row for row in as_mappings(value) if isinstance(row.get("type"), str)]
+    return [row for row in mappings(value) if isinstance(row.get("type"), str)]
 
 
 def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
@@ -83,9 +62,9 @@ def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
     if isinstance(spec.get("nodeName"), str):
         found["nodeName"] = spec["nodeName"]
     if spec.get("nodeSelector"):
-        found["nodeSelector"] = as_strings(spec["nodeSelector"])
+        found["nodeSelector"] = texts(spec["nodeSelector"])
     if spec.get("schedulingGates"):
-        found["schedulingGates"] = as_mappings(spec["schedulingGates"])
+        found["schedulingGates"] = mappings(spec["schedulingGates"])
     return found
 
 
@@ -105,6 +84,6 @@ def _pod_status(status: dict[str, Any]) -> dict[str, Any]:
                     "state": {kind: mapping(inner) for kind, inner in mapping(row.get("state")).items()},
                     "lastState": {kind: mapping(inner) for kind, inner in mapping(row.get("lastState")).items()},
                 }
-                for row in as_mappings(status[key])
+                for row in mappings(status[key])
             ]
     return found

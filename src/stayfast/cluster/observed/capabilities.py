@@ -20,6 +20,7 @@ from stayfast.capacity.machines.gke_limits import (
 )
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.observed.objects import meta
+from stayfast.documents.lookup import dig
 from stayfast.text.safe import line
 
 _GROUPS = {
@@ -111,13 +112,13 @@ def _mode(facts: ClusterDescription) -> CapabilityCheck:
     name, what = "auto-provisioning", "nodes are made for pods that need them (Autopilot or auto-provisioning)"
     description = facts.describe
     if description is not None:
-        autopilot = _at(description, "autopilot", "enabled") is True
-        automatic = _at(description, "autoscaling", "enableNodeAutoprovisioning") is True
+        autopilot = dig(description, "autopilot", "enabled") is True
+        automatic = dig(description, "autoscaling", "enableNodeAutoprovisioning") is True
         if autopilot or automatic:
             return CapabilityCheck(
                 name, CheckState.YES, what, "Autopilot" if autopilot else "Standard with auto-provisioning"
             )
-        pools = ", ".join(_at(pool, "name") or "?" for pool in _pools(facts)) or "none"
+        pools = ", ".join(dig(pool, "name") or "?" for pool in _pools(facts)) or "none"
         return CapabilityCheck(
             name, CheckState.NO, what, f"Standard, pools: {pools}", "make pools: pools.sh of stayfast render"
         )
@@ -141,7 +142,7 @@ def _group(facts: ClusterDescription, name: str) -> CapabilityCheck:
 def _spot(facts: ClusterDescription) -> CapabilityCheck:
     what = "Spot nodes can be had"
     spot = [node for node in facts.nodes or [] if _labels(node).get(keys.SPOT) == "true"]
-    pools = [pool for pool in _pools(facts) if _at(pool, "config", "spot") is True]
+    pools = [pool for pool in _pools(facts) if dig(pool, "config", "spot") is True]
     if spot or pools:
         evidence = f"{len(spot)} Spot nodes now, {len(pools)} Spot pools described"
         return CapabilityCheck("spot", CheckState.YES, what, evidence)
@@ -176,8 +177,8 @@ def _flex_start(facts: ClusterDescription) -> CapabilityCheck:
             "upgrade the control plane",
         )
     tpu = "" if found >= FLEX_START_TPU_VERSION else "; TPUs need 1.33.0-gke.1712000"
-    pools = [pool for pool in _pools(facts) if _at(pool, "config", "flexStart") is True]
-    queued = [pool for pool in pools if _at(pool, "queuedProvisioning", "enabled") is True]
+    pools = [pool for pool in _pools(facts) if dig(pool, "config", "flexStart") is True]
+    queued = [pool for pool in pools if dig(pool, "queuedProvisioning", "enabled") is True]
     nodes = [node for node in facts.nodes or [] if _labels(node).get(keys.FLEX_START) == "true"]
     if pools or nodes:
         evidence = f"{len(pools)} flex-start pools ({len(queued)} queued), {len(nodes)} such nodes now{tpu}"
@@ -215,9 +216,9 @@ def _grace(facts: ClusterDescription) -> CapabilityCheck:
             "upgrade the control plane",
         )
     set_pools = [
-        f"{_at(pool, 'name')}={_at(pool, 'config', 'kubeletConfig', 'shutdownGracePeriodSeconds')} s"
+        f"{dig(pool, 'name')}={dig(pool, 'config', 'kubeletConfig', 'shutdownGracePeriodSeconds')} s"
         for pool in _pools(facts)
-        if _at(pool, "config", "kubeletConfig", "shutdownGracePeriodSeconds")
+        if dig(pool, "config", "kubeletConfig", "shutdownGracePeriodSeconds")
     ]
     return CapabilityCheck(
         "long-grace", CheckState.YES, what, f"{facts.version}; set on: {', '.join(set_pools) or 'no pool seen'}"
@@ -234,9 +235,9 @@ def _accelerators(facts: ClusterDescription) -> CapabilityCheck:
             seen[f"{kind} in {labels.get(keys.ZONE, 'an unknown zone')}"] += 1
     parts = [f"{count} × {name}" for name, count in sorted(seen.items())]
     for pool in _pools(facts):
-        for row in _at(pool, "config", "accelerators") or []:
-            zones = ", ".join(str(zone) for zone in _at(pool, "locations") or [])
-            parts.append(f"pool {_at(pool, 'name')}: {_at(row, 'acceleratorType')} in {zones or 'its zones'}")
+        for row in dig(pool, "config", "accelerators") or []:
+            zones = ", ".join(str(zone) for zone in dig(pool, "locations") or [])
+            parts.append(f"pool {dig(pool, 'name')}: {dig(row, 'acceleratorType')} in {zones or 'its zones'}")
     if parts:
         return CapabilityCheck("accelerators", CheckState.YES, what, "; ".join(parts))
     if facts.nodes is None:
@@ -257,15 +258,15 @@ def _quota(facts: ClusterDescription) -> CapabilityCheck:
             name, CheckState.UNKNOWN, what, why,
             "gcloud compute regions describe REGION --format=json > r.json; add --region-quota r.json, or --gcloud",
         )  # fmt: skip
-    rows = _at(facts.region, "quotas")
+    rows = dig(facts.region, "quotas")
     found = []
     for row in rows if isinstance(rows, list) else []:
-        metric, limit, usage = _at(row, "metric"), _at(row, "limit"), _at(row, "usage")
+        metric, limit, usage = dig(row, "metric"), dig(row, "limit"), dig(row, "usage")
         kinds = ("GPU", "TPU")
         if isinstance(metric, str) and metric.startswith("PREEMPTIBLE_") and any(kind in metric for kind in kinds):
             found.append((metric, _amount(limit), _amount(usage)))
     some = sorted(row for row in found if row[1] > 0)
-    place = _at(facts.region, "name") or "the region"
+    place = dig(facts.region, "name") or "the region"
     if some:
         shown = ", ".join(f"{line(metric)} {usage:g} of {limit:g} used" for metric, limit, usage in some)
         return CapabilityCheck(name, CheckState.YES, what, f"{line(place)}: {shown}")
@@ -282,16 +283,10 @@ _DESCRIBE = "gcloud container clusters describe NAME --location PLACE --format=j
 
 
 def _pools(facts: ClusterDescription) -> list[Any]:
-    found = _at(facts.describe or {}, "nodePools")
+    found = dig(facts.describe or {}, "nodePools")
     return found if isinstance(found, list) else []
 
 
 def _labels(node: Object) -> dict[str, Any]:
     found = meta(node).get("labels")
     return found if isinstance(found, dict) else {}
-
-
-def _at(value: Any, *path: str) -> Any:
-    for part in path:
-        value = value.get(part) if isinstance(value, dict) else None
-    return value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import WORKLOADS
-from stayfast.cluster.kubernetes.trimming import as_int
 from stayfast.cluster.observed.objects import condition, meta, spec_of
 from stayfast.cluster.observed.snapshot import Snapshot
+from stayfast.documents.lookup import number
 
 
 def is_suspended(root: Object) -> bool:
@@ -23,7 +23,7 @@ def workload_of(observed: Snapshot, root: Object) -> Object | None:
 def queue_position(observed: Snapshot, workload: Object) -> int | None:
     """How many wait before it in the same local queue, counted by age; Kueue's own order may differ by priority."""
     queue, place = spec_of(workload).get("queueName"), meta(workload).get("namespace")
-    mine = (-as_int(spec_of(workload).get("priority")), str(meta(workload).get("creationTimestamp", "")))
+    mine = (-number(spec_of(workload).get("priority"), 0), str(meta(workload).get("creationTimestamp", "")))
     ahead = 0
     for other in observed.of(WORKLOADS):
         same = spec_of(other).get("queueName") == queue and meta(other).get("namespace") == place
@@ -33,6 +33,6 @@ def queue_position(observed: Snapshot, workload: Object) -> int | None:
             and not condition(other, "QuotaReserved")
             and not condition(other, "Finished")
         ):
-            theirs = (-as_int(spec_of(other).get("priority")), str(meta(other).get("creationTimestamp", "")))
+            theirs = (-number(spec_of(other).get("priority"), 0), str(meta(other).get("creationTimestamp", "")))
             ahead += theirs < mine
     return ahead

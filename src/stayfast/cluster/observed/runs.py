@@ -11,11 +11,11 @@ from stayfast.capacity.machines.gke_keys import QUEUE_LABEL
 from stayfast.clock import seconds_at
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, PODS
-from stayfast.cluster.kubernetes.trimming import as_int
 from stayfast.cluster.observed.kueue_workload import is_suspended, workload_of
 from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, status_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
+from stayfast.documents.lookup import number
 from stayfast.model import variables
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.labels import CAPACITY, PART_LABEL, RUN_LABEL, USD_PER_HOUR
@@ -174,9 +174,9 @@ def _count_pods(observed: Snapshot, row: RunSummary, root: Object, jobs: list[Ob
     evicted = condition(workload, "Evicted", None) if workload else None
     if evicted is not None and evicted.get("reason") == "Preempted":
         causes["queue-preemption"] += 1  # Kueue deletes the pods: nothing of them is left to ask
-    wanted = sum(as_int(spec_of(job).get("parallelism"), 1) for job in jobs)
+    wanted = sum(number(spec_of(job).get("parallelism"), 1) for job in jobs)
     if root.get("kind") == "Deployment":
-        wanted = as_int(spec_of(root).get("replicas"), 1)
+        wanted = number(spec_of(root).get("replicas"), 1)
     row.pods = {"wanted": wanted, **{key: states[key] for key in sorted(states)}}
     row.interruptions = dict(causes.most_common())
 
@@ -223,7 +223,7 @@ def _attempts(root: Object, jobs: list[Object], pods: list[Object]) -> int:
         index = (meta(pod).get("annotations") or {}).get("batch.kubernetes.io/job-completion-index")
         lives[str(index)] += 1
     if "None" in lives:  # without indexes: pods of one Job stand beside or after each other
-        parallel = sum(as_int(spec_of(job).get("parallelism"), 1) for job in jobs) or 1
+        parallel = sum(number(spec_of(job).get("parallelism"), 1) for job in jobs) or 1
         return max(1, -(-lives["None"] // parallel)) if pods else 0
     return max(lives.values(), default=0)
 

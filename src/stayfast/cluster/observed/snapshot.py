@@ -29,8 +29,9 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
-from stayfast.cluster.kubernetes.trimming import as_strings, mapping, trim
+from stayfast.cluster.kubernetes.trimming import trim
 from stayfast.cluster.observed.objects import event_time, meta, owner_uids, spec_of
+from stayfast.documents.lookup import mapping, texts
 from stayfast.errors import ClusterAccessError, ClusterLoginError, ObjectMissingError
 
 TERMINATION_AT = "node.gke.io/machine-termination-datetime"
@@ -85,7 +86,7 @@ class Snapshot:
 
     def selected_by(self, deployment: Object) -> list[Object]:
         """The pods of a Deployment: those of its labels that a ReplicaSet has made."""
-        wanted = as_strings(mapping(spec_of(deployment).get("selector")).get("matchLabels")).items()
+        wanted = texts(mapping(spec_of(deployment).get("selector")).get("matchLabels")).items()
         place = meta(deployment).get("namespace")
         if self._replicas is None:
             self._replicas = [pod for pod in self.of(PODS) if any(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from stayfast.capacity.machines.gke_keys import SPOT
-from stayfast.documents.positions import dig
-from stayfast.lint.objects.objects import ManifestObject, items, mapping, text
+from stayfast.documents.lookup import dig, items, mapping, text
+from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.objects.pod import PodCapacity, PodProfile
 from stayfast.lint.objects.pools import NodePool
 from stayfast.lint.objects.workloads import templates

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stayfast.documents.lookup import items, mapping, text
 from stayfast.documents.positions import Path
-from stayfast.lint.objects.objects import items, mapping, text
 from stayfast.text.units import quantity
 
 

@@ -1,33 +1,12 @@
-"""Kubernetes objects as the rules see them, and defensive ways to look into values that anybody may have written."""
+"""Kubernetes objects as the rules see them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from stayfast.documents.lookup import mapping, text
 from stayfast.documents.positions import Document, Path
-
-_NOTHING: dict[str, Any] = {}
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """The value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else _NOTHING
-
-
-def items(value: Any) -> list[Any]:
-    """The value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
-
-
-def text(value: Any) -> str:
-    """The value if it is text, else an empty one."""
-    return value if isinstance(value, str) else ""
-
-
-def number(value: Any, default: int | None = None) -> int | None:
-    """The value if it is a whole number, else the default."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def is_placeholder(value: Any) -> bool:

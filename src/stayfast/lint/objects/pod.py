@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any
 
 from stayfast.capacity.machines import gke_keys as keys
-from stayfast.documents.positions import Path, dig
+from stayfast.documents.lookup import dig, mapping, text
+from stayfast.documents.positions import Path
 from stayfast.lint.objects.containers import Container, containers
-from stayfast.lint.objects.objects import mapping, text
 from stayfast.lint.objects.scheduling import NodeRequirement, Toleration, demands, every_term_is_spot, tolerations
 from stayfast.lint.objects.workloads import GANG_KINDS, JOB_LIKE, Template, job_metadata_path, total_pods
 from stayfast.model.labels import COUPLED

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stayfast.capacity.machines.gke_keys import DOMAIN, PREEMPTIBLE, PROVISIONING, SPOT
-from stayfast.documents.positions import Path, dig
-from stayfast.lint.objects.objects import items, mapping, text
+from stayfast.documents.lookup import dig, items, mapping, text
+from stayfast.documents.positions import Path
 
 # Labels that say where a pod runs or on what, but not on which kind of machine.
 NO_CHOICE = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from stayfast.documents.positions import Path, dig
-from stayfast.lint.objects.objects import ManifestObject, items, mapping, number, text
+from stayfast.documents.lookup import dig, items, mapping, number, text
+from stayfast.documents.positions import Path
+from stayfast.lint.objects.objects import ManifestObject
 
 
 class JobSpecAt(NamedTuple):

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stayfast.capacity.machines import gke_keys as keys
-from stayfast.documents.positions import dig
-from stayfast.lint.objects.objects import ManifestObject, items, mapping, number, text
+from stayfast.documents.lookup import dig, items, mapping, number, text
+from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.objects.pools import AUTOMATIC, NodePool, Taint
 from stayfast.lint.readers import terraform
 from stayfast.lint.sources import Source

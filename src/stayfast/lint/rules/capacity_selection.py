@@ -8,10 +8,11 @@ from typing import Any
 from stayfast.capacity.machines import gke_keys as keys
 from stayfast.capacity.machines.machine import load_machines
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import Path, dig
+from stayfast.documents.lookup import dig, items, mapping
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit, Severity
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder
 from stayfast.lint.objects.pod import GPU, PodCapacity, PodProfile
 from stayfast.lint.objects.scheduling import NO_CHOICE, Toleration, preferred_keys, prefers
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule

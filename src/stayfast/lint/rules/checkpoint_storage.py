@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import Path, dig
+from stayfast.documents.lookup import dig, items, mapping, text
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ERROR, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import ManifestObject, items, mapping, text
+from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.rule import POD, rule
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import Path, dig
+from stayfast.documents.lookup import dig, items, mapping, text
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, text
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.rule import POD, rule
 from stayfast.lint.rules.checkpoint_storage import GCSFUSE

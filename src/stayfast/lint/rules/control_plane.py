@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import dig
+from stayfast.documents.lookup import dig, number
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import ManifestObject, number
+from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.objects.pod import PodCapacity, PodProfile
 from stayfast.lint.rule import OBJECT, POD, rule
 

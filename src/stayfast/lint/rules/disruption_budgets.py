@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import dig
+from stayfast.documents.lookup import dig, mapping, number, text
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
-from stayfast.lint.objects.objects import ManifestObject, mapping, number, text
+from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.objects.workloads import JOB_LIKE
 from stayfast.lint.rule import OBJECT, rule

@@ -7,10 +7,11 @@ from typing import Any
 
 from stayfast.capacity.machines.gke_keys import PROVREQ_PREFIX, QUEUE_LABEL
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import Path, dig
+from stayfast.documents.lookup import dig, items, mapping, text
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
-from stayfast.lint.objects.objects import ManifestObject, items, mapping, text
+from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.objects.pod import GPU, TPU, PodProfile
 from stayfast.lint.objects.workloads import GANG_KINDS
 from stayfast.lint.rule import BUNDLE, OBJECT, POD, rule

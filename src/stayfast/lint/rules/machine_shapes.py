@@ -8,10 +8,11 @@ from typing import Any
 
 from stayfast.capacity.machines import gke_keys as keys
 from stayfast.capacity.machines.machine import load_machines
+from stayfast.documents.lookup import items, mapping, number, text
 from stayfast.lint.finding import ERROR, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.fitting import is_decided_by_pool, mismatches
-from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder
 from stayfast.lint.objects.pod import GPU, TPU, PodProfile
 from stayfast.lint.objects.pools import AUTOMATIC
 from stayfast.lint.objects.scheduling import NO_CHOICE

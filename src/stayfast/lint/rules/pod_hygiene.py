@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from stayfast.documents.edit import Edit
+from stayfast.documents.lookup import mapping, text
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import is_placeholder, mapping, text
+from stayfast.lint.objects.objects import is_placeholder
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.rule import POD, rule
 

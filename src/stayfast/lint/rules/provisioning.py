@@ -8,11 +8,12 @@ from typing import Any
 from stayfast.capacity.machines.gke_keys import FLEX_START, NODE_POOL, QUEUED, RUN_DURATION, RUN_LIMIT
 from stayfast.capacity.machines.gke_limits import LONGEST_RUN_SECONDS, SHORTEST_RUN_SECONDS
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import Path, dig
+from stayfast.documents.lookup import dig, items, mapping, number, text
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.fitting import mismatches
-from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder
 from stayfast.lint.objects.pod import CONSUME, CONSUME_OLD, PodCapacity, PodProfile
 from stayfast.lint.rule import OBJECT, POD, rule
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import dig
+from stayfast.documents.lookup import dig, items, mapping, number
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
-from stayfast.lint.objects.objects import items, mapping, number
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.objects.workloads import JobSpecAt
 from stayfast.lint.rule import POD, rule

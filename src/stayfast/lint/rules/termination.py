@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from stayfast.capacity.machines.gke_keys import FLEX_START, NODE_POOL
 from stayfast.capacity.machines.gke_limits import LONG_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import Path, dig
+from stayfast.documents.lookup import dig, items, mapping, number, text
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import ManifestObject, items, mapping, number, text
+from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.objects.pod import PodCapacity, PodProfile
 from stayfast.lint.readers.shell import Script, exits_zero_on_term, inline_script, program_without_signal
 from stayfast.lint.rule import OBJECT, POD, rule

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfast.documents.edit import Edit
-from stayfast.documents.positions import Path, dig
+from stayfast.documents.lookup import dig, items, mapping, number, text
+from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle
 from stayfast.lint.objects.containers import Container
-from stayfast.lint.objects.objects import ManifestObject, is_placeholder, items, mapping, number, text
+from stayfast.lint.objects.objects import ManifestObject, is_placeholder
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.objects.workloads import JobSpecAt
 from stayfast.lint.rule import OBJECT, POD, rule

@@ -7,10 +7,10 @@ from stayfast.cluster.diagnosis.diagnosis import FLEX_START_WAIT, Diagnosis, Ver
 from stayfast.cluster.diagnosis.workload_view import WorkloadView
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS, WORKLOADS
-from stayfast.cluster.kubernetes.trimming import as_mappings, mapping
 from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, status_of, title
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
+from stayfast.documents.lookup import mapping, mappings
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
@@ -42,7 +42,7 @@ def next_try(workload: Object, now: float) -> str | None:
     due = seconds_at(at)
     if due is not None and due > now:
         return str(at)
-    retried = any(row.get("state") == "Retry" for row in as_mappings(status_of(workload).get("admissionChecks")))
+    retried = any(row.get("state") == "Retry" for row in mappings(status_of(workload).get("admissionChecks")))
     return "" if retried else None
 
 
@@ -61,7 +61,7 @@ def request_status(observed: Snapshot, request: Object) -> Diagnosis | None:
     workload = workload_behind(observed, request)
     lines = tuple(
         line(title(request), f"{row.get('type')}={row.get('status')}", row.get("reason"), "·", row.get("message"))
-        for row in as_mappings(status_of(request).get("conditions"))
+        for row in mappings(status_of(request).get("conditions"))
     )
     if condition(request, "CapacityRevoked") is not None:
         words = "the machines it was given have been taken back"

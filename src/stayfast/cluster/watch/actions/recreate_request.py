@@ -15,11 +15,11 @@ from stayfast.cluster.diagnosis.diagnose import diagnose
 from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS
-from stayfast.cluster.kubernetes.trimming import as_mappings
 from stayfast.cluster.observed.objects import condition, meta, owner_uids, spec_of, status_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, PlannedAction, remove
+from stayfast.documents.lookup import mappings
 from stayfast.text.safe import line
 
 RECREATE_REQUEST = "recreate-request"
@@ -49,7 +49,7 @@ def _waits_for_it(observed: Snapshot, workload: Object) -> bool:
         return False
     if any(condition(workload, kind) for kind in ("Admitted", "Evicted", "Finished")):
         return False
-    is_rejected = any(row.get("state") == "Rejected" for row in as_mappings(status_of(workload).get("admissionChecks")))
+    is_rejected = any(row.get("state") == "Rejected" for row in mappings(status_of(workload).get("admissionChecks")))
     if is_rejected or next_try(workload, observed.now) is not None:
         return False
     owners = owner_uids(workload)

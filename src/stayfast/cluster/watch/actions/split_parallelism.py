@@ -13,13 +13,13 @@ from stayfast.clock import seconds_at, to_rfc3339
 from stayfast.cluster.diagnosis.diagnose import diagnose
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
-from stayfast.cluster.kubernetes.trimming import as_int, as_strings, mapping
 from stayfast.cluster.observed.kueue_workload import is_suspended
 from stayfast.cluster.observed.objects import meta, spec_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.runs import RunSummary
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import PlannedAction, annotation, patch
+from stayfast.documents.lookup import mapping, number, texts
 from stayfast.model.labels import COUPLED, SPLIT_AT
 from stayfast.text.safe import line
 from stayfast.text.units import duration
@@ -30,8 +30,8 @@ MACHINES_WAITED_FOR = ("waiting-for-capacity", "provisioning-stuck", "provisioni
 
 def split(observed: Snapshot, row: RunSummary, job: Object, limit_seconds: float) -> Iterator[PlannedAction]:
     """To what has machines; an all-or-nothing request to half."""
-    labels = as_strings(mapping(mapping(spec_of(job).get("template")).get("metadata")).get("labels"))
-    width = as_int(spec_of(job).get("parallelism"), 1)
+    labels = texts(mapping(mapping(spec_of(job).get("template")).get("metadata")).get("labels"))
+    width = number(spec_of(job).get("parallelism"), 1)
     since = seconds_at(annotation(job, SPLIT_AT))
     if job.get("kind") != "Job" or labels.get(COUPLED) != "false" or width < 2:
         return
