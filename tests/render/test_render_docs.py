@@ -13,7 +13,7 @@ from render_cases import CASES, GANG, TRAIN, case, on, planned, rendered
 
 from stayfast.cli import render as command
 from stayfast.cli.commands import COMMANDS
-from stayfast.render.objects.alerts import pending_seconds
+from stayfast.render.objects.monitoring import pending_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "render.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from stayfast.capacity.machines.machine import load_machines
 from stayfast.capacity.machines.prices import bundled_catalogue, read_catalogue, to_json
 from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
-from stayfast.render.objects.resources import (
+from stayfast.render.objects.pod import (
     EPHEMERAL_GIB,
     cpu_request,
     memory_request_gib,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from stayfast.lint.engine import lint_bundle
 from stayfast.lint.objects.bundle import LintSettings
 from stayfast.lint.sources import Source
 from stayfast.render.bundle import Bundle
+from stayfast.render.directory import compare, write
 from stayfast.render.objects.monitoring import METRICS_PORT, MONITORING_FILE
 from stayfast.settings import read_settings
 
@@ -66,6 +68,17 @@ def test_none_means_none(text: str) -> None:
     assert "ports" not in container(bundle)
     assert "STAYFAST_METRICS_PORT" not in environment(bundle)
     assert "monitoring/" not in bundle.files["README.md"]
+
+
+def test_none_removes_what_was_written_before(tmp_path: Path) -> None:
+    """The file of a spec that was monitored is no longer generated, and an old one would still be applied."""
+    before, after = rendered(TRAIN).files, rendered(on(TRAIN, "spot", "monitoring: none\n")).files
+    write(str(tmp_path), before, compare(str(tmp_path), before), force=False)
+    difference = compare(str(tmp_path), after)
+    assert difference.extra == [MONITORING_FILE]
+    write(str(tmp_path), after, difference, force=False)
+    assert not (tmp_path / "monitoring").exists()
+    assert compare(str(tmp_path), after).is_none
 
 
 def test_another_word_is_refused() -> None:

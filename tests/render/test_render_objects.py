@@ -32,8 +32,8 @@ from stayfast.model.exit_codes import INTERRUPTED
 from stayfast.render.bundle import render
 from stayfast.render.context import Controller
 from stayfast.render.naming import has_secret, pool_name, scoped
-from stayfast.render.objects.command import container_command, is_torchrun
-from stayfast.render.objects.resources import cpu_request, memory_request_gib
+from stayfast.render.objects.environment import container_command, is_torchrun
+from stayfast.render.objects.pod import cpu_request, memory_request_gib
 
 ALL = sorted(CASES)
 JOBS = [name for name in ALL if not name.startswith("serve")]

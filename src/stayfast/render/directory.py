@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 from stayfast.errors import UsageError
 from stayfast.render.bundle import MARKER
+from stayfast.render.objects.order import rendered_files
 from stayfast.text.files import TEMPORARY, replace_file
 
 _LOOK_BYTES = 1000
 _FRESH_SECONDS = 600.0
-FOLDERS = ("", "alerts", "node-config", "patches")
-"""Where generated files lie; nothing else is looked into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,15 @@ def compare(directory: str, files: dict[str, str]) -> Difference:
     return found
 
 
+def folders() -> list[str]:
+    """Where generated files lie; nothing else is looked into."""
+    optional = {os.path.dirname(part.name) for part in rendered_files()}
+    return sorted({"", "node-config", "patches"} | optional)
+
+
 def _inside(directory: str) -> list[str]:
     names = []
-    for folder in FOLDERS:
+    for folder in folders():
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in sorted(os.listdir(os.path.join(directory, folder))):
                 inside = os.path.join(folder, name) if folder else name
@@ -91,7 +96,7 @@ def write(directory: str, files: dict[str, str], difference: Difference, *, forc
             f"{directory} has {', '.join(difference.foreign)}, not made by stayfast render",
             help="move it away, name another directory, or add --force",
         )
-    for folder in FOLDERS:
+    for folder in folders():
         if os.path.islink(os.path.join(directory, folder)) and folder:
             raise UsageError(f"{os.path.join(directory, folder)} is a link", help="name another directory")
     try:

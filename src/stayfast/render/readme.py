@@ -11,8 +11,15 @@ from stayfast.model.labels import run_selector
 from stayfast.render.context import Controller, RenderContext
 from stayfast.render.objects.environment import credentials_name, needs_credentials, secret_name, secret_variables
 from stayfast.render.objects.monitoring import is_watched
+from stayfast.render.objects.order import rendered_files
 from stayfast.render.pools.pool import node_pools
 
+_OTHERS = {
+    "pools.sh": "the node pools, with gcloud",
+    "pools.tf": "the same node pools, with Terraform: use one of the two",
+    "node-config/spot-grace.yaml": "the longer shutdown of the Spot nodes, read by `pools.sh`",
+    "patches/pin-to-on-demand.yaml": "keeps controllers off machines that go away",
+}
 _NOT_REMOVED = {"00-namespace.yaml": "the namespace", "30-storage.yaml": "the storage"}
 """Not removed with the run: others may live there, and deleting a claim may delete what is on it."""
 
@@ -44,21 +51,7 @@ def _summary(outline: RenderContext) -> str:
 
 
 def _contents(files: Sequence[str]) -> str:
-    about = {
-        "00-namespace.yaml": "the namespace, with Pod Security `restricted`; leave it out where others own it",
-        "10-access.yaml": "who the run is: service account, priority",
-        "20-config.yaml": "its settings",
-        "30-storage.yaml": "where checkpoints are kept",
-        "40-capacity.yaml": "which machines, and how they are asked for",
-        "50-workload.yaml": "the workload",
-        "pools.sh": "the node pools, with gcloud",
-        "pools.tf": "the same node pools, with Terraform: use one of the two",
-        "node-config/spot-grace.yaml": "the longer shutdown of the Spot nodes, read by `pools.sh`",
-        "monitoring/pod-monitoring.yaml": "interruptions, goodput and queue depth in Cloud Monitoring",
-        "alerts/prometheus-rule.yaml": "alerts, for the Prometheus operator",
-        "alerts/managed-rules.yaml": "the same alerts, for Google's managed Prometheus",
-        "patches/pin-to-on-demand.yaml": "keeps controllers off machines that go away",
-    }
+    about = {part.name: part.about for part in rendered_files()} | _OTHERS
     rows = "".join(f"| `{name}` | {about[name]} |\n" for name in files if name in about)
     return f"| File | What it is |\n|---|---|\n{rows}"
 

@@ -1,5 +1,5 @@
-"""The Kubernetes objects of a bundle, one module per kind of object.
+"""The Kubernetes objects of a bundle: one module per kind of object, and the table of the files that hold them.
 
 May import: what render may import.
-Start reading: ``workload.py``.
+Start reading: ``order.py``.
 """

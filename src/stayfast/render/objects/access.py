@@ -6,6 +6,7 @@ from typing import Any
 
 from stayfast.render.context import Controller, RenderContext
 from stayfast.render.objects.environment import shared_variables
+from stayfast.render.rendered_file import RenderedFile
 
 INTERRUPTIBLE_PRIORITY = -5
 """Below everything that names no class, and above -10, under which the autoscaler does nothing for a pod."""
@@ -58,3 +59,19 @@ def config_map(outline: RenderContext) -> dict[str, Any]:
         "metadata": outline.metadata(outline.name),
         "data": shared_variables(outline),
     }
+
+
+NAMESPACE = RenderedFile(
+    "00-namespace.yaml",
+    "the namespace, with Pod Security `restricted`; leave it out where others own it",
+    # The labels of the default namespace, which everybody uses, are not ours to set.
+    lambda outline: [namespace(outline)] if outline.namespace != "default" else [],
+)
+ACCESS = RenderedFile(
+    "10-access.yaml",
+    "who the run is: service account, priority",
+    lambda outline: [service_account(outline), *([priority_class(outline)] if outline.has_priority else [])],
+)
+CONFIG = RenderedFile(
+    "20-config.yaml", "its settings", lambda outline: [config_map(outline)] if shared_variables(outline) else []
+)

@@ -1,8 +1,14 @@
-"""The environment of the pod: stayfast's own contract, the names that documents use, and what launchers read."""
+"""The environment of the pod and the container's command.
+
+The environment is stayfast's own contract, the names that documents use, and what launchers read. The command is
+always a list, never a shell in front, and an exit code behind launchers stays truthful.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+import os.path
 import re
 from typing import Any
 
@@ -11,7 +17,6 @@ from stayfast.model import variables
 from stayfast.model.capacity import CapacityClass
 from stayfast.render.context import Controller, RenderContext
 from stayfast.render.naming import REPLICATED_JOB, has_secret
-from stayfast.render.objects.command import is_torchrun
 from stayfast.render.objects.monitoring import METRICS_PORT, is_watched
 from stayfast.storage.stores.open_store import find_bucket
 
@@ -152,3 +157,39 @@ def _from_field(name: str, field: str) -> dict[str, Any]:
 
 def _secret(outline: RenderContext, name: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret_name(outline), "key": name}}}
+
+
+LAUNCHERS = frozenset(
+    ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "srun", "composer", "colossalai")
+)
+SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ash", "busybox"))
+_LAUNCHER_MODULES = re.compile(r"torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher.*")
+_TASK = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def container_command(command: tuple[str, ...]) -> list[str]:
+    """What the container runs; launchers and shells rewrite exit codes and keep signals, so exec stands outside."""
+    program = os.path.basename(command[0])
+    if program == "stayfast":
+        return list(command)
+    if len(command) == 1 and _TASK.fullmatch(command[0]):
+        return ["stayfast", "work", *command]
+    if program in LAUNCHERS or program in SHELLS or _module(command):
+        return ["stayfast", "exec", "--", *command]
+    return list(command)
+
+
+def is_torchrun(command: tuple[str, ...]) -> bool:
+    """Whether the launcher is torch's own, under either of its names."""
+    words = command[3:] if command[:3] == ("stayfast", "exec", "--") else command
+    return bool(words) and (os.path.basename(words[0]) == "torchrun" or "torch.distributed" in _module(words))
+
+
+def _module(command: tuple[str, ...]) -> str:
+    """The launcher module of ``python -m``, or nothing."""
+    if not os.path.basename(command[0]).startswith("python"):
+        return ""
+    for word, following in itertools.pairwise(command):
+        if word == "-m":
+            return following if _LAUNCHER_MODULES.fullmatch(following) else ""
+    return ""

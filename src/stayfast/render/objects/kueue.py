@@ -9,7 +9,9 @@ from typing import Any
 
 from stayfast.capacity.machines.gke_keys import FLEX_START, PROVISIONING_REQUEST, QUEUE_LABEL, RUN_DURATION
 from stayfast.render.context import RenderContext
-from stayfast.render.objects.resources import cpu_request, memory_request_gib, requests
+from stayfast.render.objects.placement import compute_class
+from stayfast.render.objects.pod import cpu_request, memory_request_gib, requests
+from stayfast.render.rendered_file import RenderedFile
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 RETRIES = 1000
@@ -128,3 +130,13 @@ def local_queue(outline: RenderContext) -> dict[str, Any]:
 def _shared(outline: RenderContext, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     metadata = outline.metadata(outline.cluster_name, shared=True)
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def capacity_objects(outline: RenderContext) -> list[dict[str, Any]]:
+    """A ComputeClass, Kueue's chain, or nothing where the node selector says enough."""
+    if outline.class_rows:
+        return [compute_class(outline)]
+    return queue_objects(outline) if outline.is_queued else []
+
+
+CAPACITY = RenderedFile("40-capacity.yaml", "which machines, and how they are asked for", capacity_objects)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.render.context import RenderContext
+from stayfast.render.rendered_file import RenderedFile
 
 FILESTORE_CLASS = "standard-rwx"
 """GKE's own class for Filestore; its smallest instance is 1 TiB."""
@@ -91,3 +92,6 @@ def _size(outline: RenderContext) -> str:
     fallback = FILESTORE_LEAST_BYTES if outline.spec.volume_kind == "filestore" else DEFAULT_DISK_BYTES
     size = outline.spec.volume_bytes or fallback
     return f"{-(-size // 2**30)}Gi"
+
+
+STORAGE = RenderedFile("30-storage.yaml", "where checkpoints are kept", storage_objects)

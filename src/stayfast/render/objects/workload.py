@@ -1,4 +1,4 @@
-"""Jobs: one training pod, independent workers, one trial per index, or the ranks of a gang."""
+"""What makes the pods: Job, JobSet or Deployment, with the Service and the budget that belong to it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from typing import Any
 
 from stayfast.capacity.spec.workload import WorkloadKind
 from stayfast.model.exit_codes import INTERRUPTED, KILLED, TERMINATED
-from stayfast.render.context import RenderContext
+from stayfast.model.labels import RUN_LABEL
+from stayfast.render.context import Controller, RenderContext
+from stayfast.render.naming import REPLICATED_JOB
+from stayfast.render.objects.environment import MASTER_PORT
+from stayfast.render.objects.kueue import queue_annotations, queue_labels
 from stayfast.render.objects.pod import pod_template
+from stayfast.render.rendered_file import RenderedFile
 
 FAILURES_PER_POD = 6
 """Real failures: one more than the attempts without progress after which the runtime itself gives up."""
@@ -73,3 +78,112 @@ def gang_policy() -> dict[str, Any]:
 
 def _codes(*values: int) -> dict[str, Any]:
     return {"containerName": "main", "operator": "In", "values": list(values)}
+
+
+def job_set(outline: RenderContext) -> dict[str, Any]:
+    """One replicated Job with a pod per node."""
+    spec: dict[str, Any] = {}
+    if outline.is_queued:
+        spec["suspend"] = True  # Kueue starts it when every node is there
+    spec["network"] = {"enableDNSHostnames": True, "subdomain": outline.name, "publishNotReadyAddresses": True}
+    spec["failurePolicy"] = {
+        "maxRestarts": FAILURES_PER_POD,
+        "rules": [
+            {
+                "name": "interrupted",
+                "action": "RestartJobSetAndIgnoreMaxRestarts",
+                "onJobFailureReasons": ["PodFailurePolicy"],
+            }
+        ],
+    }
+    spec["replicatedJobs"] = [
+        {
+            "name": REPLICATED_JOB,
+            "replicas": 1,
+            "template": {"metadata": {"labels": outline.labels}, "spec": _ranks(outline)},
+        }
+    ]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": outline.metadata(
+            outline.name, labels=queue_labels(outline), annotations=queue_annotations(outline)
+        ),
+        "spec": spec,
+    }
+
+
+def _ranks(outline: RenderContext) -> dict[str, Any]:
+    nodes = outline.spec.nodes
+    return {
+        "completionMode": "Indexed",
+        "completions": nodes,
+        "parallelism": nodes,
+        **gang_policy(),
+        "template": pod_template(outline),
+    }
+
+
+def deployment(outline: RenderContext) -> dict[str, Any]:
+    """A replica per node; one at a time is replaced, since there is no spare accelerator to surge onto."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": outline.metadata(outline.name),
+        "spec": {
+            "replicas": outline.spec.nodes,
+            "selector": {"matchLabels": {RUN_LABEL: outline.name}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": pod_template(outline),
+        },
+    }
+
+
+def headless_service(outline: RenderContext) -> dict[str, Any]:
+    """Gives each rank a name that survives its pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": outline.metadata(outline.name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {RUN_LABEL: outline.name},
+            "ports": [{"name": "rendezvous", "port": int(MASTER_PORT)}],
+        },
+    }
+
+
+def needs_budget(outline: RenderContext) -> bool:
+    """Where a drain should take pods one by one.
+
+    Not on machines that go away: a budget does not stop that. Not for a gang: it restarts as a whole anyway. Not for
+    one pod: the budget would block every drain.
+    """
+    return not outline.is_interruptible and outline.spec.kind != WorkloadKind.TRAIN and outline.spec.nodes > 1
+
+
+def disruption_budget(outline: RenderContext) -> dict[str, Any]:
+    """An integer, since Jobs have no scale that a percentage could be of."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": outline.metadata(outline.name),
+        "spec": {
+            "minAvailable": outline.spec.nodes - 1,
+            "selector": {"matchLabels": {RUN_LABEL: outline.name}},
+        },
+    }
+
+
+def workload_objects(outline: RenderContext) -> list[dict[str, Any]]:
+    """The object that makes the pods, behind what it needs."""
+    found = [headless_service(outline)] if outline.is_gang else []
+    if needs_budget(outline):
+        found.append(disruption_budget(outline))
+    if outline.spec.kind == WorkloadKind.SERVE:
+        return [*found, deployment(outline)]
+    return [*found, job_set(outline) if outline.form == Controller.JOBSET else job(outline)]
+
+
+WORKLOAD = RenderedFile("50-workload.yaml", "the workload", workload_objects)
