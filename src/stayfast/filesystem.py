@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from stayfast.forks import close_descriptor, forks, forks_held_off, open_descriptor
+from stayfast.libc import load_libc
 
 Buffer = bytes | bytearray | memoryview
 DIRECT_ALIGNMENT = 4096
@@ -262,7 +263,7 @@ def sync_filesystem(path: str) -> None:
     """Make everything on the file system under path durable, names and all: one call for any number of files."""
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = load_libc()
     fd = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if libc.syncfs(fd) != 0:
@@ -280,7 +281,7 @@ def unsafe_filesystem(path: str) -> str | None:
         _fields_ = (("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 256))
 
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
+        libc = load_libc()
         result = StatFs()
         if libc.statfs(os.fsencode(path), ctypes.byref(result)) != 0:
             return None

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from stayfast.process.container import ContainedProgram, ContainerOptions, InitServer, start_contained
-from stayfast.process.tree import descendants_of, send_signal, signal_disposition
+from stayfast.process.proc import signal_disposition
+from stayfast.process.tree import descendants_of, send_signal
 
 WITH_OR_WITHOUT = pytest.mark.parametrize("namespace", [True, False], ids=["namespace", "session"])
 

@@ -15,7 +15,7 @@ import pytest
 from zoo import PROGRAMS, PYTHON, RESULT
 
 from stayfast.errors import UsageError
-from stayfast.process.tree import signal_disposition
+from stayfast.process.proc import signal_disposition
 from stayfast.proof.rehearse import moment, workspace
 from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment, last_error_line
 from stayfast.proof.rehearse.baseline import is_steady

@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from stayfast.errors import UsageError
-from stayfast.process.tree import descendants_of, send_signal, signal_disposition
+from stayfast.process.proc import signal_disposition, write_call_count
+from stayfast.process.tree import descendants_of, send_signal
 
 _KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "container_init.py")
 _START_SECONDS = 30.0
@@ -115,7 +116,7 @@ class ContainedProgram:
 
     def write_call_count(self) -> int:
         """How often the program has written by now; 0 where the kernel does not count it."""
-        return sum(map(_write_calls, self._known()))
+        return sum(map(write_call_count, self._known()))
 
     def poll(self) -> int | None:
         """The exit code (negative: the signal that ended it), or None while it runs."""
@@ -274,15 +275,6 @@ def _interpreter(
         start_new_session=True,  # a Ctrl-C in the terminal is ours to handle
         **streams,
     )
-
-
-def _write_calls(pid: int) -> int:
-    """Of a process and all its children that are gone."""
-    try:
-        with open(f"/proc/{pid}/io", encoding="ascii") as file:
-            return next((int(line[6:]) for line in file if line.startswith("syscw:")), 0)
-    except (OSError, ValueError):
-        return 0
 
 
 def _number(stream: Stream, own: int, nothing: int) -> int:

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from stayfast.libc import load_libc
+from stayfast.process.proc import status_number, threads_of
 from stayfast.process.tree import descendants_of
 
 _CONT, _SET_OPTIONS, _GET_EVENT, _SEIZE, _INTERRUPT, _LISTEN = 7, 0x4200, 0x4201, 0x4206, 0x4207, 0x4208
@@ -37,7 +39,7 @@ class SignalTracer:
         self._threads: dict[int, int] = {}
         self._awaited = 0  # a process of which only the end is followed so far
         self._follows_all = False
-        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc = load_libc()
         self._libc.ptrace.restype = ctypes.c_long
 
     def _ptrace(self, request: int, thread: int, address: int = 0, data: object = 0) -> int:
@@ -61,7 +63,7 @@ class SignalTracer:
             fresh = [
                 (thread, pid)
                 for pid in (first, *descendants_of(first))
-                for thread in _threads(pid)
+                for thread in threads_of(pid)
                 if thread not in self._threads
             ]
             if not fresh:
@@ -102,7 +104,7 @@ class SignalTracer:
         if (
             found is not None
             and found.si_pid not in self._threads
-            and _tracer(found.si_pid) == threading.get_native_id()
+            and status_number(found.si_pid, "TracerPid") == threading.get_native_id()
         ):
             self._threads[found.si_pid] = _group(found.si_pid)
 
@@ -134,26 +136,6 @@ class SignalTracer:
         return int(message.value)
 
 
-def _threads(pid: int) -> list[int]:
-    try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
-    except OSError:
-        return []
-
-
 def _group(thread: int) -> int:
     """The process that a thread belongs to."""
-    return _field(thread, "Tgid:") or thread
-
-
-def _tracer(thread: int) -> int:
-    return _field(thread, "TracerPid:")
-
-
-def _field(thread: int, name: str) -> int:
-    """A number of a thread's status; 0 when it is gone."""
-    try:
-        with open(f"/proc/{thread}/status", encoding="ascii", errors="replace") as file:
-            return next((int(line.split()[1]) for line in file if line.startswith(name)), 0)
-    except OSError:
-        return 0
+    return status_number(thread, "Tgid") or thread

@@ -8,16 +8,16 @@ import signal
 import time
 from collections.abc import Iterator
 
+from stayfast.libc import load_libc
+from stayfast.process.proc import process_ids, process_state, read_stat
+
 _PR_SET_CHILD_SUBREAPER = 36
-_SIGTIMEDWAIT = {"x86_64": "128", "aarch64": "137"}
 
 
 def become_subreaper() -> None:
     """Orphans come to us even when we are not PID 1; where the kernel refuses, only PID 1 reaps them."""
-    import ctypes
-
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        load_libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):
         pass
 
@@ -30,15 +30,10 @@ def descendants() -> list[int]:
 def descendants_of(pid: int) -> list[int]:
     """Everything below a process, zombies left out."""
     parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if fields[0] not in (b"Z", b"X"):
-                parents.setdefault(int(fields[1]), []).append(int(name))
+    for each in process_ids():
+        stat = read_stat(each)
+        if stat is not None and stat.state not in "ZX":
+            parents.setdefault(stat.parent, []).append(each)
     found, open_list = [], [pid]
     while open_list:
         children = parents.get(open_list.pop(), [])
@@ -85,49 +80,3 @@ def paused_tree(seconds: float = 0.2) -> Iterator[None]:
     finally:
         for pid in stopped:
             send_signal(pid, signal.SIGCONT)
-
-
-def process_state(pid: int) -> str:
-    """The kernel's letter for what a process is doing; X when it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except OSError:
-        return "X"
-
-
-def signal_disposition(pid: int, number: int) -> str:
-    """What a process does about a signal now: ``handler``, ``blocked`` (it may wait for it), ``ignored``, ``default``.
-
-    A process that is gone says ``gone``.
-    """
-    masks: dict[str, int] = {}
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith(("SigBlk:", "SigIgn:", "SigCgt:")):
-                    masks[line[:6]] = int(line[7:], 16)
-    except OSError:
-        return "gone"
-    bit = 1 << (number - 1)
-    for name, meaning in (("SigCgt", "handler"), ("SigBlk", "blocked"), ("SigIgn", "ignored")):
-        if masks.get(name, 0) & bit:
-            return meaning
-    return "blocked" if _is_waiting(pid) else "default"
-
-
-def _is_waiting(pid: int) -> bool:
-    """Whether a thread sits in sigtimedwait: for that long the kernel shows what it waits for as not blocked."""
-    number = _SIGTIMEDWAIT.get(os.uname().machine)
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return False
-    for thread in threads:
-        try:
-            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
-                if file.read(20).split(" ", 1)[0] == number:
-                    return True
-        except OSError:
-            continue
-    return False

@@ -27,6 +27,7 @@ from stayfast.batch.worker.worker import WorkerOptions, renew_leases
 from stayfast.errors import StayfastError
 from stayfast.model import variables
 from stayfast.model.exit_codes import FINISHED, Outcome
+from stayfast.process.proc import read_stat
 from stayfast.runtime.interruption.guard import Guard
 
 log = logging.getLogger("stayfast")
@@ -356,8 +357,5 @@ def _is_running(child: _WorkerHandle) -> bool:
     """Neither dead nor stopped."""
     if child.process.returncode is not None:
         return False
-    try:
-        with open(f"/proc/{child.process.pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X")
-    except OSError:
-        return True
+    stat = read_stat(child.process.pid)
+    return stat is None or stat.state not in "TtZX"

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from stayfast.errors import UsageError
 from stayfast.process.container import ContainedProgram, ContainerOptions, start_contained
+from stayfast.process.proc import command_line, process_state, read_status, signal_disposition
 from stayfast.process.ptrace import SignalTracer
-from stayfast.process.tree import process_state, send_signal, signal_disposition
+from stayfast.process.tree import send_signal
 from stayfast.proof.doctor.readiness import Readiness
 
 READY_SECONDS = 60.0
@@ -250,7 +251,7 @@ class _SignalObserver:
     def _add(self, pid: int, *, at_signal: bool) -> None:
         if process_state(pid) in "ZX":
             return
-        status = _status(pid)
+        status = read_status(pid)
         self.seen.processes[pid] = Process(
             pid=int(status.get("NSpid", str(pid)).split()[-1]),
             host_pid=pid,
@@ -294,26 +295,13 @@ class _SignalObserver:
             self.seen.left_running = [one.host_pid for one in others if process_state(one.host_pid) not in "ZX"]
 
 
-def _status(pid: int) -> dict[str, str]:
-    try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-    except OSError:
-        return {}
-
-
 def _command(pid: int, status: dict[str, str]) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(4096).split(b"\0")
-    except OSError:
-        words = []
-    text = " ".join(word.decode("utf-8", "replace") for word in words if word)
+    text = " ".join(filter(None, command_line(pid)))
     return " ".join((text or status.get("Name", "?")).split())[:200]
 
 
 def _is_pending(pid: int) -> bool:
-    status = _status(pid)
+    status = read_status(pid)
     pending = int(status.get("ShdPnd", "0"), 16) | int(status.get("SigPnd", "0"), 16)
     return bool(pending & 1 << (signal.SIGTERM - 1))
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stayfast.process.tree import signal_disposition
+from stayfast.process.proc import command_line, executable_name, read_stat, signal_disposition, status_number
 
 REST_SECONDS = 0.25
 PLAIN_SECONDS = 1.0
@@ -80,7 +80,7 @@ class Readiness:
     def _is_settled(self, pid: int, now: float) -> bool:
         if signal_disposition(pid, signal.SIGTERM) != "default":
             return True
-        name = _executable(pid)
+        name = executable_name(pid)
         if now - self._began < PLAIN_SECONDS or _INTERPRETERS.fullmatch(name):
             return False
         return not _MAY_CHANGE.search(_text(pid)) if name in SHELLS else now - self._lives[pid].busy_at >= PLAIN_SECONDS
@@ -112,39 +112,23 @@ def _is_worker(pid: int, parent: int) -> bool:
     """Whether it is an interpreter with a program of its own, and no copy of its parent."""
     words = _words(pid)
     is_helper = any(helper in word for helper in HELPERS for word in words)
-    return not is_helper and words != _words(parent) and _INTERPRETERS.fullmatch(_executable(pid)) is not None
+    return not is_helper and words != _words(parent) and _INTERPRETERS.fullmatch(executable_name(pid)) is not None
 
 
 def _row(pid: int) -> _Row | None:
     """None when it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            libraries = next((int(line.split()[1]) for line in file if line.startswith("VmLib:")), 0)
-    except (OSError, ValueError):
+    stat = read_stat(pid)
+    if stat is None or stat.state in "ZX":
         return None
-    state = fields[0].decode()
-    return None if state in "ZX" else _Row(int(fields[1]), state, int(fields[11]) + int(fields[12]), libraries)
-
-
-def _executable(pid: int) -> str:
-    try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-    except OSError:
-        return ""
+    return _Row(stat.parent, stat.state, stat.cpu_ticks, status_number(pid, "VmLib"))
 
 
 def _is_wrapper(pid: int) -> bool:
-    return _executable(pid) in _WRAPPERS or _EXEC.search(" ".join(_words(pid))) is not None
+    return executable_name(pid) in _WRAPPERS or _EXEC.search(" ".join(_words(pid))) is not None
 
 
 def _words(pid: int) -> list[str]:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return [word.decode("utf-8", "replace") for word in file.read(_LONGEST_TEXT).split(b"\0")]
-    except OSError:
-        return []
+    return command_line(pid, most_bytes=_LONGEST_TEXT)
 
 
 def _text(pid: int) -> str:

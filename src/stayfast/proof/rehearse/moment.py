@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable
 
 from stayfast.process.container import ContainedProgram, would_notice_signal
-from stayfast.process.tree import send_signal, signal_disposition
+from stayfast.process.proc import signal_disposition
+from stayfast.process.tree import send_signal
 from stayfast.proof.rehearse.schedule import AtEvent, AtResume, AtTime, InterruptionKind, Kill, Profile
 from stayfast.proof.syscalls.events import HOLD_CALL, LET_GO, FileEvent, Reaction
 from stayfast.proof.syscalls.seccomp import is_calling

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 
-from stayfast.process.tree import process_state
+from stayfast.process.proc import command_line, process_state, read_stat, waits_in
 from stayfast.proof.rehearse.attempt import Attempt, last_error_line
 
 FIRST_SECONDS = 10.0
@@ -56,25 +56,15 @@ class SlowBaseline:
 
 def _cpu_seconds(pid: int) -> float:
     """Of a process and its children that are gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        return 0.0
+    stat = read_stat(pid)
+    return 0.0 if stat is None else (stat.cpu_ticks + stat.children_ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def _doing(pid: int) -> str:
     """A process and the kernel's name for what it waits for."""
-    words = []
-    for name in ("cmdline", "wchan"):
-        try:
-            with open(f"/proc/{pid}/{name}", "rb") as file:
-                words.append(file.read(200).replace(b"\0", b" ").decode("utf-8", "replace").strip())
-        except OSError:
-            words.append("")
-    where = f" in {words[1]}" if words[1].strip("0") else ""
-    return f"process {pid} ({words[0][:80]}) {_STATES.get(process_state(pid), 'ends')}{where}"
+    words, waits = " ".join(command_line(pid)).strip(), waits_in(pid)
+    where = f" in {waits}" if waits else ""
+    return f"process {pid} ({words[:80]}) {_STATES.get(process_state(pid), 'ends')}{where}"
 
 
 def _since(path: str) -> float:

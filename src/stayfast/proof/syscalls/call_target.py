@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 
+from stayfast.process.proc import descriptor_path, working_directory
 from stayfast.proof.syscalls import seccomp
 
 _AT_FDCWD = 0xFFFFFF9C
@@ -26,7 +27,7 @@ def target(call: seccomp.Call) -> tuple[str | None, bool]:
         return _path(call.pid, arguments[0] if named_at else None, arguments[named_at]), False
     descriptor = seccomp.descriptor_of(call)
     if descriptor is not None:
-        return _link(f"/proc/{call.pid}/fd/{descriptor}"), False
+        return descriptor_path(call.pid, descriptor), False
     match call.name:
         case "open":
             return _path(call.pid, None, arguments[0]), bool(arguments[1] & os.O_TRUNC)
@@ -100,17 +101,10 @@ def _path(pid: int, directory: int | None, address: int) -> str | None:
         return name or None
     base = None
     if directory is None or directory & 0xFFFFFFFF == _AT_FDCWD:
-        base = _link(f"/proc/{pid}/cwd")
+        base = working_directory(pid)
     else:
-        base = _link(f"/proc/{pid}/fd/{directory & 0xFFFFFFFF}")
+        base = descriptor_path(pid, directory & 0xFFFFFFFF)
     return None if base is None else os.path.join(base, name)
-
-
-def _link(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return None
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:

@@ -10,6 +10,7 @@ import os
 import struct
 import threading
 
+from stayfast.process.proc import descriptor_position, descriptor_size
 from stayfast.proof.syscalls.call_target import read_memory
 from stayfast.proof.syscalls.seccomp import Call, descriptor_of
 
@@ -63,9 +64,9 @@ def _bytes_of(call: Call) -> int:
             words = struct.unpack(f"={2 * pieces}Q", read_memory(call.pid, arguments[1], 16 * pieces))
             return sum(words[1::2])
         case "sendfile":
-            return min(arguments[3], _size(call, arguments[1]))
+            return min(arguments[3], descriptor_size(call.pid, arguments[1] & 0xFFFFFFFF))
         case "copy_file_range":
-            return min(arguments[4], _size(call, arguments[0]))
+            return min(arguments[4], descriptor_size(call.pid, arguments[0] & 0xFFFFFFFF))
         case "ftruncate" | "fallocate":
             return _growth(call, 0)
     return 0
@@ -75,7 +76,7 @@ def _growth(call: Call, count: int) -> int:
     """By how much its file would grow: what is overwritten in place needs no space."""
     arguments = call.arguments
     descriptor = descriptor_of(call)
-    size = _size(call, descriptor or 0)
+    size = descriptor_size(call.pid, descriptor or 0)
     match call.name:
         case "ftruncate":
             return max(0, arguments[1] - size)
@@ -86,15 +87,7 @@ def _growth(call: Call, count: int) -> int:
     return max(0, _position(call, descriptor or 0, size) + count - size)
 
 
-def _size(call: Call, descriptor: int) -> int:
-    try:
-        return os.stat(f"/proc/{call.pid}/fd/{descriptor & 0xFFFFFFFF}").st_size
-    except OSError:
-        return 0
-
-
 def _position(call: Call, descriptor: int, size: int) -> int:
     """Where a write without an offset goes to."""
-    with open(f"/proc/{call.pid}/fdinfo/{descriptor}", encoding="ascii") as file:
-        words = dict(line.split()[:2] for line in file if line.startswith(("pos:", "flags:")))
-    return size if int(words["flags:"], 8) & os.O_APPEND else int(words["pos:"])
+    position, flags = descriptor_position(call.pid, descriptor)
+    return size if flags & os.O_APPEND else position

@@ -10,6 +10,8 @@ import os
 import struct
 from typing import NamedTuple
 
+from stayfast.process.proc import system_calls_of
+
 _ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _OPENS = {"x86_64": {"open": (2, 1), "openat": (257, 2)}, "aarch64": {"openat": (56, 2)}}
 _NAMES = {
@@ -142,12 +144,4 @@ def descriptor_of(call: Call) -> int | None:
 
 def is_calling(pid: int) -> bool:
     """Whether a thread of this process is in one of the calls that are looked at."""
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
-                word = file.read().split(" ", 1)[0]
-            if word.isdigit() and int(word) in NUMBERS:
-                return True
-    except OSError:
-        pass
-    return False
+    return not NUMBERS.keys().isdisjoint(system_calls_of(pid))

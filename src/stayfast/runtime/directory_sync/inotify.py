@@ -14,6 +14,8 @@ import select
 import struct
 from typing import NamedTuple
 
+from stayfast.libc import load_libc
+
 CREATED, CLOSED, RENAMED_INTO_PLACE, GONE, MODIFIED = "created", "closed", "placed", "gone", "modified"
 """Placed: renamed to this name, which a program does on purpose and when it is done with the content."""
 
@@ -45,7 +47,7 @@ class InotifyWatch:
         self._fd = -1
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._libc = load_libc()
             self._fd = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, AttributeError):
             pass

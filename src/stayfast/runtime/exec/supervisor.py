@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from stayfast.model import variables
 from stayfast.model.exit_codes import Outcome
+from stayfast.process.proc import process_state, signal_disposition
 from stayfast.process.tree import (
     become_subreaper,
     descendants,
-    process_state,
     send_signal,
-    signal_disposition,
     signal_tree,
 )
 from stayfast.runtime.exec.child import SupervisedChild
