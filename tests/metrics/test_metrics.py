@@ -22,8 +22,9 @@ from stayfast.cli.main import main
 from stayfast.cli.metrics import FILES, read_file
 from stayfast.model.queue_age import Backlog
 from stayfast.settings import Settings, read_settings
-from stayfast.telemetry.metric_table import METRICS, PrometheusText
+from stayfast.telemetry.metric_table import METRICS
 from stayfast.telemetry.metrics_server import start_metrics_server
+from stayfast.telemetry.prometheus import PrometheusText
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
@@ -197,7 +198,7 @@ def test_workers_tell_their_items_and_their_queue(tmp_path: Path) -> None:
 
 
 def test_clients_that_hang_lie_or_leave() -> None:
-    out = PrometheusText()
+    out = PrometheusText(METRICS)
     out.add_sample("stayfast_workers", 3)
     port = free_port()
     end = start_metrics_server(Settings(metrics_port=port, metrics_address="127.0.0.1"), lambda: out)
@@ -217,6 +218,23 @@ def test_clients_that_hang_lie_or_leave() -> None:
     assert eventually(lambda: "stayfast-metrics" not in {thread.name for thread in threading.enumerate()})
 
 
+def test_a_client_that_sends_byte_by_byte_has_it_for_a_moment() -> None:
+    port = free_port()
+    end = start_metrics_server(
+        Settings(metrics_port=port, metrics_address="127.0.0.1"), lambda: PrometheusText(METRICS)
+    )
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as slow, contextlib.suppress(OSError):
+            began = time.monotonic()
+            while time.monotonic() - began < 60:
+                slow.sendall(b"G")
+                time.sleep(0.1)
+        assert time.monotonic() - began < 30
+        assert scrape(port) == "\n"
+    finally:
+        end()
+
+
 def test_a_reading_that_fails_is_an_answer_not_an_end() -> None:
     calls = []
 
@@ -224,7 +242,7 @@ def test_a_reading_that_fails_is_an_answer_not_an_end() -> None:
         calls.append(1)
         if len(calls) == 1:
             raise RuntimeError("torn")
-        return PrometheusText()
+        return PrometheusText(METRICS)
 
     port = free_port()
     end = start_metrics_server(Settings(metrics_port=port, metrics_address="127.0.0.1"), read)
@@ -254,9 +272,9 @@ def test_nothing_is_imported_or_opened_unless_asked() -> None:
 
 def test_an_unknown_name_or_label_is_our_mistake() -> None:
     with pytest.raises(KeyError):
-        PrometheusText().add_sample("stayfast_nothing", 1)
+        PrometheusText(METRICS).add_sample("stayfast_nothing", 1)
     with pytest.raises(AssertionError):
-        PrometheusText().add_sample("stayfast_workers", 1, who="me")
+        PrometheusText(METRICS).add_sample("stayfast_workers", 1, who="me")
 
 
 def test_the_age_of_the_oldest_open_item() -> None:

@@ -21,7 +21,7 @@ from stayfast.cluster.watch.actions.acting import ACTIONS
 from stayfast.cluster.watch.alert_store import AlertState, ConfigMapAlertStorage, FileAlertStorage
 from stayfast.cluster.watch.alerts import Thresholds
 from stayfast.cluster.watch.manifests import WATCHED, manifests
-from stayfast.cluster.watch.metrics import MetricsServer
+from stayfast.cluster.watch.metrics import MetricsPages
 from stayfast.cluster.watch.watcher import Watcher, WatchOptions, WatchResult
 from stayfast.cluster.watch.webhook import Webhook, text
 from stayfast.errors import SettingError
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _follow(args: argparse.Namespace, client: Client, namespace: str | None, watchman: Watcher, screen: Screen) -> int:
-    server = MetricsServer(args.metrics_host, args.metrics_port) if args.metrics_port is not None else None
+    server = MetricsPages(args.metrics_host, args.metrics_port) if args.metrics_port is not None else None
     if server is not None:
         print(f"stayfast: metrics on http://{args.metrics_host}:{server.port}/metrics", file=sys.stderr, flush=True)
     following = LiveSnapshot(client, namespace, WATCHED, labels=RUN_LABEL)

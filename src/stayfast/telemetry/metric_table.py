@@ -1,4 +1,4 @@
-"""Every metric that stayfast serves, in one table, and the Prometheus text format they are served in.
+"""Every metric that stayfast serves, in one table.
 
 Nothing is counted for the sake of metrics: a scrape reads what the runtime keeps anyway, so that a training loop pays
 nothing for being watched.
@@ -6,20 +6,7 @@ nothing for being watched.
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class Metric(NamedTuple):
-    """One documented metric."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    meaning: str
-
+from stayfast.telemetry.prometheus import Metric
 
 RUN_METRICS = (
     Metric("stayfast_run_info", "gauge", ("run", "attempt", "capacity", "zone"), "always 1; says which run this is"),
@@ -95,44 +82,17 @@ WORKER_METRICS = (
     Metric("stayfast_queue_up", "gauge", ("queue",), "1 when the last look at the queue succeeded"),
 )
 METRICS = RUN_METRICS + WORKER_METRICS
-_BY_NAME = {metric.name: metric for metric in METRICS}
-_SUFFIXES = ("_sum", "_count")
-
-
-class PrometheusText:
-    """Collects samples and writes them down; a name or label that is not in the table is a mistake of ours."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, list[str]] = {}
-
-    def add_sample(self, name: str, value: float | None, **labels: object) -> None:
-        """One sample; None is left out."""
-        if value is None:
-            return
-        base = next((name[: -len(end)] for end in _SUFFIXES if name.endswith(end) and name not in _BY_NAME), name)
-        metric = _BY_NAME[base]
-        assert set(labels) <= set(metric.labels), f"{name} has no label {set(labels) - set(metric.labels)}"
-        inside = ",".join(f'{label}="{_escape(str(text))}"' for label, text in labels.items())
-        self._lines.setdefault(base, []).append(
-            f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
-        )
-
-    def render(self) -> bytes:
-        """Everything, grouped by metric as the format wants it."""
-        lines = []
-        for metric in METRICS:
-            if metric.name in self._lines:
-                lines.append(f"# HELP {metric.name} {metric.meaning}")
-                lines.append(f"# TYPE {metric.name} {metric.kind}")
-                lines += self._lines[metric.name]
-        return ("\n".join(lines) + "\n").encode("utf-8", "replace")
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+WATCH_METRICS = (
+    Metric("stayfast_build_info", "gauge", ("version",), "version of stayfast"),
+    Metric("stayfast_runs", "gauge", ("namespace", "phase"), "runs by phase"),
+    Metric("stayfast_interrupted_pods", "gauge", ("namespace", "cause"), "interrupted pods that still exist"),
+    Metric("stayfast_oldest_pending_seconds", "gauge", ("namespace",), "age of the oldest waiting pod"),
+    Metric("stayfast_alerts", "gauge", ("namespace", "code"), "alerts that hold now"),
+    Metric("stayfast_watch_last_look_timestamp_seconds", "gauge", (), "when the watch last looked"),
+    Metric("stayfast_watch_actions_total", "counter", (), "actions since the start"),
+    Metric("stayfast_watch_alerts_total", "counter", (), "alerts since the start"),
+    Metric("stayfast_watch_cluster_events_total", "counter", (), "cluster_events since the start"),
+    Metric("stayfast_watch_failed_sends_total", "counter", (), "failed_sends since the start"),
+    Metric("stayfast_watch_looks_total", "counter", (), "looks since the start"),
+)
+"""What ``stayfast watch`` serves about a cluster."""

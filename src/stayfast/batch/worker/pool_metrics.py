@@ -13,7 +13,8 @@ from stayfast.clock import Clock
 from stayfast.errors import StayfastError, UrlError
 from stayfast.model.queue_age import Backlog
 from stayfast.runtime.runs.run_metrics import add_notice
-from stayfast.telemetry.metric_table import PrometheusText
+from stayfast.telemetry.metric_table import METRICS
+from stayfast.telemetry.prometheus import PrometheusText
 
 if TYPE_CHECKING:
     from stayfast.batch.worker.pool import WorkerPool
@@ -25,7 +26,7 @@ _LOOK_SECONDS = 5.0
 
 def sample_pool(pool: WorkerPool, guard: Guard, reader: QueueDepthReader) -> PrometheusText:
     """One scrape of ``stayfast work``."""
-    out = PrometheusText()
+    out = PrometheusText(METRICS)
     add_notice(out, guard)
     out.add_sample("stayfast_workers", pool.num_workers)
     for outcome, count in pool.tally().as_json().items():

@@ -10,8 +10,9 @@ from stayfast.clock import from_rfc3339
 from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.run_record.billing import bill_run, unaccounted_seconds
 from stayfast.runtime.runs.run_spans import begin_run
-from stayfast.telemetry.metric_table import PrometheusText
+from stayfast.telemetry.metric_table import METRICS
 from stayfast.telemetry.metrics_server import start_metrics_server
+from stayfast.telemetry.prometheus import PrometheusText
 
 if TYPE_CHECKING:
     from stayfast.runtime.interruption.guard import Guard
@@ -46,7 +47,7 @@ def start_telemetry(guard: Guard, books: Books, saver: CheckpointSaver, progress
 
 def sample_run(guard: Guard, books: Books, saver: CheckpointSaver, *, step: int, total: int | None) -> PrometheusText:
     """One scrape of a training process."""
-    out = PrometheusText()
+    out = PrometheusText(METRICS)
     run = books.url or ""
     add_notice(out, guard)
     out.add_sample("stayfast_step", step, run=run)
