@@ -411,7 +411,7 @@ def test_where_tracing_is_refused_it_says_so_and_still_judges() -> None:
     program = """
 import sys
 import stayfast.process.ptrace as trace
-trace.Tracer.attach = lambda self, first: "not here"
+trace.SignalTracer.attach = lambda self, first: "not here"
 from stayfast.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
