@@ -16,7 +16,7 @@ from servers.api_server import ApiServer
 from stayfast.cli.main import main
 from stayfast.cluster.kubernetes.resources import JOBS, PODS
 from stayfast.cluster.observed.snapshot import Snapshot
-from stayfast.cluster.watch.actions.acting import ACTIONS
+from stayfast.cluster.watch.actions.action import ACTIONS
 from stayfast.cluster.watch.metrics import exposition
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,5 +121,5 @@ def test_every_alert_metric_and_action_of_watch_is_documented() -> None:
     }
     assert len(found) >= 5
     metrics = set(re.findall(r"stayfast_[a-z_]+", exposition(Snapshot(0.0), [], [], {"looks": 1})))
-    for name in [*found, "gang-lease-ending", "lease-ending", *metrics, *ACTIONS]:
+    for name in [*found, "gang-lease-ending", "lease-ending", *metrics, *ACTIONS.names()]:
         assert f"`{name}`" in section, name

@@ -40,7 +40,7 @@ from stayfast.cluster.kubernetes.resources import (
 from stayfast.cluster.observed.capabilities import ClusterDescription, check_capabilities
 from stayfast.cluster.observed.runs import summarize
 from stayfast.cluster.observed.snapshot import Snapshot
-from stayfast.cluster.watch.actions.acting import ACTIONS, plan_actions
+from stayfast.cluster.watch.actions.action import ACTIONS, plan_actions
 from stayfast.cluster.watch.alerts import find_alerts
 from stayfast.cluster.watch.metrics import exposition
 
@@ -112,7 +112,7 @@ def test_anything_anywhere(part: int) -> None:
         try:
             rows = summarize(observed)
             alerts = find_alerts(observed)
-            plan_actions(observed, set(ACTIONS))
+            plan_actions(observed, set(ACTIONS.names()))
             exposition(observed, rows, alerts, {})
             for resource in (JOBS, JOB_SETS, PODS):
                 for root in observed.of(resource):

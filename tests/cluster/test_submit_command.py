@@ -22,7 +22,7 @@ from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_
 from stayfast.cluster.observed import bucket_location
 from stayfast.cluster.submission import prepare
 from stayfast.cluster.submission.preflight import dry_run_objects, resolve_resources
-from stayfast.cluster.watch.actions.classes import read_classes
+from stayfast.cluster.watch.actions.fall_back import read_classes
 
 Write = Callable[..., Path]
 

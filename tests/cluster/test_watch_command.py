@@ -52,7 +52,7 @@ from stayfast.cluster.kubernetes.resources import (
 )
 from stayfast.cluster.observed.live_snapshot import LiveSnapshot
 from stayfast.cluster.observed.snapshot import take_snapshot
-from stayfast.cluster.watch.actions.acting import ACTIONS
+from stayfast.cluster.watch.actions.action import ACTIONS
 from stayfast.cluster.watch.alert_store import QUIET_SECONDS, AlertState, ConfigMapAlertStorage, FileAlertStorage
 from stayfast.cluster.watch.alerts import Alert
 from stayfast.cluster.watch.manifests import WATCHED, manifests, rights
@@ -276,7 +276,7 @@ class TestLook:
         assert len(hook.bodies) == 6
 
 
-ALL = set(ACTIONS)
+ALL = set(ACTIONS.names())
 GRANTED = {
     (verb, f"{plural}.{group}" if group else plural)
     for (group, plural), verbs in granted(ALL, events=True).items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from faults.tiers import Lost
-from stayfast.cluster.watch.actions.acting import ACTIONS
+from stayfast.cluster.watch.actions.action import ACTIONS
 from stayfast.cluster.watch.manifests import manifests
 
 READ = {"list", "watch"}
@@ -38,7 +38,7 @@ def run(seed: int, seconds: float) -> int:
     """Compare, for everything switched on and for nothing; how many rights were looked at."""
     until, looked = time.monotonic() + seconds, 0
     while not looked or time.monotonic() < until:
-        everything = granted(set(ACTIONS), events=True)
+        everything = granted(set(ACTIONS.names()), events=True)
         if everything != USED:
             odd = sorted(key for key in everything.keys() | USED.keys() if everything.get(key) != USED.get(key))
             raise Lost(f"seed {seed}: granted is not what is used: {[(key, everything.get(key)) for key in odd][:3]}")

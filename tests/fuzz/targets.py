@@ -151,7 +151,7 @@ def _observed(data: bytes) -> object:
     from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS
     from stayfast.cluster.observed.runs import summarize
     from stayfast.cluster.observed.snapshot import Snapshot
-    from stayfast.cluster.watch.actions.acting import ACTIONS, plan_actions
+    from stayfast.cluster.watch.actions.action import ACTIONS, plan_actions
     from stayfast.cluster.watch.alerts import find_alerts
     from stayfast.cluster.watch.metrics import exposition
 
@@ -164,7 +164,7 @@ def _observed(data: bytes) -> object:
         if isinstance(row, list) and len(row) == 2 and isinstance(row[1], dict) and str(row[0]) in _kinds():
             observed.add(_kinds()[str(row[0])], row[1])  # the server answers objects under the kind that was asked for
     found, alerts = summarize(observed), find_alerts(observed)
-    plan_actions(observed, set(ACTIONS))
+    plan_actions(observed, set(ACTIONS.names()))
     exposition(observed, found, alerts, {})
     for kind in (JOBS, JOB_SETS, PODS):
         for root in observed.of(kind):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +16,11 @@ from stayfast.cli.simulate import positive_number
 from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnosis import Verdict
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.resources import identity
 from stayfast.cluster.submission.apply import Decision
 from stayfast.cluster.submission.prepare import prepare
-from stayfast.cluster.submission.submit import SubmitOptions, submit, wait_until_running
-from stayfast.cluster.watch.actions.classes import fallback_classes
+from stayfast.cluster.submission.submit import SubmitOptions, submit, wait_until_running, with_fallback_classes
 from stayfast.errors import ObjectRefusedError, SettingError
+from stayfast.model.kubernetes_objects import identity
 from stayfast.render.bundle import Bundle
 from stayfast.render.context import Controller
 from stayfast.text.files import MAX_SPEC_BYTES, read_text
@@ -90,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     say = partial(_say, args)
     say(_sentence(plan, bundle))
     if args.fall_back:
-        bundle = _with_classes(bundle, plan, say)
+        bundle = with_fallback_classes(bundle, plan, say)
     if args.dry_run == "client":
         result |= {
             "action": "none",
@@ -103,18 +100,6 @@ def run(args: argparse.Namespace) -> int:
         if code == OK and args.wait and not args.dry_run:
             code = _wait(args, client, bundle, result)
     return _finish(args, result, code)
-
-
-def _with_classes(bundle: Bundle, plan: Plan, say: Callable[[str], None]) -> Bundle:
-    """The later classes of the plan go into the cluster before the workload that may need them."""
-    config_map, left_out = fallback_classes(bundle, plan)
-    for reason in left_out:
-        say(f"not kept for falling back: {reason}")
-    if config_map is None:
-        say("there is no class to fall back to")
-        return bundle
-    at = bundle.objects.index(bundle.workload)
-    return replace(bundle, objects=[*bundle.objects[:at], config_map, *bundle.objects[at:]])
 
 
 def _submit(args: argparse.Namespace, client: Client, bundle: Bundle, result: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.observed.live_snapshot import LiveSnapshot
 from stayfast.cluster.observed.run_records import CheckpointAges
 from stayfast.cluster.observed.snapshot import Snapshot, take_snapshot
-from stayfast.cluster.watch.actions.acting import ACTIONS
+from stayfast.cluster.watch.actions.action import ACTIONS, find_actions
 from stayfast.cluster.watch.alert_store import AlertState, ConfigMapAlertStorage, FileAlertStorage
 from stayfast.cluster.watch.alerts import Thresholds
 from stayfast.cluster.watch.manifests import WATCHED, manifests
@@ -39,7 +39,7 @@ examples:
   stayfast watch -A --act copy-lease --dry-run      say what would be done
   stayfast watch --manifests --image IMAGE -n ops | kubectl apply --server-side -f -    inside the cluster
 actions for --act (none by default):
-{chr(10).join(f"  {name:<20}{about}" for name, about in ACTIONS.items())}
+{chr(10).join(f"  {action.name:<20}{action.about}" for action in find_actions(set(ACTIONS.names())))}
 The webhook (Slack's form) comes from {WEBHOOK_VARIABLE} alone: on a command line its address would show.
 """
 
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ledgers", action="store_true", help="also read the runs' buckets: no checkpoint is an alert")
     parser.add_argument("--events", action="store_true", help="write alerts as Kubernetes Events")
-    parser.add_argument("--act", default="", metavar="NAME[,NAME…]", help=", ".join(ACTIONS))
+    parser.add_argument("--act", default="", metavar="NAME[,NAME…]", help=", ".join(ACTIONS.names()))
     parser.add_argument("--dry-run", action="store_true", help="with --act: say, do not do")
     parser.add_argument("--metrics-port", type=tcp_port, metavar="PORT", help="serve /metrics there")
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="default: 127.0.0.1")
@@ -117,8 +117,10 @@ def _follow(args: argparse.Namespace, client: Client, namespace: str | None, wat
 
 def _actions(listed: str) -> set[str]:
     names = {name for name in listed.split(",") if name}
-    for name in sorted(names - set(ACTIONS)):
-        raise SettingError(f"there is no action {name!r}", help=f"choose from {', '.join(ACTIONS)}")
+    for name in sorted(names):
+        if ACTIONS.find(name) is None:
+            known = ", ".join(ACTIONS.installed_names())
+            raise SettingError(f"there is no action {name!r}", help=f"choose from {known}")
     return names
 
 

@@ -9,7 +9,7 @@ from stayfast.errors import UsageError
 RUN_LABEL = "stayfast.dev/run"
 COUPLED = "stayfast.dev/coupled"
 """A label of pods; ``"false"`` where none of them waits for another."""
-PART_LABEL, CLASSES = "stayfast.dev/part", "classes"
+PART_LABEL, CLASSES, CLASSES_KEY = "stayfast.dev/part", "classes", "classes.json"
 """Marks the ConfigMap that holds the later classes of a run's plan; the settings carry no such label."""
 
 SPEC_DIGEST = "stayfast.dev/spec-sha256"

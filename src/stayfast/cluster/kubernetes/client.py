@@ -20,9 +20,10 @@ from stayfast.cluster.kubernetes.errors import (
     status_causes,
     status_of,
 )
-from stayfast.cluster.kubernetes.resources import PODS, Resource, identity
+from stayfast.cluster.kubernetes.resources import PODS, Resource
 from stayfast.cluster.kubernetes.transport import Response, ResponseStream, Transport
 from stayfast.errors import ClusterUnreachableError, ObjectMissingError, ObjectRefusedError
+from stayfast.model.kubernetes_objects import identity
 from stayfast.storage.network.transport import RequestNotSentError, ResponseLostError
 from stayfast.version import __version__
 

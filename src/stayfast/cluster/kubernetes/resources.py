@@ -82,10 +82,3 @@ def from_discovery(group: str, version: str, row: dict[str, Any]) -> Resource:
         str(row.get("kind", "")),
         bool(row.get("namespaced")),
     )
-
-
-def identity(value: dict[str, Any]) -> str:
-    """``Job/namespace/name`` of an object, for messages."""
-    metadata = value.get("metadata") or {}
-    parts = (value.get("kind"), metadata.get("namespace"), metadata.get("name"))
-    return "/".join(str(part) for part in parts if part)

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from stayfast.clock import Clock
 from stayfast.cluster.kubernetes.client import Client, Object
-from stayfast.cluster.kubernetes.resources import NAMESPACES, Resource, identity
+from stayfast.cluster.kubernetes.resources import NAMESPACES, Resource
 from stayfast.cluster.observed.objects import condition, meta
 from stayfast.cluster.submission.preflight import TargetedObject
 from stayfast.errors import ClusterUnreachableError, ObjectRefusedError
+from stayfast.model.kubernetes_objects import identity
 from stayfast.model.labels import SPEC_DIGEST
 
 GONE_SECONDS = 900.0

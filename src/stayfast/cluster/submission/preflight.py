@@ -20,11 +20,11 @@ from stayfast.cluster.kubernetes.resources import (
     QUOTAS,
     STORAGE_CLASSES,
     Resource,
-    identity,
 )
 from stayfast.cluster.observed.objects import meta, spec_of, status_of
 from stayfast.cluster.observed.problem import Problem, ProblemSeverity
 from stayfast.errors import ClusterAccessError, ObjectConflictError, ObjectMissingError, ObjectRefusedError
+from stayfast.model.kubernetes_objects import identity
 from stayfast.text.units import quantity
 
 

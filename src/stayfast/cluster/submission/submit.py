@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from stayfast.capacity.plan.planner import Plan
 from stayfast.clock import Clock
 from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.resources import NAMESPACES, identity
+from stayfast.cluster.kubernetes.resources import NAMESPACES
 from stayfast.cluster.observed.bucket_location import check_region
 from stayfast.cluster.observed.problem import Problem, ProblemSeverity
 from stayfast.cluster.observed.snapshot import take_snapshot_to_explain
@@ -23,7 +24,9 @@ from stayfast.cluster.submission.preflight import (
     resolve_resources,
 )
 from stayfast.errors import ObjectRefusedError, StayfastError, UsageError
+from stayfast.model.kubernetes_objects import identity
 from stayfast.render.bundle import Bundle
+from stayfast.render.fallback_classes import fallback_classes
 
 POLL_SECONDS = 5.0
 Say = Callable[[str], None]
@@ -47,6 +50,18 @@ class SubmitResult(NamedTuple):
     objects: list[tuple[str, str]]
     """Name of each object, and what happened to it."""
     is_confirmed: bool = True
+
+
+def with_fallback_classes(bundle: Bundle, plan: Plan, say: Say) -> Bundle:
+    """The later classes of the plan go into the cluster before the workload that may need them."""
+    config_map, left_out = fallback_classes(bundle, plan)
+    for reason in left_out:
+        say(f"not kept for falling back: {reason}")
+    if config_map is None:
+        say("there is no class to fall back to")
+        return bundle
+    at = bundle.objects.index(bundle.workload)
+    return replace(bundle, objects=[*bundle.objects[:at], config_map, *bundle.objects[at:]])
 
 
 def submit(

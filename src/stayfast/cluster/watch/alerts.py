@@ -25,12 +25,12 @@ from stayfast.cluster.kubernetes.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
+from stayfast.cluster.observed.kueue_workload import why_stopped
 from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, title
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.run_records import CheckpointAge
 from stayfast.cluster.observed.runs import Phase, RunSummary, summarize
 from stayfast.cluster.observed.snapshot import TERMINATION_AT, Snapshot
-from stayfast.cluster.watch.actions.reactivate_workload import why_stopped
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.labels import RUN_LABEL
 from stayfast.text.safe import line

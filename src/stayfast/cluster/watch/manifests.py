@@ -17,7 +17,7 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
-from stayfast.cluster.watch.actions.acting import rights_of
+from stayfast.cluster.watch.actions.action import rights_of
 from stayfast.model import variables
 
 NAME = "stayfast-watch"

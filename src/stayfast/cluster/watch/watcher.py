@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stayfast.clock import Clock, to_rfc3339
+from stayfast.cluster.diagnosis.diagnose import Diagnoses
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.discovery import resolve_served
 from stayfast.cluster.kubernetes.resources import EVENTS, Resource
 from stayfast.cluster.observed.run_records import CheckpointAge
 from stayfast.cluster.observed.runs import RunSummary, summarize
 from stayfast.cluster.observed.snapshot import Snapshot
-from stayfast.cluster.watch.actions.acting import carry_out, plan_actions
-from stayfast.cluster.watch.actions.action import PlannedAction
+from stayfast.cluster.watch.actions.action import PlannedAction, carry_out, plan_actions
 from stayfast.cluster.watch.alert_store import AlertChanges, AlertState
 from stayfast.cluster.watch.alerts import Alert, Thresholds, find_alerts
 from stayfast.cluster.watch.metrics import exposition
@@ -63,10 +63,11 @@ class Watcher:
         """One round; the second value is the metrics page."""
         rows = summarize(observed)
         known = self._duties.ledgers(rows, observed.now) if self._duties.ledgers else {}
-        alerts = find_alerts(observed, self._duties.thresholds, known, rows=rows)
+        diagnoses = Diagnoses(observed)
+        alerts = find_alerts(observed, self._duties.thresholds, known, rows=rows, diagnoses=diagnoses)
         news = self._state.compare(alerts, observed.now)
         troubles = [trouble for alert in news.begun for trouble in self._tell(alert, rows)]
-        deeds = self._act(observed, rows)
+        deeds = self._act(observed, rows, diagnoses)
         self.counters["looks"] += 1
         self.counters["alerts"] += len(news.begun)
         return WatchResult(rows, alerts, news, deeds, troubles), exposition(observed, rows, alerts, self.counters)
@@ -108,9 +109,11 @@ class Watcher:
         }
         self._client.create(EVENTS, alert.namespace, value)
 
-    def _act(self, observed: Snapshot, rows: list[RunSummary]) -> list[tuple[PlannedAction, str]]:
+    def _act(self, observed: Snapshot, rows: list[RunSummary], diagnoses: Diagnoses) -> list[tuple[PlannedAction, str]]:
         results = []
-        for deed in plan_actions(observed, self._duties.actions, self._duties.thresholds, rows=rows):
+        for deed in plan_actions(
+            observed, self._duties.actions, self._duties.thresholds, rows=rows, diagnoses=diagnoses
+        ):
             tries, again_at = self._tried.get(deed.key, (0, 0.0))
             if observed.now < again_at:
                 continue

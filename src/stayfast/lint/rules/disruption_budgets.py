@@ -13,7 +13,7 @@ from stayfast.lint.objects.objects import ManifestObject
 from stayfast.lint.objects.pod import PodProfile
 from stayfast.lint.objects.workloads import JOB_LIKE
 from stayfast.lint.rule import OBJECT, rule
-from stayfast.model.label_selector import matches
+from stayfast.model.kubernetes_objects import matches
 
 _NO_SCALE = (JOB_LIKE - {"PyTorchJob"}) | {"Pod", "RayCluster"}  # PyTorchJob has a scale subresource
 

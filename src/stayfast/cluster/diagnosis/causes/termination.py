@@ -9,7 +9,7 @@ from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import BUDGETS, NODES
 from stayfast.cluster.observed.objects import condition, meta, spec_of, title
 from stayfast.cluster.observed.snapshot import Snapshot
-from stayfast.model.label_selector import matches
+from stayfast.model.kubernetes_objects import matches
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 

@@ -1,27 +1,36 @@
 """A run whose class does not come, moved to the next class of its plan.
 
-A Job's pods cannot be changed once it has started, so the workload is deleted and made anew from what ``submit`` left
-(``classes``). That loses nothing, because it is done only while none of its pods has a machine: what waits has no
-state, and what ran before is in the checkpoint. The intention is written down first (on the ConfigMap), then the old
+A Job's pods cannot be changed once it has started, so the workload is deleted and made anew from what ``submit`` left.
+That loses nothing, because it is done only while none of its pods has a machine: what waits has no state, and what ran
+before is in the checkpoint. The intention is written down first (on the ConfigMap), then the old
 workload is deleted, and the new one is made when it has gone: a watch that stops anywhere in between is continued by
 the next.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from stayfast.cluster.diagnosis.diagnose import diagnose
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOB_SETS, JOBS, PODS, Resource
 from stayfast.cluster.observed.objects import meta, spec_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.runs import Phase, RunSummary
 from stayfast.cluster.observed.snapshot import Snapshot
-from stayfast.cluster.watch.actions.action import PlannedAction, Step, Verb, annotation, patch, remove
-from stayfast.cluster.watch.actions.classes import NextClass, class_number, read_classes
-from stayfast.cluster.watch.actions.split_parallelism import MACHINES_WAITED_FOR
-from stayfast.model.labels import CLASSES, FALLING_BACK, PART_LABEL, RUN_LABEL
+from stayfast.cluster.watch.actions.action import (
+    MACHINES_WAITED_FOR,
+    Action,
+    PlannedAction,
+    Step,
+    Verb,
+    WatchInput,
+    annotation,
+    patch,
+    remove,
+)
+from stayfast.model.labels import CLASS_NUMBER, CLASSES, CLASSES_KEY, FALLING_BACK, PART_LABEL, RUN_LABEL
 from stayfast.text.safe import line
 from stayfast.text.units import duration
 
@@ -33,6 +42,37 @@ _KINDS: dict[str, Resource] = {"Job": JOBS, "JobSet": JOB_SETS}
 Key = tuple[str, str]
 
 
+class NextClass(NamedTuple):
+    """One class to fall back to."""
+
+    capacity: str
+    workload: Object
+
+
+def fall_back(look: WatchInput) -> Iterator[PlannedAction]:
+    """Begin where it is time, and finish what was begun before."""
+    begun = starts(look)
+    for deeds in begun.values():
+        yield from deeds
+    standing: dict[Key, list[Object]] = {}
+    for row, root in look.roots():
+        standing.setdefault((row.namespace, row.run), []).append(root)
+    for key, config_map in plans_of(look.observed).items():
+        yield from _finish(look.observed, config_map, standing.get(key, []), due=key in begun)
+
+
+def starts(look: WatchInput) -> dict[Key, list[PlannedAction]]:
+    """Runs that begin to leave their class now."""
+    plans = plans_of(look.observed)
+    found: dict[Key, list[PlannedAction]] = {}
+    for row, root in look.roots():
+        key = (row.namespace, row.run)
+        deeds = list(_start(look, row, root, plans[key])) if key in plans else []
+        if deeds:
+            found.setdefault(key, []).extend(deeds)
+    return found
+
+
 def plans_of(observed: Snapshot) -> dict[Key, Object]:
     """Namespace and run -> what submit left for falling back."""
     return {
@@ -42,12 +82,10 @@ def plans_of(observed: Snapshot) -> dict[Key, Object]:
     }
 
 
-def start_fall_back(
-    observed: Snapshot, row: RunSummary, root: Object, config_map: Object, limit_seconds: float
-) -> Iterator[PlannedAction]:
+def _start(look: WatchInput, row: RunSummary, root: Object, config_map: Object) -> Iterator[PlannedAction]:
     """Write down the intention and delete what waits."""
     classes, number = read_classes(config_map), class_number(root)
-    if number >= len(classes) or meta(root).get("deletionTimestamp") or not _is_due(observed, row, root, limit_seconds):
+    if number >= len(classes) or meta(root).get("deletionTimestamp") or not _is_due(look, row, root):
         return
     following = classes[number]
     kind = _KINDS.get(str(root.get("kind")))
@@ -66,19 +104,18 @@ def _identity(workload: Object) -> tuple[object, ...]:
     return (workload.get("kind"), meta(workload).get("namespace"), meta(workload).get("name"))
 
 
-def _is_due(observed: Snapshot, row: RunSummary, root: Object, limit_seconds: float) -> bool:
+def _is_due(look: WatchInput, row: RunSummary, root: Object) -> bool:
+    limit_seconds = look.thresholds.pending_limit(row.capacity)
     has_machine = any(row.pods.get(state) for state in ("running", "starting", "draining"))
     if has_machine or row.pending_seconds <= PATIENCE_FACTOR * limit_seconds:
         return False
     if row.phase is Phase.PENDING:
         return True
     # In a queue: only the wait for machines counts; whose turn it is to use the quota is somebody's decision.
-    return row.phase is Phase.QUEUED and diagnose(observed, root).code in MACHINES_WAITED_FOR
+    return row.phase is Phase.QUEUED and look.diagnoses.of(root).code in MACHINES_WAITED_FOR
 
 
-def finish_fall_back(
-    observed: Snapshot, config_map: Object, roots: list[Object], *, due: bool
-) -> Iterator[PlannedAction]:
+def _finish(observed: Snapshot, config_map: Object, roots: list[Object], *, due: bool) -> Iterator[PlannedAction]:
     """Make the workload that was decided on, when the one before has gone; or forget the intention.
 
     ``due`` says that the one before still stands and is still to go.
@@ -125,3 +162,44 @@ def _holds_machines(observed: Snapshot, namespace: str, run: str) -> bool:
 def _is_known(observed: Snapshot, chosen: NextClass) -> bool:
     """Not seeing Jobs is not the same as there being none."""
     return not {_KINDS[str(chosen.workload["kind"])].title, PODS.title} & observed.unseen.keys()
+
+
+def read_classes(config_map: Object) -> list[NextClass]:
+    """What submit wrote; anything else is as good as nothing."""
+    try:
+        rows = json.loads((config_map.get("data") or {}).get(CLASSES_KEY) or "[]")
+    except (ValueError, RecursionError):
+        return []
+    found = []
+    for row in rows if isinstance(rows, list) else []:
+        workload = row.get("workload") if isinstance(row, dict) else None
+        if not isinstance(workload, dict) or workload.get("kind") not in ("Job", "JobSet"):
+            return []
+        same_run = (meta(workload).get("labels") or {}).get(RUN_LABEL) == (meta(config_map).get("labels") or {}).get(
+            RUN_LABEL
+        )
+        # Whoever may write the ConfigMap must not make the watch write elsewhere.
+        if not same_run or meta(workload).get("namespace") != meta(config_map).get("namespace"):
+            return []
+        found.append(NextClass(str(row.get("capacity")), workload))
+    return found
+
+
+def class_number(workload: Object) -> int:
+    """Which class of the plan it is on; the first is 0."""
+    text = str((meta(workload).get("annotations") or {}).get(CLASS_NUMBER) or "")
+    return int(text) if text.isdecimal() and len(text) < 4 else 0
+
+
+ACTION = Action(
+    FALL_BACK,
+    "a run that waits twice too long and has no machine: the next class (submit --fall-back)",
+    (
+        (CONFIG_MAPS, Verb.PATCH),
+        (JOBS, Verb.DELETE),
+        (JOBS, Verb.CREATE),
+        (JOB_SETS, Verb.DELETE),
+        (JOB_SETS, Verb.CREATE),
+    ),
+    fall_back,
+)

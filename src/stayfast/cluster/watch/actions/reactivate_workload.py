@@ -7,25 +7,27 @@ therefore written on the Job or JobSet, which stays.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from stayfast.clock import seconds_at, to_rfc3339
 from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS, WORKLOADS, Resource
+from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, WORKLOADS, Resource
+from stayfast.cluster.observed.kueue_workload import is_out, why_stopped
 from stayfast.cluster.observed.objects import condition, meta, owner_uids, spec_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import (
     LONGEST_PAUSE_SECONDS,
     PAUSE_SECONDS,
+    Action,
     PlannedAction,
+    Verb,
+    WatchInput,
     annotation,
     patch,
     remove,
 )
-from stayfast.cluster.watch.actions.requeue_lease import is_out
 from stayfast.model.labels import REACTIVATED_AT, REACTIVATIONS
 from stayfast.text.safe import line
 
@@ -33,16 +35,10 @@ REACTIVATE = "reactivate-workload"
 RESET_AFTER_SECONDS = 86_400.0
 """After a day without, the pauses start small again."""
 
-_BY_KUEUE = "DeactivatedDueTo"
-"""A person's own deactivation has the reason ``Deactivated``, and stays."""
-_WORTH_ANOTHER_TRY = ("RequeuingLimitExceeded", "MaximumExecutionTimeExceeded")
-_MACHINES_GONE = ("CapacityRevoked", "BookingExpired", "Failed")
-_TAKEN_BACK = re.compile(r"\bcapacity\b.*\b(?:reclaimed|revoked)\b", re.IGNORECASE | re.DOTALL)
-"""GKE's words, which Kueue repeats when it stops the workload; the request itself is deleted by then."""
 
-
-def reactivate_workloads(observed: Snapshot) -> Iterator[PlannedAction]:
+def reactivate_workloads(look: WatchInput) -> Iterator[PlannedAction]:
     """Delete the Workload: Kueue queues the run again."""
+    observed = look.observed
     if PODS.title in observed.unseen:
         return  # not seeing pods is not the same as there being none
     for workload in observed.of(WORKLOADS):
@@ -55,27 +51,6 @@ def reactivate_workloads(observed: Snapshot) -> Iterator[PlannedAction]:
         has_machine = any(ending_of(pod) is None and spec_of(pod).get("nodeName") for pod in pods_of(observed, root))
         if not has_machine and observed.now - since >= _pause_seconds(root, observed.now):
             yield _begin_anew(workload, kind, root, why, observed.now)
-
-
-def why_stopped(observed: Snapshot, workload: Object) -> str:
-    """The reason that passes for which Kueue deactivated it, else nothing; all others are left to a person."""
-    evicted = condition(workload, "Evicted") or {}
-    reason = str(evicted.get("reason") or "")
-    if spec_of(workload).get("active") is not False or not reason.startswith(_BY_KUEUE):
-        return ""
-    reason = reason.removeprefix(_BY_KUEUE)
-    if reason == "AdmissionCheck":
-        return _lost_machines(observed, workload, str(evicted.get("message") or ""))
-    return reason if reason in _WORTH_ANOTHER_TRY else ""
-
-
-def _lost_machines(observed: Snapshot, workload: Object, message: str) -> str:
-    """What the newest request says, or what Kueue has kept of it."""
-    requests = observed.owned_by(PROVISIONING_REQUESTS, workload)
-    newest = max(requests, key=lambda item: str(meta(item).get("creationTimestamp", "")), default=None)
-    if newest is None:
-        return _MACHINES_GONE[0] if _TAKEN_BACK.search(message) else ""
-    return next((kind for kind in _MACHINES_GONE if condition(newest, kind)), "")
 
 
 def _root_of(observed: Snapshot, workload: Object) -> tuple[Resource, Object] | None:
@@ -100,3 +75,11 @@ def _begin_anew(workload: Object, kind: Resource, root: Object, why: str, now: f
     steps = (patch(kind, root, {"metadata": {"annotations": marks}}), remove(WORKLOADS, workload))
     sentence = line(f"workload {name} is deleted, and Kueue queues its run again: it had stopped it ({why})")
     return PlannedAction(REACTIVATE, namespace, name, str(meta(workload).get("uid")), sentence, steps)
+
+
+ACTION = Action(
+    REACTIVATE,
+    "put a run back into its queue that Kueue stopped: machines taken back, or too many tries",
+    ((WORKLOADS, Verb.DELETE), (JOBS, Verb.PATCH), (JOB_SETS, Verb.PATCH)),
+    reactivate_workloads,
+)

@@ -11,26 +11,34 @@ from collections.abc import Iterator
 
 from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, next_try, workload_behind
-from stayfast.cluster.diagnosis.diagnose import diagnose
 from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS
 from stayfast.cluster.observed.objects import condition, meta, owner_uids, spec_of, status_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
-from stayfast.cluster.watch.actions.action import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, PlannedAction, remove
+from stayfast.cluster.watch.actions.action import (
+    LONGEST_PAUSE_SECONDS,
+    PAUSE_SECONDS,
+    Action,
+    PlannedAction,
+    Verb,
+    WatchInput,
+    remove,
+)
 from stayfast.documents.lookup import mappings
 from stayfast.text.safe import line
 
 RECREATE_REQUEST = "recreate-request"
 
 
-def recreate_requests(observed: Snapshot) -> Iterator[PlannedAction]:
+def recreate_requests(look: WatchInput) -> Iterator[PlannedAction]:
     """Delete it: Kueue makes a new one."""
+    observed = look.observed
     if PODS.title in observed.unseen:
         return  # not seeing pods is not the same as there being none
     for request in observed.of(PROVISIONING_REQUESTS):
-        found = diagnose(observed, request)
+        found = look.diagnoses.of(request)
         workload = workload_behind(observed, request)
         if workload is None or not _waits_for_it(observed, workload):
             continue
@@ -68,3 +76,11 @@ def _was_left_alone(workload: Object, request: Object, kind: str, now: float) ->
     if failed is None or reserved is None:
         return False
     return now - failed >= min(LONGEST_PAUSE_SECONDS, max(PAUSE_SECONDS, (now - reserved) / 2))
+
+
+ACTION = Action(
+    RECREATE_REQUEST,
+    "delete a request for machines that is stuck or has failed and Kueue does not retry",
+    ((PROVISIONING_REQUESTS, Verb.DELETE),),
+    recreate_requests,
+)

@@ -1,4 +1,4 @@
-"""Machines whose end is known: tell the pods in time, and queue for the next lease when they have saved.
+"""Machines whose end is known: the run queues for the next lease when its pods have saved.
 
 Kueue keeps an admitted workload on the machines of its request, and deactivates it (``spec.active: false``) when they
 are taken back; nothing makes it active again by itself. A run longer than a lease is therefore a chain: the pods save
@@ -12,18 +12,19 @@ from collections.abc import Iterator
 from stayfast.clock import seconds_at
 from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, NODES, PODS, WORKLOADS
-from stayfast.cluster.observed.kueue_workload import workload_of
+from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, WORKLOADS
+from stayfast.cluster.observed.kueue_workload import is_out, workload_of
 from stayfast.cluster.observed.objects import condition, meta, spec_of
 from stayfast.cluster.observed.pod_endings import PodEnding, ending_of
-from stayfast.cluster.observed.snapshot import TERMINATION_AT, Snapshot
-from stayfast.cluster.watch.actions.action import PlannedAction, annotation, patch
+from stayfast.cluster.observed.snapshot import Snapshot
+from stayfast.cluster.watch.actions.action import Action, PlannedAction, Verb, WatchInput, annotation, patch
+from stayfast.cluster.watch.actions.copy_lease import machine_ends
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.labels import LEASE_ENDS_AT, REQUEUED_LEASE
 from stayfast.model.notice import Cause
 from stayfast.text.safe import line
 
-COPY_LEASE, REQUEUE_LEASE = "copy-lease", "requeue-lease"
+REQUEUE_LEASE = "requeue-lease"
 
 REQUEUE_SECONDS = 3600.0
 """A pod that left because of its lease, this long before the end or less, would only come back to the same machines."""
@@ -31,27 +32,10 @@ TOO_SHORT_SECONDS = 900.0
 """A pod that starts on a machine with less left than this can only save and leave again; no lease is this short."""
 
 
-def copy_leases(observed: Snapshot) -> Iterator[PlannedAction]:
-    """The end of the machine, written where the runtime reads it."""
-    ends = _ends(observed)
-    for pod in observed.of(PODS):
-        ends_at = ends.get(str(spec_of(pod).get("nodeName") or ""), "")
-        if seconds_at(ends_at) is None or annotation(pod, LEASE_ENDS_AT) == ends_at or ending_of(pod) is not None:
-            continue
-        name, namespace = str(meta(pod).get("name")), str(meta(pod).get("namespace"))
-        # Without the version: a pod's status changes all the time, and this annotation is nobody else's.
-        step = patch(PODS, pod, {"metadata": {"annotations": {LEASE_ENDS_AT: ends_at}}}, guarded=False)
-        sentence = line(f"pod {name} learns that its machine ends at {ends_at}")
-        yield PlannedAction(COPY_LEASE, namespace, name, str(meta(pod).get("uid")), sentence, (step,), ends_at)
-
-
-def _ends(observed: Snapshot) -> dict[str, str]:
-    return {str(meta(node).get("name")): annotation(node, TERMINATION_AT) for node in observed.of(NODES)}
-
-
-def requeue_leases(observed: Snapshot) -> Iterator[PlannedAction]:
+def requeue_leases(look: WatchInput) -> Iterator[PlannedAction]:
     """Two steps, the second as soon as Kueue has taken the first: out of the lease that ends, back into the queue."""
-    ends = _ends(observed)
+    observed = look.observed
+    ends = machine_ends(observed)
     for root in [*observed.of(JOB_SETS), *observed.of(JOBS)]:
         workload = workload_of(observed, root)
         if workload is None or condition(workload, "Finished"):
@@ -109,11 +93,6 @@ def _deactivate(workload: Object, ends_at: str) -> PlannedAction:
     return PlannedAction(REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), ends_at)
 
 
-def is_out(workload: Object) -> bool:
-    """Kueue has taken its quota back."""
-    return condition(workload, "Evicted") is not None and condition(workload, "QuotaReserved") is None
-
-
 def _activate(workload: Object) -> PlannedAction:
     name, namespace = str(meta(workload).get("name")), str(meta(workload).get("namespace"))
     step = patch(WORKLOADS, workload, {"spec": {"active": True}})
@@ -122,3 +101,11 @@ def _activate(workload: Object) -> PlannedAction:
     return PlannedAction(
         REQUEUE_LEASE, namespace, name, str(meta(workload).get("uid")), sentence, (step,), f"active@{version}"
     )
+
+
+ACTION = Action(
+    REQUEUE_LEASE,
+    "give back machines whose lease ends, when the pods have saved and left; queue for the next",
+    ((WORKLOADS, Verb.PATCH),),
+    requeue_leases,
+)

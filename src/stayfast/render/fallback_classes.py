@@ -9,30 +9,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from stayfast.capacity.plan.options import ranking_key
 from stayfast.capacity.plan.planner import Plan
-from stayfast.cluster.kubernetes.client import Object
-from stayfast.cluster.kubernetes.resources import identity
-from stayfast.cluster.observed.objects import meta
 from stayfast.errors import UsageError
 from stayfast.model import variables
 from stayfast.model.capacity import CapacityClass
-from stayfast.model.labels import CAPACITY, CLASS_NUMBER, CLASSES, PART_LABEL, RUN_LABEL, SPEC_DIGEST, USD_PER_HOUR
+from stayfast.model.kubernetes_objects import identity
+from stayfast.model.labels import CAPACITY, CLASS_NUMBER, CLASSES, CLASSES_KEY, PART_LABEL, SPEC_DIGEST, USD_PER_HOUR
 from stayfast.render.bundle import Bundle, render
 
 MAX_BYTES = 900_000
 """A ConfigMap may have 1 MiB."""
-_DATA_KEY = "classes.json"
 _SETTINGS = {variables.CAPACITY: CAPACITY, variables.USD_PER_HOUR: USD_PER_HOUR}
-
-
-class NextClass(NamedTuple):
-    """One class to fall back to."""
-
-    capacity: str
-    workload: Object
 
 
 def classes_name(run: str) -> str:
@@ -40,7 +30,7 @@ def classes_name(run: str) -> str:
     return f"{run}-classes"
 
 
-def fallback_classes(bundle: Bundle, plan: Plan) -> tuple[Object | None, list[str]]:
+def fallback_classes(bundle: Bundle, plan: Plan) -> tuple[dict[str, Any] | None, list[str]]:
     """The ConfigMap, if there is anything to fall back to, and why classes were left out."""
     outline = bundle.outline
     if plan.choice in (None, CapacityClass.HYBRID):
@@ -65,7 +55,7 @@ def fallback_classes(bundle: Bundle, plan: Plan) -> tuple[Object | None, list[st
     text = json.dumps(rows, separators=(",", ":"))
     if len(text.encode()) > MAX_BYTES:
         return None, [*left_out, "the rendered classes do not fit a ConfigMap"]
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_DATA_KEY: text}}, left_out
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {CLASSES_KEY: text}}, left_out
 
 
 def _order(plan: Plan) -> list[CapacityClass]:
@@ -83,9 +73,9 @@ def _optional_objects(bundle: Bundle) -> set[str]:
     return {identity(item) for item in bundle.objects if item["kind"] == "PodDisruptionBudget"}
 
 
-def _numbered(first: Bundle, other: Bundle, number: int) -> Object:
+def _numbered(first: Bundle, other: Bundle, number: int) -> dict[str, Any]:
     """Under the first one's digest, so that submitting the same file again finds it unchanged."""
-    workload: Object = json.loads(json.dumps(other.workload))
+    workload: dict[str, Any] = json.loads(json.dumps(other.workload))
     before, after = _settings(first), _settings(other)
     marks = {mark: after[name] for name, mark in _SETTINGS.items() if name in after}
     workload["metadata"]["annotations"] |= {
@@ -105,30 +95,3 @@ def _numbered(first: Bundle, other: Bundle, number: int) -> Object:
 
 def _settings(bundle: Bundle) -> dict[str, str]:
     return next((dict(item["data"]) for item in bundle.objects if item["kind"] == "ConfigMap"), {})
-
-
-def read_classes(config_map: Object) -> list[NextClass]:
-    """What submit wrote; anything else is as good as nothing."""
-    try:
-        rows = json.loads((config_map.get("data") or {}).get(_DATA_KEY) or "[]")
-    except (ValueError, RecursionError):
-        return []
-    found = []
-    for row in rows if isinstance(rows, list) else []:
-        workload = row.get("workload") if isinstance(row, dict) else None
-        if not isinstance(workload, dict) or workload.get("kind") not in ("Job", "JobSet"):
-            return []
-        same_run = (meta(workload).get("labels") or {}).get(RUN_LABEL) == (meta(config_map).get("labels") or {}).get(
-            RUN_LABEL
-        )
-        # Whoever may write the ConfigMap must not make the watch write elsewhere.
-        if not same_run or meta(workload).get("namespace") != meta(config_map).get("namespace"):
-            return []
-        found.append(NextClass(str(row.get("capacity")), workload))
-    return found
-
-
-def class_number(workload: Object) -> int:
-    """Which class of the plan it is on; the first is 0."""
-    text = str((meta(workload).get("annotations") or {}).get(CLASS_NUMBER) or "")
-    return int(text) if text.isdecimal() and len(text) < 4 else 0

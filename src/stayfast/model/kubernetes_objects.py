@@ -1,8 +1,15 @@
-"""Label selectors as Kubernetes evaluates them."""
+"""What all that reads Kubernetes objects shares: their names in messages, and label selectors."""
 
 from __future__ import annotations
 
 from typing import Any
+
+
+def identity(value: dict[str, Any]) -> str:
+    """``Job/namespace/name`` of an object, for messages."""
+    metadata = value.get("metadata") or {}
+    parts = (value.get("kind"), metadata.get("namespace"), metadata.get("name"))
+    return "/".join(str(part) for part in parts if part)
 
 
 def matches(selector: Any, labels: dict[str, Any]) -> bool:
