@@ -1,8 +1,8 @@
 """How a part is added: one module, and one line in a table of names.
 
-A table maps a name to ``"package.module:attribute"``. The module is imported when its name is asked for, never before.
-A name that the table does not have is looked up among the entry points of installed packages, so that another
-distribution adds a part without a change here; only an unknown name pays for that search.
+A table maps a name to ``"package.module:attribute"``, or to a module as a whole. The module is imported when its name
+is asked for, never before. A name that the table does not have is looked up among the entry points of installed
+packages, so that another distribution adds a part without a change here; only an unknown name pays for that search.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Registry(Generic[T]):
     def _load(self, name: str) -> Any:
         place = self._places.get(name)
         if place is not None:
-            module, _, attribute = place.partition(":")
-            return getattr(importlib.import_module(module), attribute)
+            name, _, attribute = place.partition(":")
+            module = importlib.import_module(name)
+            return getattr(module, attribute) if attribute else module
         from importlib.metadata import entry_points
 
         for point in entry_points(group=self.group, name=name):

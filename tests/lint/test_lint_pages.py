@@ -16,7 +16,7 @@ from stayfast.lint import rule_pages
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.finding import Severity
 from stayfast.lint.objects.bundle import LintSettings
-from stayfast.lint.rule import names
+from stayfast.lint.rules import names
 from stayfast.lint.sources import Source
 
 ROOT = Path(__file__).parents[2]

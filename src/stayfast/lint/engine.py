@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from stayfast.documents import Document, SyntaxProblem, parse_documents
 from stayfast.documents.positions import pointer
-from stayfast.lint import rules as _rules  # noqa: F401 - fills the table
 from stayfast.lint.finding import ADVICE, ERROR, Finding, Hit
 from stayfast.lint.objects.bundle import Bundle, LintSettings
 from stayfast.lint.objects.objects import ManifestObject, unpack
 from stayfast.lint.objects.pools import NodePool
 from stayfast.lint.readers.gcloud import pools_in_objects, pools_in_texts
-from stayfast.lint.rule import BUNDLE, OBJECT, POD, RULES, Rule
+from stayfast.lint.rule import BUNDLE, OBJECT, POD, Rule
+from stayfast.lint.rules import load_rules
 from stayfast.lint.sources import MANIFESTS, POOLS, PYTHON, Source
 from stayfast.lint.suppressions import Suppressions
 
@@ -103,7 +103,7 @@ def _python(source: Source) -> list[Finding]:
 def _run(bundle: Bundle) -> list[Finding]:
     findings: list[Finding] = []
     by_scope: dict[str, list[Rule]] = {POD: [], OBJECT: [], BUNDLE: []}
-    for entry in RULES:
+    for entry in load_rules():
         by_scope[entry.scope].append(entry)
     for pod in bundle.pods:
         for entry in by_scope[POD]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from stayfast.errors import UsageError
 from stayfast.lint.finding import Hit
 from stayfast.lint.objects.bundle import Bundle
 
@@ -31,13 +32,8 @@ def rule(code: str, name: str, scope: str, *kinds: str) -> Callable[[RuleFunctio
 
     def register(check: RuleFunction) -> RuleFunction:
         if any(known.code == code and known.name != name for known in RULES):
-            raise ValueError(f"{code} already stands for another name; codes are never reused")
+            raise UsageError(f"{code} already stands for another name", help="codes are never reused")
         RULES.append(Rule(code, name, scope, frozenset(kinds), check))
         return check
 
     return register
-
-
-def names() -> dict[str, str]:
-    """Code -> name of every rule, in order."""
-    return {known.code: known.name for known in sorted(RULES, key=lambda entry: entry.code)}

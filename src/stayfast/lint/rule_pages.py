@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from stayfast.errors import UsageError
+from stayfast.lint.rules import load_rules
 
 _FENCE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 
@@ -34,21 +35,25 @@ class Page(NamedTuple):
 
 
 def page(code: str) -> Page:
-    """The page of a rule."""
+    """The page of a rule; of one that another package adds, what its function says."""
     name = code.upper()
     source = files("stayfast.lint").joinpath("pages", f"{name}.md")
-    if not re.fullmatch(r"SF[0-9]{3}", name) or not source.is_file():
+    if re.fullmatch(r"SF[0-9]{3}", name) and source.is_file():
+        text = source.read_text(encoding="utf-8")
+    elif added := next((rule for rule in load_rules() if rule.code == name), None):
+        text = f"# {added.code}: {added.name}\n\n## What it does\n{added.check.__doc__ or added.name}\n"
+    else:
         raise UsageError(f"there is no rule {code}", help="stayfast lint --rules lists them")
-    text = source.read_text(encoding="utf-8")
     heading = text.partition("\n")[0]
     return Page(name, heading.partition(": ")[2], text)
 
 
 def codes() -> list[str]:
-    """Every rule that has a page, in order."""
-    return sorted(
+    """Every rule, in order."""
+    pages = {
         entry.name[:-3] for entry in files("stayfast.lint").joinpath("pages").iterdir() if entry.name[-3:] == ".md"
-    )
+    }
+    return sorted(pages | {rule.code for rule in load_rules()})
 
 
 def reference() -> str:

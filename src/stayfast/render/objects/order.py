@@ -26,5 +26,5 @@ RENDERED_FILES: Registry[RenderedFile] = Registry(
 @functools.cache
 def rendered_files() -> tuple[RenderedFile, ...]:
     """All of them: first those that are applied, then the optional ones."""
-    found = [part for name in RENDERED_FILES.installed_names() if (part := RENDERED_FILES.find(name))]
+    found = RENDERED_FILES.parts()
     return (*sorted(part for part in found if not part.is_optional), *(part for part in found if part.is_optional))
