@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from render.render_cases import case, template
+from render.render_cases import CASES, case, template
+from servers.api_admission import JOBSET_NAME
 from servers.api_controllers import TRACKED
 from servers.api_server import ApiServer
 from stayfast.cluster.kubernetes.client import Client
-from stayfast.cluster.kubernetes.resources import CONFIG_MAPS, JOBS, NAMESPACES, PODS
+from stayfast.cluster.kubernetes.resources import ACCOUNTS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
 from stayfast.errors import ClusterAccessError, ObjectConflictError, ObjectMissingError, ObjectRefusedError
 
 Change = Callable[[dict[str, Any]], Any]
@@ -171,3 +172,31 @@ def test_applying_something_new_needs_the_right_to_create(server: ApiServer, cli
     client.merge(CONFIG_MAPS, "default", "c", {"data": {"a": "c"}})
     with pytest.raises(ObjectConflictError, match="modified"):
         client.merge(CONFIG_MAPS, "default", "c", {"metadata": {"resourceVersion": seen}})
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if any(o["kind"] == "JobSet" for o in case(name).objects)])
+def test_the_pods_of_rendered_job_sets_pass_its_webhook(client: Client, name: str) -> None:
+    """All that is rendered, unchanged; a PriorityClass below 0 is what JobSet 0.11 and later refuse."""
+    objects = copy.deepcopy(case(name).objects)
+    for value in objects:
+        if value["kind"] in ("Namespace", "ServiceAccount", "PriorityClass"):
+            resource = {"Namespace": NAMESPACES, "ServiceAccount": ACCOUNTS}.get(value["kind"], PRIORITY_CLASSES)
+            client.apply(resource, value["metadata"].get("namespace"), value)
+    (job_set,) = (value for value in objects if value["kind"] == "JobSet")
+    place = job_set["metadata"]["namespace"]
+    for group in job_set["spec"]["replicatedJobs"]:
+        pod = group["template"]["spec"]["template"]
+        pod["metadata"] |= {"name": "rank-0", "annotations": {JOBSET_NAME: job_set["metadata"]["name"]}}
+        made = client.create(PODS, place, {"apiVersion": "v1", "kind": "Pod", **pod})
+        assert made["metadata"]["labels"]["jobset.sigs.k8s.io/priority"] == "0"
+        below = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "low"},
+            "value": -10,
+        }
+        client.apply(PRIORITY_CLASSES, None, below)
+        pod["spec"]["priorityClassName"] = "low"
+        pod["metadata"]["name"] = "rank-1"
+        with pytest.raises(ObjectRefusedError, match=r"jobset.sigs.k8s.io/priority='-10': a valid label must be"):
+            client.create(PODS, place, {"apiVersion": "v1", "kind": "Pod", **pod})

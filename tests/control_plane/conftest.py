@@ -21,7 +21,16 @@ from stayfast.clock import SystemClock, to_rfc3339
 from stayfast.cluster.kubernetes.client import Client
 from stayfast.cluster.kubernetes.endpoint import Endpoint
 from stayfast.cluster.kubernetes.kubeconfig import find_endpoint
-from stayfast.cluster.kubernetes.resources import ACCOUNTS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from stayfast.cluster.kubernetes.resources import (
+    ACCOUNTS,
+    JOB_SETS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    Resource,
+)
 from stayfast.errors import ClusterError
 
 VARIABLE = "STAYFAST_TEST_KUBECONFIG"
@@ -52,9 +61,10 @@ class Plane:
 
     def close(self) -> None:
         self._stop.set()
-        for job in self._listed(JOBS):  # first: they would replace the pods
-            with contextlib.suppress(ClusterError):
-                self.client.delete(JOBS, self.namespace, job)
+        for resource in (JOB_SETS, JOBS):  # first: they would replace the pods
+            for name in self._listed(resource):
+                with contextlib.suppress(ClusterError):
+                    self.client.delete(resource, self.namespace, name)
         for _ in range(50 if self.is_real else 1):  # a controller may have been about to make one more
             pods = self._listed(PODS)
             for pod in pods:

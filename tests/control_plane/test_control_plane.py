@@ -16,7 +16,16 @@ from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnose import diagnose, find_root
 from stayfast.cluster.diagnosis.diagnosis import Diagnosis
 from stayfast.cluster.kubernetes.discovery import Discovery
-from stayfast.cluster.kubernetes.resources import BUDGETS, CONFIG_MAPS, JOBS, NAMESPACES, PODS, PRIORITY_CLASSES
+from stayfast.cluster.kubernetes.resources import (
+    BUDGETS,
+    CONFIG_MAPS,
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+)
 from stayfast.cluster.kubernetes.watch_stream import ChangeKind, ResourceWatch
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import take_snapshot, take_snapshot_to_explain
@@ -329,6 +338,46 @@ def test_a_missing_priority_class_makes_no_pods_and_is_explained(controlled: Pla
     controlled.client.apply(JOBS, controlled.namespace, value)
     found = controlled.until(lambda: _coded(controlled, "unranked", "priority-class-missing"), "the explanation")
     assert f"none-{controlled.tag}" in found.cause
+
+
+def gang(plane: Plane, name: str, **priority: int) -> str:
+    """Apply the JobSet of a rendered gang, its pods cut down as above, under its PriorityClass; the name of its Job."""
+    if Discovery(plane.client).find({"apiVersion": JOB_SETS.api_version, "kind": JOB_SETS.kind}) is None:
+        pytest.skip("the cluster has no JobSets")
+    objects = {item["kind"]: item for item in copy.deepcopy(case("train-spot-gang").objects)}
+    ranked = {**objects["PriorityClass"], **priority, "metadata": {"name": f"{plane.tag}-{name}"}}
+    plane.client.apply(PRIORITY_CLASSES, None, ranked)
+    plane._classes.append(ranked["metadata"]["name"])
+    value = {**objects["JobSet"], "metadata": {"name": name, "labels": {RUN_LABEL: name}}}
+    (group,) = value["spec"]["replicatedJobs"]
+    group["template"]["spec"]["template"] = rendered(plane, "train-spot", name)["spec"]["template"]
+    group["template"]["spec"]["template"]["spec"]["priorityClassName"] = ranked["metadata"]["name"]
+    plane.client.apply(JOB_SETS, plane.namespace, value)
+    return f"{name}-{group['name']}-0"
+
+
+def test_job_set_takes_the_pods_of_a_rendered_gang(controlled: Plane) -> None:
+    """From 0.11 on it copies their priority into a label."""
+    job = gang(controlled, "gang")
+    pods = controlled.until(lambda: controlled.pods(job), "the pods of the gang")
+    controlled.until(lambda: len(controlled.pods(job)) == 2, "both pods of the gang")
+    assert {pod["metadata"]["labels"]["jobset.sigs.k8s.io/priority"] for pod in pods} == {"0"}
+
+
+def test_job_set_makes_no_pods_below_priority_0(controlled: Plane) -> None:
+    job = gang(controlled, "below", value=-10)
+
+    def refused() -> bool:
+        rows = controlled.client.list(EVENTS, controlled.namespace)
+        return any(
+            row["reason"] == "FailedCreate"
+            and row["involvedObject"]["name"] == job
+            and "a valid label must be" in row["message"]
+            for row in rows
+        )
+
+    controlled.until(refused, "the refusal of the pods")
+    assert controlled.pods(job) == []
 
 
 def test_the_rendered_priority_gives_way(controlled: Plane) -> None:

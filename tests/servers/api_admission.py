@@ -26,6 +26,8 @@ _VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persist
 NO_STATUS = {"ConfigMap", "Secret", "ServiceAccount", "PriorityClass", "StorageClass", "Event", "Role", "RoleBinding",
              "ClusterRole", "ClusterRoleBinding"}  # fmt: skip
 """Kinds without a status of their own; for all others it is written through its subresource alone."""
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_PRIORITY = "jobset.sigs.k8s.io/priority"
 
 
 def check_metadata(value: Object, invalid: Invalid) -> None:
@@ -134,6 +136,15 @@ def check_pod(pod: Object, namespace: Object, accounts: set[str], classes: set[s
     problems = list(violations(spec)) if level == "restricted" else []
     if problems:
         forbidden(f'pods "{name}" is forbidden: violates PodSecurity "restricted:latest": {", ".join(problems)}')
+
+
+def label_jobset_pod(pod: Object, priority: int) -> Object:
+    """JobSet's webhook for pods, from 0.11 on: it copies the priority into a label. The label is checked after it."""
+    metadata = pod["metadata"]
+    if JOBSET_NAME not in (metadata.get("annotations") or {}):
+        return pod
+    labels = {**(metadata.get("labels") or {}), JOBSET_PRIORITY: str(priority)}
+    return {**pod, "metadata": {**metadata, "labels": labels}}
 
 
 def violations(spec: Object) -> Iterator[str]:

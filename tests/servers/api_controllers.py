@@ -12,11 +12,13 @@ import threading
 import time
 from typing import Any
 
+from servers.api_admission import JOBSET_NAME
 from servers.api_objects import Object, Refusal, now
 from servers.api_server import ApiServer
-from stayfast.cluster.kubernetes.resources import ACCOUNTS, BUDGETS, EVENTS, JOBS, NAMESPACES, NODES, PODS
+from stayfast.cluster.kubernetes.resources import ACCOUNTS, BUDGETS, EVENTS, JOB_SETS, JOBS, NAMESPACES, NODES, PODS
 
 TICK_SECONDS = 0.02
+JOBSET_GROUP, JOBSET_INDEX = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"
 TRACKED = "batch.kubernetes.io/job-tracking"
 
 
@@ -45,6 +47,8 @@ class Controllers:
                 for name in [name for _, name in self._objects.table(NAMESPACES)]:
                     if (name, "default") not in self._objects.table(ACCOUNTS):
                         self._objects.create(ACCOUNTS, name, {"metadata": {"name": "default"}})
+                for job_set in list(self._objects.table(JOB_SETS).values()):
+                    self._job_set(job_set)
                 for job in list(self._objects.table(JOBS).values()):
                     self._job(job)
                 self._release_pods()
@@ -58,6 +62,26 @@ class Controllers:
         merged.setdefault("status", {}).update(status)
         if merged.get("status") != item.get("status"):
             self._objects.put(resource, merged, "MODIFIED")
+
+    # -- JobSets
+
+    def _job_set(self, job_set: Object) -> None:
+        """Its Jobs, each once: nothing is restarted here."""
+        metadata = job_set["metadata"]
+        for group in job_set["spec"].get("replicatedJobs") or []:
+            for index in range(group.get("replicas", 1)):
+                name, template = f"{metadata['name']}-{group['name']}-{index}", copy.deepcopy(group["template"])
+                if (metadata["namespace"], name) in self._objects.table(JOBS):
+                    continue
+                marks = {JOBSET_NAME: metadata["name"], JOBSET_GROUP: group["name"], JOBSET_INDEX: str(index)}
+                for each in (template, template["spec"]["template"]):
+                    given = each.setdefault("metadata", {})
+                    for kind in ("labels", "annotations"):
+                        given[kind] = {**(given.get(kind) or {}), **marks}
+                owner = {"kind": "JobSet", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+                own = {**template["metadata"], "name": name, "ownerReferences": [owner]}
+                job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": own, "spec": template["spec"]}
+                self._objects.create(JOBS, metadata["namespace"], job)
 
     # -- Jobs
 
@@ -104,31 +128,26 @@ class Controllers:
 
     def _make_pod(self, job: Object) -> None:
         metadata, template = job["metadata"], job["spec"]["template"]
-        tried = {**template, "metadata": {**(template.get("metadata") or {}), "name": metadata["name"] + "-"}}
-        try:
-            self._objects.admit_pod(metadata["namespace"], tried)
-        except Refusal as refusal:
-            self._event(job, "FailedCreate", f"Error creating: {refusal}")
-            return
+        given = template.get("metadata") or {}
         self._number += 1
-        labels = {
-            **(template.get("metadata") or {}).get("labels", {}),
-            "batch.kubernetes.io/job-name": metadata["name"],
-        }
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
                 "name": f"{metadata['name']}-{self._number:05d}",
                 "namespace": metadata["namespace"],
-                "labels": labels,
+                "labels": {**given.get("labels", {}), "batch.kubernetes.io/job-name": metadata["name"]},
+                "annotations": given.get("annotations", {}),
                 "finalizers": [TRACKED],
                 "ownerReferences": [{"kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}],
             },
             "spec": copy.deepcopy(template["spec"]),
             "status": {"phase": "Pending"},
         }
-        self._objects.create(PODS, metadata["namespace"], pod)
+        try:
+            self._objects.create(PODS, metadata["namespace"], self._objects.admit_pod(metadata["namespace"], pod))
+        except Refusal as refusal:
+            self._event(job, "FailedCreate", f"Error creating: {refusal}")
 
     def _event(self, about: Object, reason: str, message: str) -> None:
         metadata = about["metadata"]

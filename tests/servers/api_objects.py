@@ -308,19 +308,20 @@ class Objects:
         elif resource == known.PODS:
             admission.check_pod_status(before, after, refuse)
 
-    def admit_pod(self, namespace: str, pod: Object) -> None:
-        """What stands between a request for a pod and the pod."""
+    def admit_pod(self, namespace: str, pod: Object) -> Object:
+        """What stands between a request for a pod and the pod: refuses it, or changes it."""
         place = self.table(known.NAMESPACES).get(("", namespace))
         if place is None:
             self._check_namespace(namespace)
-            return
+            return pod
         accounts = {name for where, name in self.table(known.ACCOUNTS) if where == namespace} | {"default"}
-        classes = {name for _, name in self.table(known.PRIORITY_CLASSES)}
+        classes = {name: item.get("value", 0) for (_, name), item in self.table(known.PRIORITY_CLASSES).items()}
 
         def forbidden(message: str) -> None:
             raise Refusal(403, "Forbidden", message, name=pod["metadata"].get("name", ""), kind="pods")
 
-        admission.check_pod(pod, place, accounts, classes, forbidden)
+        admission.check_pod(pod, place, accounts, set(classes), forbidden)
+        return admission.label_jobset_pod(pod, classes.get(pod["spec"].get("priorityClassName"), 0))
 
     @staticmethod
     def _conflicts(

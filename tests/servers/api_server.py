@@ -287,8 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, objects.get(resource, target.namespace, target.name)
             value = self._writable(target, json.loads(body) if body else {})
             if verb == "create" and resource == known.PODS and not target.subresource:
-                objects.admit_pod(target.namespace, value)
-                value = {**value, "status": {"phase": "Pending"}}
+                value = {**objects.admit_pod(target.namespace, value), "status": {"phase": "Pending"}}
             if verb == "create":
                 if target.subresource == "eviction":
                     return 201, objects.evict(target.namespace, target.name)
