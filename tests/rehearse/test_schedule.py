@@ -20,14 +20,14 @@ from stayfast.proof.rehearse.schedule import (
     TrialPlan,
     schedule,
 )
-from stayfast.proof.syscalls.events import Point
+from stayfast.proof.syscalls.events import FilePoint
 
 EVENTS = {
-    ("state.tmp", Point.OPEN): 10,
-    ("state.tmp", Point.FIRST_WRITE): 10,
-    ("state", Point.RENAME): 10,
-    ("log", Point.WRITE): 50,
-    ("result", Point.FIRST_WRITE): 1,
+    ("state.tmp", FilePoint.OPEN): 10,
+    ("state.tmp", FilePoint.FIRST_WRITE): 10,
+    ("state", FilePoint.RENAME): 10,
+    ("log", FilePoint.WRITE): 50,
+    ("result", FilePoint.FIRST_WRITE): 1,
 }
 PROFILE = Profile(seconds=4.0, first_write_seconds=0.3, handler_seconds=0.1, events=EVENTS)
 
@@ -85,8 +85,8 @@ def test_the_default_reaches_every_dangerous_point_with_a_kill(seed: int) -> Non
     aimed = {
         kill.moment[:2] for kill in first if kill.kind is InterruptionKind.KILL and isinstance(kill.moment, AtEvent)
     }
-    assert aimed >= {("state.tmp", Point.FIRST_WRITE), ("state", Point.RENAME), ("log", Point.WRITE)}
-    assert ("result", Point.FIRST_WRITE) in {
+    assert aimed >= {("state.tmp", FilePoint.FIRST_WRITE), ("state", FilePoint.RENAME), ("log", FilePoint.WRITE)}
+    assert ("result", FilePoint.FIRST_WRITE) in {
         kill.moment[:2] for plan in make(seed=seed) for kill in plan.kills if isinstance(kill.moment, AtEvent)
     }
     late = [kill for kill in first if isinstance(kill.moment, AtTime)]
@@ -104,8 +104,8 @@ def test_a_kill_during_resume_follows_a_kill() -> None:
 def test_two_writers_meet_where_files_are_replaced() -> None:
     plans = make(kinds=[InterruptionKind.FREEZE], trials=12)
     points = Counter(plan.kills[0].moment[1] for plan in plans if isinstance(plan.kills[0].moment, AtEvent))
-    assert points[Point.RENAME] >= 1
-    assert points[Point.OPEN] >= 1
+    assert points[FilePoint.RENAME] >= 1
+    assert points[FilePoint.OPEN] >= 1
 
 
 def test_earlier_and_only() -> None:
@@ -141,9 +141,13 @@ def test_resuming_is_interrupted_before_and_after_its_first_change_of_a_file(see
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_zombie_is_stopped_in_the_middle_of_its_records(seed: int) -> None:
-    records = {("o.jsonl", Point.OPEN): 1, ("o.jsonl", Point.FIRST_WRITE): 1, ("o.jsonl", Point.LATER_WRITE): 29}
+    records = {
+        ("o.jsonl", FilePoint.OPEN): 1,
+        ("o.jsonl", FilePoint.FIRST_WRITE): 1,
+        ("o.jsonl", FilePoint.LATER_WRITE): 29,
+    }
     plans = make(
         seed=seed, profile=PROFILE._replace(events=records), kinds=(InterruptionKind.OVERLAP, InterruptionKind.FREEZE)
     )
     first = [plan.kills[0] for plan in plans]
-    assert any(k.kind is InterruptionKind.FREEZE and k.moment[:2] == ("o.jsonl", Point.LATER_WRITE) for k in first)
+    assert any(k.kind is InterruptionKind.FREEZE and k.moment[:2] == ("o.jsonl", FilePoint.LATER_WRITE) for k in first)

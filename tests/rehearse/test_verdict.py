@@ -27,7 +27,7 @@ from stayfast.proof.rehearse.verdict import (
     reasons_without_signal,
     reproduce,
 )
-from stayfast.proof.syscalls.events import Point
+from stayfast.proof.syscalls.events import FilePoint
 
 BASELINE = BaselineObservation(
     seconds=10.0, cpu_seconds=0.2, write_calls=100, first_write_seconds=0.5, steady_writes=True
@@ -117,7 +117,7 @@ def test_what_an_old_attempt_does_beside_its_replacement_was_not_lost() -> None:
 
 
 def test_one_family_that_was_not_written_again_is_progress() -> None:
-    key, other = ("state", Point.RENAME), ("bucket/#", Point.OPEN)
+    key, other = ("state", FilePoint.RENAME), ("bucket/#", FilePoint.OPEN)
     kept = BASELINE._replace(families={key: 10, other: 4})
     first = attempt(1, 7.0, 137, KILL)
     assert codes(trial(first, attempt(2, 10.0, families={key: 4, other: 9})), kept) == []
@@ -267,8 +267,8 @@ def test_a_reason_by_the_clock_has_to_show_again() -> None:
 def test_of_several_trials_the_one_that_can_be_repeated_is_asked_first_and_another_after_it() -> None:
     by_time = (Reason("no-progress", PLAN.kills, 4, ""), PLAN)
     kills = (
-        Kill(1, InterruptionKind.KILL, AtEvent("ck", Point.RENAME, 3)),
-        Kill(2, InterruptionKind.KILL, AtEvent("ck", Point.RENAME, 1)),
+        Kill(1, InterruptionKind.KILL, AtEvent("ck", FilePoint.RENAME, 3)),
+        Kill(2, InterruptionKind.KILL, AtEvent("ck", FilePoint.RENAME, 1)),
     )
     aimed = (Reason("no-progress", kills, 1, ""), TrialPlan(1, kills))
     runs = Runs("no-progress", 2)
@@ -288,13 +288,13 @@ def test_a_busy_machine_is_told_from_lost_work_by_a_run_beside_it() -> None:
     assert codes(suspect, with_control_run(start_up, busy)) == []
     quiet = trial(attempt(1, 9.0, write_calls=1))
     assert codes(suspect, with_control_run(start_up, quiet)) == ["no-progress"]
-    key = ("state", Point.RENAME)
+    key = ("state", FilePoint.RENAME)
     counted = BASELINE._replace(families={key: 10})
     assert with_control_run(counted, trial(attempt(1, 9.0, families={key: 9}))).families == {}
 
 
 def test_where_files_recur_the_clock_matters_little() -> None:
-    key = ("state", Point.RENAME)
+    key = ("state", FilePoint.RENAME)
     recurring = BASELINE._replace(families={key: 10})
     first, last = attempt(1, 7.0, 137, KILL), attempt(2, 6.5, write_calls=100, families={key: 10})
     assert codes(trial(first, last), recurring) == ["no-progress"], "everything again, on a machine that came to rest"
@@ -348,7 +348,7 @@ def test_files_of_a_queue_are_not_work() -> None:
 
 
 def test_shards_that_are_kept_do_not_hide_that_checkpoints_are_never_read() -> None:
-    shards, checkpoints = ("shard-#", Point.OPEN), ("ck", Point.RENAME)
+    shards, checkpoints = ("shard-#", FilePoint.OPEN), ("ck", FilePoint.RENAME)
     sharded = BASELINE._replace(
         opens=26, steady_opens=True, families={checkpoints: 10}, prepared={shards: 16}, prepared_calls=80
     )
@@ -459,11 +459,11 @@ def test_a_start_that_finds_everything_done_is_no_work() -> None:
 
 def test_a_queue_that_is_filled_is_no_work_that_is_done() -> None:
     """Half of its files are there once the queue is full, and a busy machine has taken half of the time for that."""
-    queue = BASELINE._replace(steady_opens=True, opens=62, families={("busy/#", Point.RENAME): 30})
+    queue = BASELINE._replace(steady_opens=True, opens=62, families={("busy/#", FilePoint.RENAME): 30})
     filled = attempt(1, 5.0, 137, KILL, opens=31)
-    last = attempt(2, 11.0, opens=62, families={("busy/#", Point.RENAME): 30})
+    last = attempt(2, 11.0, opens=62, families={("busy/#", FilePoint.RENAME): 30})
     assert codes(trial(filled, last), queue) == []
-    worked = filled._replace(opens=50, families={("busy/#", Point.RENAME): 19})
+    worked = filled._replace(opens=50, families={("busy/#", FilePoint.RENAME): 19})
     assert codes(trial(worked, last), queue) == ["no-progress"]
 
 
@@ -520,11 +520,11 @@ def test_what_an_old_attempt_does_beside_its_replacement_is_not_lost() -> None:
 
 def test_what_a_start_with_nothing_left_to_do_opens_too_tells_nothing_of_the_work() -> None:
     """A database with its companions: twelve of sixteen opens before the first item, and sixteen without any item."""
-    opens = BASELINE._replace(steady_opens=True, opens=16, families={("work.db", Point.OPEN): 5})
-    begun = attempt(1, 7.0, 75, TERM, opens=12, write_calls=10, families={("work.db", Point.OPEN): 5})
-    last = attempt(2, 10.0, opens=16, families={("work.db", Point.OPEN): 5})
+    opens = BASELINE._replace(steady_opens=True, opens=16, families={("work.db", FilePoint.OPEN): 5})
+    begun = attempt(1, 7.0, 75, TERM, opens=12, write_calls=10, families={("work.db", FilePoint.OPEN): 5})
+    last = attempt(2, 10.0, opens=16, families={("work.db", FilePoint.OPEN): 5})
     assert codes(trial(begun, last), opens) == ["no-progress"], "as long as nobody has looked"
-    idle = trial(attempt(1, 2.0, opens=16, families={("work.db", Point.OPEN): 5}))
+    idle = trial(attempt(1, 2.0, opens=16, families={("work.db", FilePoint.OPEN): 5}))
     known = with_idle_run(opens, idle)
     assert with_control_run(known, trial(attempt(1, 30.0))).seconds == known.seconds, (
         "writes are the work, however slow it was"

@@ -21,7 +21,7 @@ from stayfast.proof.rehearse.attempt import Attempt, AttemptEnvironment, last_er
 from stayfast.proof.rehearse.baseline import is_steady
 from stayfast.proof.rehearse.rehearsal import RehearsalOptions, rehearse
 from stayfast.proof.rehearse.schedule import AtEvent, AtResume, AtTime, InterruptionKind, Kill, Profile
-from stayfast.proof.syscalls.events import LET_GO, Point, file_family
+from stayfast.proof.syscalls.events import LET_GO, FilePoint, file_family
 from stayfast.proof.syscalls.polling import InotifyPoller, watch_files
 from stayfast.proof.syscalls.watcher import SyscallWatcher
 
@@ -82,7 +82,7 @@ def test_who_empties_an_empty_file_overwrites_nothing(tmp_path: Path) -> None:
 
 def test_a_link_that_is_removed_and_made_anew_is_met_in_between(tmp_path: Path) -> None:
     text = "import os; os.symlink('a', 'latest'); os.unlink('latest'); os.symlink('b', 'latest')"
-    kill = Kill(1, InterruptionKind.KILL, AtEvent("latest", Point.RENAME, 2))
+    kill = Kill(1, InterruptionKind.KILL, AtEvent("latest", FilePoint.RENAME, 2))
     attempt = begin(tmp_path, [sys.executable, "-c", text], kill)
     assert finish(attempt).code == 128 + signal.SIGKILL
     assert not os.path.lexists(tmp_path / "work" / "latest")
@@ -103,13 +103,13 @@ def test_every_point_is_counted(tmp_path: Path) -> None:
     attempt = begin(tmp_path, [sys.executable, "-c", WRITES])
     assert finish(attempt).code == 0
     assert dict(attempt.watcher.counts) == {
-        ("state-#.tmp", Point.OPEN): 3,
-        ("state-#.tmp", Point.FIRST_WRITE): 3,
-        ("state-#.tmp", Point.LATER_WRITE): 3,
-        ("state", Point.RENAME): 3,
-        ("log", Point.OPEN): 1,
-        ("log", Point.FIRST_WRITE): 1,
-        ("log", Point.WRITE): 2,
+        ("state-#.tmp", FilePoint.OPEN): 3,
+        ("state-#.tmp", FilePoint.FIRST_WRITE): 3,
+        ("state-#.tmp", FilePoint.LATER_WRITE): 3,
+        ("state", FilePoint.RENAME): 3,
+        ("log", FilePoint.OPEN): 1,
+        ("log", FilePoint.FIRST_WRITE): 1,
+        ("log", FilePoint.WRITE): 2,
     }
 
 
@@ -124,16 +124,16 @@ def test_output_that_a_shell_sends_into_a_file_is_seen_to_grow(tmp_path: Path) -
     attempt = begin(tmp_path, ["bash", "-c", REDIRECTS])
     assert finish(attempt).code == 0
     counts = attempt.watcher.counts
-    assert 3 <= counts["lines", Point.LATER_WRITE] <= 7
-    assert 3 <= counts["lines", Point.WRITE] <= 7
-    assert ("marks", Point.LATER_WRITE) not in counts, "written once each time"
-    assert counts["marks", Point.FIRST_WRITE] == 3
+    assert 3 <= counts["lines", FilePoint.LATER_WRITE] <= 7
+    assert 3 <= counts["lines", FilePoint.WRITE] <= 7
+    assert ("marks", FilePoint.LATER_WRITE) not in counts, "written once each time"
+    assert counts["marks", FilePoint.FIRST_WRITE] == 3
 
 
 @pytest.mark.parametrize("kind", [InterruptionKind.KILL, InterruptionKind.TERM])
 def test_a_file_that_a_shell_fills_is_met_half_written(tmp_path: Path, kind: InterruptionKind) -> None:
     program = f"trap 'exit 143' TERM; {REDIRECTS}"
-    attempt = begin(tmp_path, ["bash", "-c", program], Kill(1, kind, AtEvent("lines", Point.LATER_WRITE, 2)))
+    attempt = begin(tmp_path, ["bash", "-c", program], Kill(1, kind, AtEvent("lines", FilePoint.LATER_WRITE, 2)))
     fact = finish(attempt)
     assert fact.code == {InterruptionKind.KILL: 137, InterruptionKind.TERM: 143}[kind]
     assert fact.at == "at the later-write of lines"
@@ -163,7 +163,7 @@ def test_a_kill_comes_before_a_claim_is_removed(tmp_path: Path) -> None:
     script = (
         "import os\nfor n in (1, 2):\n  open(f'claim-{n}', 'w').close()\n  os.unlink(f'claim-{n}')\nos.rmdir('none')"
     )
-    kill = Kill(1, InterruptionKind.KILL, AtEvent("claim-#", Point.REMOVE, 2))
+    kill = Kill(1, InterruptionKind.KILL, AtEvent("claim-#", FilePoint.REMOVE, 2))
     attempt = begin(tmp_path, [sys.executable, "-c", script], kill)
     assert finish(attempt).code == 137
     assert os.listdir(tmp_path / "work") == ["claim-2"]
@@ -200,7 +200,7 @@ def test_who_does_everything_again_is_counted_the_same(tmp_path: Path) -> None:
         counted.append(attempt.watcher.families)
         assert len(attempt.watcher.opened_seconds) == 6
     assert counted[0] == counted[1]
-    assert counted[0]["done-#", Point.OPEN] == 3
+    assert counted[0]["done-#", FilePoint.OPEN] == 3
 
 
 EVENLY = [(second, second) for second in range(1, 11)]
@@ -249,14 +249,16 @@ def test_signals_that_are_blocked_for_a_moment_are_not_waited_for_by_the_program
 @pytest.mark.parametrize(
     ("name", "point", "nth", "left"),
     [
-        ("state-#.tmp", Point.OPEN, 2, {"state": "firstsecond", "log": "line\n"}),
-        ("state-#.tmp", Point.FIRST_WRITE, 2, {"state": "firstsecond", "log": "line\n", "state-1.tmp": ""}),
-        ("state-#.tmp", Point.LATER_WRITE, 2, {"state": "firstsecond", "log": "line\n", "state-1.tmp": "first"}),
-        ("state", Point.RENAME, 1, {"state-0.tmp": "firstsecond"}),
-        ("log", Point.WRITE, 2, {"state": "firstsecond", "log": "line\nline\n"}),
+        ("state-#.tmp", FilePoint.OPEN, 2, {"state": "firstsecond", "log": "line\n"}),
+        ("state-#.tmp", FilePoint.FIRST_WRITE, 2, {"state": "firstsecond", "log": "line\n", "state-1.tmp": ""}),
+        ("state-#.tmp", FilePoint.LATER_WRITE, 2, {"state": "firstsecond", "log": "line\n", "state-1.tmp": "first"}),
+        ("state", FilePoint.RENAME, 1, {"state-0.tmp": "firstsecond"}),
+        ("log", FilePoint.WRITE, 2, {"state": "firstsecond", "log": "line\nline\n"}),
     ],
 )
-def test_a_kill_comes_exactly_there(tmp_path: Path, name: str, point: Point, nth: int, left: dict[str, str]) -> None:
+def test_a_kill_comes_exactly_there(
+    tmp_path: Path, name: str, point: FilePoint, nth: int, left: dict[str, str]
+) -> None:
     attempt = begin(tmp_path, [sys.executable, "-c", WRITES], Kill(1, InterruptionKind.KILL, AtEvent(name, point, nth)))
     fact = finish(attempt)
     assert (fact.code, fact.delivered) == (137, True)
@@ -264,7 +266,7 @@ def test_a_kill_comes_exactly_there(tmp_path: Path, name: str, point: Point, nth
 
 
 def test_a_shell_is_killed_between_emptying_and_writing(tmp_path: Path) -> None:
-    kill = Kill(1, InterruptionKind.KILL, AtEvent("state", Point.FIRST_WRITE, 1))
+    kill = Kill(1, InterruptionKind.KILL, AtEvent("state", FilePoint.FIRST_WRITE, 1))
     fact = finish(begin(tmp_path, ["bash", "-c", "sleep 0.05; echo one > state; echo two > other"], kill))
     assert fact.code == 137
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["state"]
@@ -272,7 +274,7 @@ def test_a_shell_is_killed_between_emptying_and_writing(tmp_path: Path) -> None:
 
 
 def test_a_frozen_program_stands_before_its_call_until_it_is_thawed(tmp_path: Path) -> None:
-    kill = Kill(1, InterruptionKind.FREEZE, AtEvent("state", Point.RENAME, 2))
+    kill = Kill(1, InterruptionKind.FREEZE, AtEvent("state", FilePoint.RENAME, 2))
     attempt = begin(tmp_path, [sys.executable, "-c", WRITES], kill)
     while not attempt.fired:
         attempt.tick()
@@ -351,24 +353,24 @@ def test_notifications_tell_what_has_just_happened(tmp_path: Path) -> None:
     assert isinstance(listener, InotifyPoller)
     try:
         with (tmp_path / "there" / "state.tmp").open("w") as file:
-            wait_until(lambda: (Point.FIRST_WRITE, "there/state.tmp") in told)
+            wait_until(lambda: (FilePoint.FIRST_WRITE, "there/state.tmp") in told)
             file.write("half")
             file.flush()
-            wait_until(lambda: (Point.LATER_WRITE, "there/state.tmp") in told)
-        wait_until(lambda: (Point.CHANGE, "there/state.tmp") in told)
+            wait_until(lambda: (FilePoint.LATER_WRITE, "there/state.tmp") in told)
+        wait_until(lambda: (FilePoint.CHANGE, "there/state.tmp") in told)
         os.replace(tmp_path / "there" / "state.tmp", tmp_path / "there" / "state")
-        wait_until(lambda: (Point.RENAME, "there/state") in told)
+        wait_until(lambda: (FilePoint.RENAME, "there/state") in told)
         (tmp_path / "__pycache__" / "x.pyc").write_text("")
         (tmp_path / "new" / "deep").mkdir(parents=True)
         (tmp_path / "new" / "deep" / "log").write_text("line")
         wait_until(lambda: any(path == "new/deep/log" for _, path in told))
         (tmp_path / "there" / "state").open("w").close()
-        wait_until(lambda: (Point.FIRST_WRITE, "there/state") in told)
+        wait_until(lambda: (FilePoint.FIRST_WRITE, "there/state") in told)
     finally:
         listener.close()
     assert not [path for _, path in told if "pyc" in path]
-    assert len(listener.opened_seconds) == sum(point in (Point.CHANGE, Point.RENAME) for point, _ in told)
-    assert listener.families["there/state", Point.RENAME] == 1
+    assert len(listener.opened_seconds) == sum(point in (FilePoint.CHANGE, FilePoint.RENAME) for point, _ in told)
+    assert listener.families["there/state", FilePoint.RENAME] == 1
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -87,4 +87,4 @@ def test_the_detail_and_the_rank_that_speaks() -> None:
     end = decide_exit(one, interrupted_code=75)
     assert end.detail.startswith("killed at the deadline; rank 2 failed: xxx")
     assert len(end.detail) == 300
-    assert end.told_by == PREEMPTED
+    assert end.deciding == PREEMPTED

@@ -18,7 +18,7 @@ from stayfast.proof.rehearse.schedule import Profile
 from stayfast.proof.rehearse.slow_baseline import SlowBaseline
 from stayfast.proof.rehearse.trial import RehearsalStoppedError, TrialSettings, empty_ephemeral, prepare, surroundings
 from stayfast.proof.rehearse.workspace import check_refused, is_cache, remove_tree
-from stayfast.proof.syscalls.events import Point
+from stayfast.proof.syscalls.events import FilePoint
 
 _STEADY_SHARE = 0.1
 _STEADY_MIDDLE = 0.2  # of what is counted, in the middle half of the time; even work has a half of it there
@@ -41,7 +41,7 @@ class Baseline(NamedTuple):
 
 class _Seen(NamedTuple):
     fact: AttemptObservation
-    events: dict[tuple[str, Point], int]
+    events: dict[tuple[str, FilePoint], int]
     handler_seconds: float | None
     why_no_namespace: str
     watched: bool

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from stayfast.proof.rehearse.differences import Difference, Steps
 from stayfast.proof.rehearse.schedule import InterruptionKind, Kill, TrialPlan
-from stayfast.proof.syscalls.events import Point
+from stayfast.proof.syscalls.events import FilePoint
 
-Family = tuple[str, Point]
+Family = tuple[str, FilePoint]
 Families = Mapping[Family, int]
 
 

@@ -13,13 +13,28 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stayfast.proof.syscalls.events import Point
+from stayfast.proof.syscalls.events import FilePoint
 
 _EARLIER = (0.5, 0.1)  # of the moment, for a program that was done before it
 # The most telling first: a torn file, a name not given, a file half written, an append, the moment before, a claim
-_DANGER = (Point.FIRST_WRITE, Point.RENAME, Point.LATER_WRITE, Point.WRITE, Point.CHANGE, Point.OPEN, Point.REMOVE)
+_DANGER = (
+    FilePoint.FIRST_WRITE,
+    FilePoint.RENAME,
+    FilePoint.LATER_WRITE,
+    FilePoint.WRITE,
+    FilePoint.CHANGE,
+    FilePoint.OPEN,
+    FilePoint.REMOVE,
+)
 # What a zombie does harm by; a file of records that this attempt has begun grows by later writes alone
-_REPLACING = (Point.RENAME, Point.OPEN, Point.WRITE, Point.CHANGE, Point.FIRST_WRITE, Point.LATER_WRITE)
+_REPLACING = (
+    FilePoint.RENAME,
+    FilePoint.OPEN,
+    FilePoint.WRITE,
+    FilePoint.CHANGE,
+    FilePoint.FIRST_WRITE,
+    FilePoint.LATER_WRITE,
+)
 _LATE = (0.62, 0.86)  # past half of the baseline, so that starting over shows
 _LATE_COUNT = (0.55, 0.92)  # the same for events, of which the first half may come early
 _LATER_SHARE = (0.02, 0.12)  # of the baseline, for kills after the first
@@ -52,7 +67,7 @@ class AtEvent(NamedTuple):
     """At the n-th time that the attempt gets to this point with a file of this family."""
 
     family: str
-    point: Point
+    point: FilePoint
     nth: int
 
     def __str__(self) -> str:
@@ -131,7 +146,7 @@ class Profile(NamedTuple):
     """Until it first touched a file of its own; its whole duration if it never did."""
     handler_seconds: float | None
     """Until its first process handled or waited for SIGTERM; None if it never did."""
-    events: Mapping[tuple[str, Point], int]
+    events: Mapping[tuple[str, FilePoint], int]
     """How often each point was reached with each family of files."""
 
 
@@ -193,7 +208,7 @@ class _AimCycle:
         self._touches = itertools.cycle((0, 1) if profile.events else (0,))
         self._points = {kind: itertools.cycle(self._ordered(kind)) for kind in wanted if self._ordered(kind)}
 
-    def _ordered(self, kind: InterruptionKind) -> list[tuple[str, Point]]:
+    def _ordered(self, kind: InterruptionKind) -> list[tuple[str, FilePoint]]:
         order = _REPLACING if kind in TWO_WRITERS else _DANGER
         known = [key for key in self._events if key[1] in order]
         return sorted(known, key=lambda key: (self._events[key] < 2, order.index(key[1]), key[0]))

@@ -13,7 +13,7 @@ _RANDOM = re.compile(
 )
 
 
-class Point(enum.StrEnum):
+class FilePoint(enum.StrEnum):
     """What the program is about to do to a file when it is interrupted."""
 
     OPEN = "open"  # about to empty it or create it
@@ -25,14 +25,14 @@ class Point(enum.StrEnum):
     CHANGE = "change"  # it has just changed; all that is known where system calls cannot be watched
 
 
-COUNTABLE = (Point.OPEN, Point.RENAME)
+COUNTABLE = (FilePoint.OPEN, FilePoint.RENAME)
 """What is seen in every attempt, aimed at or not."""
 
 
 class FileEvent(NamedTuple):
     """The program is about to do this to a file of its own."""
 
-    point: Point
+    point: FilePoint
     family: str
     path: str
     at_seconds: float
@@ -61,7 +61,7 @@ class OpenedFiles:
     """Files opened for writing or named, in their order: who does everything again does all of that again."""
 
     def __init__(self) -> None:
-        self._opened: list[tuple[float, tuple[str, Point]]] = []
+        self._opened: list[tuple[float, tuple[str, FilePoint]]] = []
 
     @property
     def opened_seconds(self) -> list[float]:
@@ -69,7 +69,7 @@ class OpenedFiles:
         return [at for at, _ in list(self._opened)]
 
     @property
-    def families(self) -> Counter[tuple[str, Point]]:
+    def families(self) -> Counter[tuple[str, FilePoint]]:
         """How many by family and point."""
         return Counter(key for _, key in list(self._opened))
 
@@ -77,9 +77,9 @@ class OpenedFiles:
         """Files in the place of standard output that hold more than at the last look; by watching calls alone."""
         return []
 
-    def opened_by_family(self) -> dict[tuple[str, Point], list[float]]:
+    def opened_by_family(self) -> dict[tuple[str, FilePoint], list[float]]:
         """When, by family and point."""
-        found: dict[tuple[str, Point], list[float]] = defaultdict(list)
+        found: dict[tuple[str, FilePoint], list[float]] = defaultdict(list)
         for at, key in list(self._opened):
             found[key].append(at)
         return found

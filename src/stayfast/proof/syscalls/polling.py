@@ -12,11 +12,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from stayfast.proof.syscalls.events import FileEvent, OpenedFiles, Point, Reaction, file_family
+from stayfast.proof.syscalls.events import FileEvent, FilePoint, OpenedFiles, Reaction, file_family
 from stayfast.runtime.directory_sync.inotify import CLOSED, CREATED, MODIFIED, RENAMED_INTO_PLACE, InotifyWatch
 
-_COUNTED = (Point.CHANGE, Point.RENAME)  # closed after writing, or changed since the last look; and named
-_POINTS = {MODIFIED: Point.LATER_WRITE, CLOSED: Point.CHANGE, RENAMED_INTO_PLACE: Point.RENAME}
+_COUNTED = (FilePoint.CHANGE, FilePoint.RENAME)  # closed after writing, or changed since the last look; and named
+_POINTS = {MODIFIED: FilePoint.LATER_WRITE, CLOSED: FilePoint.CHANGE, RENAMED_INTO_PLACE: FilePoint.RENAME}
 _NOT_ITS_WORK = ("__pycache__", ".git")
 _LOOK_SECONDS = 0.01
 _MOST_SHARE = 0.1  # of one core, however many files there are
@@ -43,7 +43,7 @@ class FilePoller(OpenedFiles):
         self._begun = time.monotonic()
         self._seen = self._look()
         self._stop = threading.Event()
-        self.counts: Counter[tuple[str, Point]] = Counter()
+        self.counts: Counter[tuple[str, FilePoint]] = Counter()
         self.first_event_seconds: float | None = None
         self.last_event: FileEvent | None = None
         self.last_event_at = 0.0
@@ -69,15 +69,15 @@ class FilePoller(OpenedFiles):
             found = self._look()
             for path, state in found.items():
                 if self._seen.get(path) != state:
-                    self._tell(path, Point.CHANGE, began)
+                    self._tell(path, FilePoint.CHANGE, began)
             self._seen = found
             pause = max(_LOOK_SECONDS, (time.monotonic() - began) / _MOST_SHARE)
 
-    def _tell(self, path: str, point: Point, now: float) -> None:
+    def _tell(self, path: str, point: FilePoint, now: float) -> None:
         name = file_family(path)
         self.counts[name, point] += 1
         event = FileEvent(point, name, path, now - self._begun, self.counts[name, point])
-        self.renewals += point is Point.RENAME and path in self.replaced
+        self.renewals += point is FilePoint.RENAME and path in self.replaced
         self.replaced[path] = now
         if point in _COUNTED:
             self._opened.append((event.at_seconds, (name, point)))
@@ -134,8 +134,8 @@ class InotifyPoller(FilePoller):
                 self._take(CREATED, f"{path}/{inner}")
             return
         if kind == CREATED or (kind == MODIFIED and _is_empty(full)):
-            self._tell(path, Point.OPEN, now)
-            self._tell(path, Point.FIRST_WRITE, now)
+            self._tell(path, FilePoint.OPEN, now)
+            self._tell(path, FilePoint.FIRST_WRITE, now)
         elif kind in _POINTS:
             self._tell(path, _POINTS[kind], now)
 

@@ -21,8 +21,8 @@ from stayfast.proof.syscalls.disk_limit import DiskLimit
 from stayfast.proof.syscalls.events import (
     COUNTABLE,
     FileEvent,
+    FilePoint,
     OpenedFiles,
-    Point,
     Reaction,
     file_family,
 )
@@ -35,7 +35,7 @@ _NOT_ITS_WORK = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache")
 class _RedirectedOutput:
     """A file in the place of standard output or error: writes into it are not held, because programs print a lot."""
 
-    def __init__(self, name: str, relative: str, point: Point, size: int) -> None:
+    def __init__(self, name: str, relative: str, point: FilePoint, size: int) -> None:
         self.name, self.relative, self.point = name, relative, point
         self.size = size
         self.grown = 0
@@ -72,7 +72,7 @@ class SyscallWatcher(OpenedFiles):
         self._then: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._stop_read, self._stop_write = os.pipe()
-        self.counts: Counter[tuple[str, Point]] = Counter()
+        self.counts: Counter[tuple[str, FilePoint]] = Counter()
         self.first_event_seconds: float | None = None
         self.last_event: FileEvent | None = None
         self.last_event_at = 0.0
@@ -187,7 +187,7 @@ class SyscallWatcher(OpenedFiles):
         now = time.monotonic()
         if point is None:
             if call.name.startswith("open"):  # a log, a database, a mark that was there already
-                self._opened.append((now - self._begun, (name, Point.OPEN)))
+                self._opened.append((now - self._begun, (name, FilePoint.OPEN)))
             return 0
         self.counts[name, point] += 1
         event = FileEvent(point, name, relative, now - self._begun, self.counts[name, point])
@@ -201,9 +201,9 @@ class SyscallWatcher(OpenedFiles):
         self._then = reaction.then
         if reaction.hold:
             with self._lock:
-                self._held.append((call.id, event, truncates or point is Point.RENAME))
+                self._held.append((call.id, event, truncates or point is FilePoint.RENAME))
             return None
-        if truncates or point is Point.RENAME:
+        if truncates or point is FilePoint.RENAME:
             self.renewals += relative in self.replaced
             self._note_replaced(event)
         return 0
@@ -215,7 +215,7 @@ class SyscallWatcher(OpenedFiles):
         return next((path for path in (real, *call_target.source(call)) if not self._allows(path)), "")
 
     def _note_stream(self, path: str, name: str, relative: str) -> None:
-        point = Point.LATER_WRITE if path in self._emptied else Point.WRITE
+        point = FilePoint.LATER_WRITE if path in self._emptied else FilePoint.WRITE
         self._streams.pop(path, None)
         self._streams[path] = _RedirectedOutput(name, relative, point, os.stat(path).st_size)
         if len(self._streams) > _MOST_STREAMS:
@@ -224,7 +224,7 @@ class SyscallWatcher(OpenedFiles):
     def _note_replaced(self, event: FileEvent) -> None:
         """Before the call is let go: what it takes away is still there."""
         now = time.monotonic()
-        if event.point is Point.RENAME or has_content(os.path.join(self._root, event.path)):
+        if event.point is FilePoint.RENAME or has_content(os.path.join(self._root, event.path)):
             self.overwrote[event.path] = now
         self.replaced[event.path] = now
 
@@ -234,24 +234,24 @@ class SyscallWatcher(OpenedFiles):
         relative = path[len(self._root) + 1 :]
         return None if any(part in _NOT_ITS_WORK for part in relative.split("/")) else relative
 
-    def _point(self, call: seccomp.Call, path: str, truncates: bool) -> Point | None:
+    def _point(self, call: seccomp.Call, path: str, truncates: bool) -> FilePoint | None:
         if call.name.startswith(("rename", "link", "symlink")):
-            return Point.RENAME
+            return FilePoint.RENAME
         if call.name.startswith("unlink"):
-            return Point.REMOVE if os.path.lexists(path) else None
+            return FilePoint.REMOVE if os.path.lexists(path) else None
         if seccomp.descriptor_of(call) is None:
             if truncates or not os.path.lexists(path):
                 self._empty.add(path)
                 self._emptied.add(path)
-                return Point.OPEN
+                return FilePoint.OPEN
             self._emptied.discard(path)
             return None  # opened to append or to change in place: what matters is the write
         if call.name.startswith("dup"):
-            return Point.FIRST_WRITE if path in self._empty else None  # a shell about to redirect
+            return FilePoint.FIRST_WRITE if path in self._empty else None  # a shell about to redirect
         if path in self._empty:
             self._empty.discard(path)
-            return Point.FIRST_WRITE
-        return Point.LATER_WRITE if path in self._emptied else Point.WRITE
+            return FilePoint.FIRST_WRITE
+        return FilePoint.LATER_WRITE if path in self._emptied else FilePoint.WRITE
 
 
 def has_content(path: str) -> bool:

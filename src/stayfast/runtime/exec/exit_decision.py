@@ -16,7 +16,7 @@ class ExitDecision(NamedTuple):
     code: int
     cause: str | None
     detail: str
-    told_by: dict[str, Any]
+    deciding: dict[str, Any]
     """The rank whose outcome speaks for all; empty where no rank has left one."""
 
 

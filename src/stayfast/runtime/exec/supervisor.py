@@ -58,7 +58,7 @@ class Supervisor:
         self._settings = settings
         self._is_done = is_done
         self._sync = sync
-        self._told: ExternalNotices | None = None
+        self._external: ExternalNotices | None = None
         self._signals = {*_NOTICES, *_PASSED_ON, signal.SIGCHLD}
         if settings.extra_signal is not None:
             self._signals.add(signal.Signals(settings.extra_signal))
@@ -73,8 +73,8 @@ class Supervisor:
             if source_names(self._settings, detect=False):
                 from stayfast.runtime.exec.external_notices import ExternalNotices
 
-                self._told = ExternalNotices(self._settings)
-                self._told.start()
+                self._external = ExternalNotices(self._settings)
+                self._external.start()
             stopped = None if self._sync is None else self._sync.begin(self._signals - {signal.SIGCHLD})
             return self._run(directory) if stopped is None else stopped
         finally:
@@ -124,10 +124,10 @@ class Supervisor:
             self._reap(child)
 
     def _look_for_notice(self, child: SupervisedChild) -> None:
-        """What no signal told us: the child gets a SIGTERM for it."""
-        told = None if self._told is None else self._told.notice
-        if told is not None and self._told is not None:
-            self._give_notice(child, told.detail, str(told.cause), self._told.deadline)
+        """A notice from another source than a signal: the child gets a SIGTERM for it."""
+        notice = None if self._external is None else self._external.notice
+        if notice is not None and self._external is not None:
+            self._give_notice(child, notice.detail, str(notice.cause), self._external.deadline)
         elif self._sync is not None and self._sync.is_superseded:
             self._give_notice(child, "SIGTERM", "superseded")
         else:
@@ -236,7 +236,7 @@ class Supervisor:
             detail=end.detail,
             seconds_used=round(child.used_seconds, 3),
             seconds_allowed=child.allowed_seconds,
-            **known | {key: end.told_by[key] for key in ("run", "attempt", "step", "saved") if key in end.told_by},
+            **known | {key: end.deciding[key] for key in ("run", "attempt", "step", "saved") if key in end.deciding},
         )
         if sync is not None:
             sync.record_end(end.outcome, end.cause, child.leave_at - time.monotonic())

@@ -61,7 +61,7 @@ class Guard:
         self._chain = chain
         self._steps: list[DrainStep] = []
         self._results: list[DrainResult] = []
-        self._told = False
+        self._stop_was_reported = False
         self._awaited = False
         self._gone = False  # the process leaves: nothing is put back that could hide its exit code
         self._owner = os.getpid()
@@ -81,14 +81,14 @@ class Guard:
         """True once the machine is going away; the caller is expected to leave its loop."""
         if self.board.notice is None:
             return False
-        self._told = True
+        self._stop_was_reported = True
         self._signals.hold_others()
         return True
 
     @property
     def stop_was_reported(self) -> bool:
         """Whether ``should_stop`` has said yes: then an ordinary end of the block means interrupted, not finished."""
-        return self._told
+        return self._stop_was_reported
 
     def wait(self, seconds: float | None = None) -> bool:
         """Sleep that a notice ends early; true when there is one."""
@@ -181,7 +181,7 @@ class Guard:
 
     def interruption_cause(self, error: BaseException | None) -> Cause | None:
         """Whether this end of the block is an interruption, and its cause; None when it is not one."""
-        return interruption_cause(error, self.board.notice, self.settings, stop_was_reported=self._told)
+        return interruption_cause(error, self.board.notice, self.settings, stop_was_reported=self._stop_was_reported)
 
     def is_exit_of_program(self, error: BaseException) -> bool:
         """Whether this is a ``sys.exit`` of the program's own code; one in a signal handler can cut any line short."""
