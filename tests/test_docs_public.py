@@ -144,7 +144,6 @@ CASES = {
     "checkpoints verify": ["checkpoints", "verify", "file://./run"],
     "checkpoints prune": ["checkpoints", "prune", "file://./run"],
     "bill": ["bill", "file://./run", "--usd-per-hour", "1"],
-    "metrics": ["metrics"],
     "plan": ["plan", "-f", "made/stayfast.yaml", "--replays", "80"],
     "simulate": ["simulate", "--model", "exponential", "--policy", "greedy", *SCENARIO],
     "prices show": ["prices", "show"],

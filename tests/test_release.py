@@ -172,4 +172,3 @@ def test_what_it_reads_is_in_the_wheel(dist: Path, tmp_path: Path) -> None:
     run([stayfast, "render", "-f", "p/stayfast.yaml", "-d", "deploy"], tmp_path)
     assert "No findings" in run([stayfast, "lint", "deploy"], tmp_path)
     assert "SF101" in run([stayfast, "lint", "--explain", "SF101"], tmp_path)
-    assert '"panels"' in run([stayfast, "metrics", "--grafana"], tmp_path)

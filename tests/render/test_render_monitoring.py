@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from render_cases import CASES, GANG, SERVE, TRAIN, case, container, environment, on, rendered, template
 
-from stayfast.cli.metrics import read_file
 from stayfast.cluster.submission.prepare import findings
 from stayfast.errors import UsageError
 from stayfast.lint.engine import lint_bundle
@@ -19,6 +18,8 @@ from stayfast.render.bundle import Bundle
 from stayfast.render.directory import compare, write
 from stayfast.render.objects.monitoring import METRICS_PORT, MONITORING_FILE
 from stayfast.settings import read_settings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def monitoring(bundle: Bundle) -> list[dict[str, Any]]:
@@ -91,8 +92,8 @@ def test_the_choice_is_part_of_the_digest() -> None:
     assert managed.outline.digest != none.outline.digest
 
 
-def test_the_printed_pod_monitoring_names_a_port_that_kubernetes_takes() -> None:
-    text = read_file("pod-monitoring.yaml")
+def test_the_documented_pod_monitoring_names_a_port_that_kubernetes_takes() -> None:
+    text = (DOCS / "monitoring/pod-monitoring.yaml").read_text()
     named = re.search(r"containerPort (\d+), name ([a-z-]+)", text)
     assert named is not None
     assert f"port: {named[2]}" in text

@@ -30,9 +30,6 @@ COMMANDS: tuple[Command, ...] = (
     Command("checkpoints", "stayfast.cli.checkpoints", "Runs", "list, verify or prune the checkpoints of a run"),
     Command("bill", "stayfast.cli.bill", "Runs", "what a run has cost, per useful step"),
     Command("dashboard", "stayfast.cli.dashboard", "Runs", "runs, checkpoints, queues and money in a browser"),
-    Command(
-        "metrics", "stayfast.cli.metrics", "Runs", "what Prometheus can scrape; a Grafana dashboard and alert rules"
-    ),
     Command("enqueue", "stayfast.cli.enqueue", "Batch", "put items into a queue, once per key"),
     Command("work", "stayfast.cli.work", "Batch", "run workers: lease, compute, record, acknowledge"),
     Command("queue", "stayfast.cli.queue", "Batch", "what is left, what died and why, another try"),
