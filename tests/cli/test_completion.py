@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from stayfast.cli.commands import COMMANDS
-from stayfast.cli.completion import Described, Option, describe
-from stayfast.cli.completion_scripts import bash, fish, zsh
+from stayfast.cli.completion import Described, Option, bash, describe, fish, zsh
 from stayfast.cli.main import main
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
