@@ -1,11 +1,16 @@
 """What can be typed after ``stayfast``: name, module, group, and the one line that ``--help`` shows.
 
-A command module has ``configure(parser)`` and ``run(args) -> int``; nothing of it is imported before it is needed.
+A command module has ``configure(parser)`` and ``run(args) -> int``; nothing of it is imported before it is needed. One
+that an installed package adds to the entry points ``stayfast.commands`` has its line itself, in ``SUMMARY``.
+``--help`` does not list it, since looking for it would cost more than printing the rest.
 """
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import NamedTuple
+
+from stayfast.registry import Registry
 
 
 class Command(NamedTuple):
@@ -51,3 +56,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("lint", "stayfast.cli.lint", "Before the cluster", "what Spot and flex-start would do to these manifests"),
     Command("completion", "stayfast.cli.completion", "Shell", "what the Tab key needs: for bash, zsh or fish"),
 )
+
+MODULES: Registry[ModuleType] = Registry("stayfast.commands", {command.name: command.module for command in COMMANDS})
+
+
+def find_command(name: str) -> Command | None:
+    """A row of the table, or the command that an installed package adds under this name."""
+    row = next((command for command in COMMANDS if command.name == name), None)
+    if row is None and (module := MODULES.find(name)) is not None:
+        return Command(name, module.__name__, "Added", module.SUMMARY)
+    return row

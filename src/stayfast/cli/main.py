@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from stayfast.cli.commands import COMMANDS, Command
+from stayfast.cli.commands import COMMANDS, Command, find_command
 from stayfast.errors import (
     CheckpointError,
     ClusterError,
@@ -122,7 +122,7 @@ def _dispatch(argv: list[str]) -> int:
     if argv[0] in ("-V", "--version"):
         print(f"stayfast {__version__}")
         return OK
-    command = next((item for item in COMMANDS if item.name == argv[0]), None)
+    command = find_command(argv[0])
     if command is None:
         return _unknown(argv[0])
     module = importlib.import_module(command.module)
