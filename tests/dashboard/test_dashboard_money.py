@@ -15,9 +15,9 @@ from stayfast.batch.queue.open_queue import open_queue
 from stayfast.capacity.machines.prices import bundled_catalogue
 from stayfast.capacity.spec import read_spec
 from stayfast.cli.main import main
-from stayfast.dashboard.dashboard_spec import from_spec
 from stayfast.dashboard.run_cache import RunCache, Sources, to_json
 from stayfast.dashboard.run_view import RunPricing
+from stayfast.dashboard.sources import from_spec
 from stayfast.runtime.run_record.record import RECORD_KEY, decode
 from stayfast.settings import Settings, read_settings
 

@@ -16,10 +16,10 @@ from stayfast.errors import MissingExtraError, SettingError, UsageError
 from stayfast.model import variables
 
 if TYPE_CHECKING:
-    from stayfast.dashboard.dashboard_spec import WorkloadSources
     from stayfast.dashboard.fleet_cache import Fleet
     from stayfast.dashboard.run_cache import Sources
     from stayfast.dashboard.run_view import RunPricing
+    from stayfast.dashboard.sources import WorkloadSources
 
 _EPILOG = """\
 examples:
@@ -149,7 +149,7 @@ def _token(args: argparse.Namespace) -> str | None:
 def _read_file(name: str, prices: RunPricing) -> WorkloadSources:
     from stayfast.capacity.spec import read_spec
     from stayfast.cli.prices import current_price_list
-    from stayfast.dashboard.dashboard_spec import from_spec
+    from stayfast.dashboard.sources import from_spec
     from stayfast.text.files import read_text
 
     catalogue = current_price_list()

@@ -22,7 +22,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TOKEN_HEADER = "x-stayfast-token"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_ID = "[0-9a-f]{16}"
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::([0-9]{1,5}))?")
 
 CONTENT_SECURITY_POLICY = (
@@ -42,30 +41,39 @@ HEADERS = (
 
 
 class AllowedRequest(NamedTuple):
-    """One pair that is let through."""
+    """One pair that is let through, and what answers it."""
 
     method: str
     path: re.Pattern[str]
+    route: str
+    """The path as the framework writes it, with the names of its parts."""
+    handler: str
+    """Of ``Handlers``."""
     changes: bool = False
     query: re.Pattern[str] = re.compile("")
 
 
-def _rule(method: str, path: str, *, changes: bool = False, query: str = "") -> AllowedRequest:
-    return AllowedRequest(method, re.compile(path), changes, re.compile(query))
+_PARTS = {"{id}": "[0-9a-f]{16}", "{name}": r"[a-z-]{1,30}\.(?:css|js|svg)"}
+
+
+def _rule(method: str, route: str, handler: str, *, changes: bool = False, query: str = "") -> AllowedRequest:
+    pattern = re.sub(r"\{[a-z]+\}", lambda part: _PARTS[part[0]], route)
+    return AllowedRequest(method, re.compile(pattern), route, handler, changes, re.compile(query))
 
 
 RULES = (
-    _rule("GET", "/"),
-    _rule("GET", r"/assets/[a-z-]{1,30}\.(?:css|js|svg)"),
-    _rule("GET", "/api/overview"),
-    _rule("GET", f"/api/runs/{_ID}"),
-    _rule("GET", f"/api/runs/{_ID}/checkpoints", query=r"(?:offset=[0-9]{1,7})?"),
-    _rule("GET", f"/api/queues/{_ID}"),
-    _rule("GET", "/api/fleet"),
-    _rule("GET", "/events"),
-    _rule("POST", f"/api/queues/{_ID}/retry", changes=True),
-    _rule("POST", f"/api/runs/{_ID}/verify", changes=True),
+    _rule("GET", "/", "page"),
+    _rule("GET", "/assets/{name}", "page"),
+    _rule("GET", "/api/overview", "overview"),
+    _rule("GET", "/api/runs/{id}", "run"),
+    _rule("GET", "/api/runs/{id}/checkpoints", "checkpoints", query=r"(?:offset=[0-9]{1,7})?"),
+    _rule("GET", "/api/queues/{id}", "queue"),
+    _rule("GET", "/api/fleet", "fleet"),
+    _rule("GET", "/events", "events"),
+    _rule("POST", "/api/queues/{id}/retry", "retry", changes=True),
+    _rule("POST", "/api/runs/{id}/verify", "verify", changes=True),
 )
+"""One row per request: it is the permission and the route at once, so that neither is there without the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from stayfast.dashboard.access_policy import AccessPolicy, App, RequestFilter
+from stayfast.dashboard.access_policy import RULES, AccessPolicy, App, RequestFilter
 from stayfast.dashboard.event_stream import EventStream
 from stayfast.dashboard.fleet_cache import FleetCache
 from stayfast.dashboard.run_cache import RunCache, to_json
@@ -70,18 +70,7 @@ def make_app(
         if lookout is not None:
             lookout.close()
 
-    routes = [
-        Route("/", desk.page),
-        Route("/assets/{name}", desk.page),
-        Route("/api/overview", desk.overview),
-        Route("/api/runs/{id}", desk.run),
-        Route("/api/runs/{id}/checkpoints", desk.checkpoints),
-        Route("/api/runs/{id}/verify", desk.verify, methods=["POST"]),
-        Route("/api/queues/{id}", desk.queue),
-        Route("/api/queues/{id}/retry", desk.retry, methods=["POST"]),
-        Route("/api/fleet", desk.fleet),
-        Route("/events", desk.events),
-    ]
+    routes = [Route(rule.route, getattr(desk, rule.handler), methods=[rule.method]) for rule in RULES]
     return RequestFilter(Starlette(routes=routes, lifespan=lifespan), door)
 
 

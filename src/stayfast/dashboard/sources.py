@@ -1,4 +1,4 @@
-"""Where the runs are: one URL may be a run, or a folder or bucket prefix with many of them."""
+"""Where the runs are: a URL may be a run, or a folder or bucket prefix with many; a workload file tells of its own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
+from typing import NamedTuple
 from urllib.parse import quote
 
+from stayfast.capacity.machines.prices import PriceList
+from stayfast.capacity.spec.workload import WorkloadKind, WorkloadSpec
+from stayfast.dashboard.run_view import RunPricing
 from stayfast.errors import KeyMissingError
 from stayfast.filesystem import FS, SystemFS
+from stayfast.model.capacity import CapacityClass
 from stayfast.runtime.run_record.record import RECORD_KEY
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store
@@ -21,6 +26,41 @@ _MOST_FOLDERS = 20_000
 _MOST_NAMES = 200_000
 _MOST_QUEUES = 20
 _SKIPPED = ("checkpoints",)
+
+
+class WorkloadSources(NamedTuple):
+    """URL of the run (or of the folder of its trials), queue, sink, prices."""
+
+    run_url: str | None
+    queue_url: str | None
+    sink_url: str | None
+    prices: RunPricing
+
+
+def from_spec(spec: WorkloadSpec, catalogue: PriceList, given: RunPricing) -> WorkloadSources:
+    """The catalogue's prices of all machines of the gang; those that were given on the command line come first."""
+    machine = catalogue.machine_for(spec.accelerator, spec.accelerator_count, spec.region)
+    region = spec.region or catalogue.cheapest_region(machine.name)
+    gang = spec.nodes if spec.kind == WorkloadKind.TRAIN else 1
+    row = catalogue.price(machine.name, region)
+    listed = {
+        CapacityClass.ON_DEMAND.value: row.on_demand,
+        CapacityClass.SPOT.value: row.spot,
+        CapacityClass.FLEX_START.value: row.flex_start,
+    }
+    known = {name: price * gang for name, price in listed.items() if price is not None}
+    many = f"{gang} × " if gang > 1 else ""
+    because = f"{many}{machine.name} in {region}, list prices of {catalogue.date}"
+    prices = RunPricing(
+        given.usd_per_hour,
+        given.on_demand_usd_per_hour if given.on_demand_usd_per_hour is not None else known.get("on-demand"),
+        known,
+        "" if given.on_demand_usd_per_hour is not None else because,
+    )
+    url = spec.checkpoint_url
+    return WorkloadSources(
+        url.partition("{index}")[0].rstrip("/") if url else None, spec.queue_url, spec.sink_url, prices
+    )
 
 
 def as_url(text: str) -> str:

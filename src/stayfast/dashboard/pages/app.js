@@ -10,6 +10,17 @@ const news = document.getElementById("news");
 const state = { runs: new Map(), queues: new Map(), troubles: [], fleet: false, actions: false, onDemand: false, skew: 0, now: () => Date.now() / 1000 + state.skew };
 let page = null;
 
+// One row per page: the first word of its address, the link of the header that it belongs to, what it draws; ``of`` where
+// an identity has to follow. The first row answers for every other address.
+const PAGES = [
+  { name: "", nav: "overview", draw: overviewPage },
+  { name: "run", nav: "overview", of: true, draw: runPage },
+  { name: "queues", nav: "queues", draw: queuesPage },
+  { name: "queue", nav: "queues", of: true, draw: queuePage },
+  { name: "fleet", nav: "fleet", draw: fleetPage },
+];
+const IDENTITY = /^[0-9a-f]{16}$/;
+
 function sayLive(kind, words) {
   live.className = `live ${kind}`;
   live.lastElementChild.textContent = words;
@@ -21,16 +32,12 @@ function route() {
   const main = document.getElementById("main");
   main.replaceChildren(root);
   document.title = "stayfast";
-  const current = name === "queues" || name === "queue" ? "queues" : name === "fleet" ? "fleet" : "overview";
+  const found = PAGES.find((row) => row.name === name && (!row.of || IDENTITY.test(id))) || PAGES[0];
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.page === current) link.setAttribute("aria-current", "page");
+    if (link.dataset.page === found.nav) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (name === "run" && /^[0-9a-f]{16}$/.test(id)) page = runPage(root, state, id);
-  else if (name === "queue" && /^[0-9a-f]{16}$/.test(id)) page = queuePage(root, state, id);
-  else if (name === "queues") page = queuesPage(root, state);
-  else if (name === "fleet") page = fleetPage(root, state);
-  else page = overviewPage(root, state);
+  page = found.draw(root, state, id);
   main.setAttribute("aria-busy", "false");
 }
 
