@@ -65,6 +65,11 @@ class RecordOwner:
         """Head and generation, to pass on to the other ranks."""
         return self._held
 
+    def reread(self) -> RunRecord | None:
+        """The head as it is now, whoever wrote it."""
+        found = run_protocol(read_head(), self.store, self._clock)
+        return None if found is None else found.head
+
     def commit(
         self, committed: CheckpointRecord, *, keep: RetentionFilter = keep_all, finished: bool = False, **row: Any
     ) -> RunRecord:

@@ -24,12 +24,11 @@ from stayfast.runtime.checkpoint.policies import (
     apply_retention,
 )
 from stayfast.runtime.interruption.guard import Guard
-from stayfast.runtime.run_record.commit_protocol import read_head, run_protocol
+from stayfast.runtime.run_record.commit_protocol import run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner, check_progress
 from stayfast.runtime.run_record.record import AttemptRecord, CheckpointRecord, RunRecord
+from stayfast.runtime.runs.coordination import Coordination, SaveWish, SingleProcess
 from stayfast.runtime.runs.options import RunOptions
-from stayfast.runtime.runs.rank_group import DistributedCommit
-from stayfast.runtime.runs.rank_messages import find_rank_group
 from stayfast.runtime.runs.restoring import State
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.precondition_check import check_preconditions
@@ -44,9 +43,6 @@ log = logging.getLogger("stayfast")
 
 STALL_SECONDS = 30.0
 STALLED_AFTER_INTERVALS = 2
-LONGEST_UNASKED_SECONDS = 10.0
-"""A gang whose cadence depends on time agrees at least this often, by the pace of its steps."""
-RETRIES_PER_PAUSE = 10
 
 
 class Books:
@@ -55,7 +51,7 @@ class Books:
     def __init__(self, url: str | None, total_steps: int | None, options: RunOptions, guard: Guard) -> None:
         self.url = _fill_in(url, guard.settings.completion_index)
         self.state = State(options, guard.settings.rank)
-        self.gang: DistributedCommit | None = None
+        self.coordination: Coordination = SingleProcess()
         self._total = total_steps
         self._guard = guard
         self._cadence = options.cadence or _default_cadence(guard)
@@ -87,11 +83,6 @@ class Books:
     def exists(self) -> bool:
         """Whether anything is kept at all."""
         return self._ledger is not None
-
-    @property
-    def _writes(self) -> bool:
-        """Only one process of a run writes its head."""
-        return self.gang is None or self.gang.world.is_leader
 
     @property
     def attempt(self) -> int:
@@ -138,18 +129,17 @@ class Books:
             capacity=settings.capacity,
             usd_per_hour=settings.run_usd_per_hour,
         )
-        world = find_rank_group(settings, self._guard.clock, required=True)
-        if world is None:
-            head = ledger.claim(row)
-            self._ledger = ledger
-            self._check_progress(head)
-        else:
-            self.gang = DistributedCommit(world, ledger, self._guard.board)
-            head = self.gang.claim(row, self._check_progress)
-            self._ledger = ledger
-        self._interruptions = sum(row.outcome in (Outcome.INTERRUPTED, Outcome.LOST) for row in head.attempts)
+        if settings.world_size > 1:
+            from stayfast.runtime.runs.rank_group import RankGroup
+            from stayfast.runtime.runs.rank_messages import connect_ranks
 
-    def _check_progress(self, head: RunRecord) -> None:
+            self.coordination = RankGroup(connect_ranks(settings, self._guard.clock), self._guard.board)
+        self.coordination.claim(ledger, row, lambda head: self._check_progress(ledger, head))
+        self._ledger = ledger
+        self._interruptions = sum(row.outcome in (Outcome.INTERRUPTED, Outcome.LOST) for row in ledger.head.attempts)
+
+    def _check_progress(self, ledger: RecordOwner, head: RunRecord) -> None:
+        self._ledger = ledger
         try:
             check_progress(head, self._guard.settings.max_stalled_attempts)
         except StayfastError as error:
@@ -163,29 +153,20 @@ class Books:
         ledger, store = self._ledger, self._store
         started = self._guard.clock.monotonic()
         self.state.open(store)
-        if self.gang is not None:
-            committed = self.state.restore_with(self.gang, ledger.head)
-        else:
-            committed = self.state.restore(ledger.head, lambda: self._reread(store))
+        committed = self.state.restore(ledger, self.coordination)
         if committed is None:
             return 0
-        if committed != ledger.head.newest and self._writes:
+        if committed != ledger.head.newest and self.coordination.is_leader:
             ledger.resume_from(committed)
         self._guard.durations.add("restore", self._guard.clock.monotonic() - started, step=committed.step)
         log.info("attempt %d resumes at step %d", self.attempt, committed.step + 1, extra={"action": "resumed"})
         return committed.step + 1
 
-    def _reread(self, store: Store) -> Any:
-        held = run_protocol(read_head(), store, self._guard.clock)
-        return None if held is None else held.head
-
     def loop_starts(self, next_step: int) -> None:
         """Time counts from here; an attempt that never commits is written down as one that made no progress."""
         self._loop_started = self._saved_at = self._kept_at = self._guard.clock.monotonic()
         self._saved_step = next_step - 1
-        if self._ledger is None:
-            return
-        if not self._writes:
+        if self._ledger is None or not self.coordination.is_leader:
             return
         if self._total is not None and self._ledger.head.total_steps != self._total:
             self._ledger.update_attempt(total_steps=self._total, finished=False)
@@ -195,34 +176,26 @@ class Books:
 
     def next_look(self, step: int) -> tuple[float, float]:
         """The monotonic instant and the step at whose end the cadence wants to be asked again."""
-        if self._ledger is None or self.gang is not None:
-            return float("inf"), float("inf")  # a gang looks at the steps that rank 0 names: see decide
+        if self._ledger is None:
+            return float("inf"), float("inf")
+        if self.coordination.next_decision is not None:
+            return float("inf"), self.coordination.next_decision
         seconds, steps = self._cadence.next_check(self._moment(step))
         return self._guard.clock.monotonic() + max(0.0, seconds), step + max(1.0, steps)
 
-    def is_due(self, step: int) -> bool:
-        """Whether the cadence wants a checkpoint at the end of this step."""
-        return self._ledger is not None and self._cadence.is_due(self._moment(step))
-
-    def decide(self, step: int, asked: bool, idle: bool) -> tuple[bool, int]:
-        """For rank 0 of a gang: whether all ranks save after this step, and the step at which they agree again.
-
-        A save that is due while another one is in flight begins when that one is over: the loop does not wait for it.
-        """
-        assert self.gang is not None
-        moment = self._moment(step)
-        due = self._cadence.is_due(moment)
-        if asked or (due and idle):
-            moment = replace(moment, steps_since_save=0, seconds_since_save=0.0)
-        pace = max(1e-6, self._guard.durations.p95("step") or 0.0)
-        pause = self.gang.world.poll_seconds
-        if due and not asked and not idle:
-            steps = pause / RETRIES_PER_PAUSE / pace
-        else:
-            seconds, steps = self._cadence.next_check(moment)
-            if seconds < float("inf") or steps == float("inf"):
-                steps = min(steps, max(pause, min(seconds, LONGEST_UNASKED_SECONDS)) / pace)
-        return due and idle, step + max(1, int(steps))
+    def decide(self, step: int, requested: bool, idle: bool) -> bool | None:
+        """Whether to save at the end of this step; None when the rank that decides does not answer."""
+        if self._ledger is None:
+            return requested
+        wish = SaveWish(requested, idle)
+        if self.coordination.decides_after(step):
+            moment = self._moment(step)
+            due = self._cadence.is_due(moment)
+            if requested or (due and idle):
+                moment = replace(moment, steps_since_save=0, seconds_since_save=0.0)
+            pace = self._guard.durations.p95("step") or 0.0
+            wish = SaveWish(requested, idle, due, self._cadence.next_check(moment), pace)
+        return self.coordination.decide_save(step, wish)
 
     def _moment(self, step: int) -> CadenceInput:
         now = self._guard.clock.monotonic()
@@ -264,21 +237,20 @@ class Books:
         try:
             persisted = None if snapshot is None else self.state.persist(snapshot, ledger.head.attempt)
         except Exception as error:
-            if self.gang is not None:
-                self.gang.report_failed_save(step, str(error))
-            ledger.check_owner()
+            self.coordination.report_failed_save(step, str(error))
+            self.coordination.check_owner(ledger)
             raise
         if row.get("outcome") is Outcome.INTERRUPTED:
             row["safe_seconds"] = round(self._guard.budget.spent_seconds, 3)
         before = len(ledger.head.checkpoints)
-        commit = ledger.commit if self.gang is None else self.gang.commit
-        head = commit(_committed(step, persisted, ledger), keep=self._keep, finished=finished, **row)
+        mine = _committed(step, persisted, ledger)
+        head = self.coordination.commit(ledger, mine, keep=self._keep, finished=finished, **row)
         self._kept_at = taken_at
         if persisted is not None:
             self.committed_bytes += persisted.size
             self.state.committed(persisted)
             stale = not self._collected or len(head.checkpoints) <= before
-            if stale and self._writes and "outcome" not in row:
+            if stale and self.coordination.is_leader and "outcome" not in row:
                 self._collect_garbage(head.attempt)
         log.info("step %d is committed", step, extra={"action": "checkpoint_committed", "step": step})
 
@@ -289,8 +261,8 @@ class Books:
         """Never worth failing a save for."""
         assert self._store is not None
         try:
-            # In a gang other ranks may be writing the next save already: only what is older than the newest may go.
-            mine = attempt if self.gang is None else None
+            # Other ranks may be writing the next save already: then only what is older than the newest may go.
+            mine = attempt if self.coordination.size == 1 else None
             found = run_protocol(delete_unreferenced(mine, self.state.in_flight), self._store, self._guard.clock)
             self._collected = True
             if found.refused:
@@ -307,7 +279,7 @@ class Books:
 
         Unless it finished or all of it is ``kept``, what was done after the newest commit is lost.
         """
-        if self._ledger is None or not self._writes:
+        if self._ledger is None or not self.coordination.is_leader:
             return
         row = self._row(outcome, cause)
         if self._kept_at and not kept and outcome is not Outcome.FINISHED:
@@ -326,8 +298,7 @@ class Books:
     def release(self) -> None:
         """Give back threads, memory and connections."""
         self._released.set()
-        if self.gang is not None:
-            self.gang.world.close()
+        self.coordination.close()
         if self._store is not None:
             self.state.close()
             self._store.close()

@@ -140,19 +140,14 @@ class FinalSave:
 
     def _drain_after(self, error: BaseException, place: Place, cause: str) -> None:
         """An exception came after the notice. What it cut short is never saved: the state is between two boundaries."""
-        gang = self._books.gang
-        last: int | None = place.completed
-        if gang is not None:
-            gang.world.announce_reached(place.reached)
-            until = self._guard.clock.monotonic() + _PEERS_ANSWER_SECONDS
-            last = gang.world.last_step(lambda: min(until, self._guard.board.deadline))
+        coordination = self._books.coordination
+        last = coordination.last_step(place.completed, place.reached, _PEERS_ANSWER_SECONDS)
         if place.at_boundary and last == place.completed:
             self.drain(place.completed, cause)
             return
-        if gang is not None:
-            gang.report_failed_save(
-                place.reached if last is None else last, f"{type(error).__name__} cut the step short"
-            )
+        coordination.report_failed_save(
+            place.reached if last is None else last, f"{type(error).__name__} cut the step short"
+        )
         self._saver.wait(self._guard.budget.remaining_seconds)
         if not self._saver.busy:
             self._books.close(Outcome.INTERRUPTED, cause)
@@ -200,7 +195,7 @@ class FinalSave:
         """Why the state of a program that left early cannot be saved; empty when it can."""
         if not place.at_boundary:
             return "a signal handler cut the next one short"
-        if news and self._books.gang is not None and not self._books.gang.leaves(place.completed):
+        if news and not self._books.coordination.leave_together(place.completed):
             return "and other ranks did not end there"
         return ""
 

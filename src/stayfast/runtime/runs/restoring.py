@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stayfast.errors import CorruptError, StateMismatchError, UsageError
-from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
+from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.runs.options import RunOptions
 from stayfast.storage.stores.protocol import Store
 
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from stayfast.runtime.checkpoint.checkpointer import Checkpointer
     from stayfast.runtime.checkpoint.snapshot import Snapshot
     from stayfast.runtime.checkpoint.writer import DurableSnapshot
-    from stayfast.runtime.runs.rank_group import DistributedCommit
+    from stayfast.runtime.run_record.owner import RecordOwner
+    from stayfast.runtime.runs.coordination import Coordination
     from stayfast.runtime.state.tracked_state import TrackedObject
 
 log = logging.getLogger("stayfast")
@@ -76,45 +76,31 @@ class State:
         state = collect_states(self._tracked)
         threading.Thread(target=self._engine.preallocate, args=(state,), name="stayfast-memory", daemon=True).start()
 
-    def restore(self, head: RunRecord, reread: Callable[[], RunRecord | None]) -> CheckpointRecord | None:
-        """Load the newest checkpoint that verifies; returns which, None when there is none."""
-        if head.newest is None:
+    def restore(self, owner: RecordOwner, coordination: Coordination) -> CheckpointRecord | None:
+        """Load the newest checkpoint that every rank can read; returns which, None when there is none."""
+        newest = owner.head.newest
+        if newest is None:
             return None
         if self._engine is None:
-            self._nothing_tracked(head.newest)
-            return head.newest
-        found = self._engine.restore_newest(head, reread=reread, read=lambda one: self._read(one, rank=0, size=1))
+            self._nothing_tracked(newest)
+            return newest
+
+        def read(committed: CheckpointRecord) -> dict[str, Any]:
+            state, problem = {}, None
+            try:
+                state = self._read(committed, rank=coordination.rank, size=coordination.size)
+            except CorruptError as error:
+                problem = str(error)
+            problem = coordination.agree_on_restore(committed, problem)
+            if problem is not None:
+                raise CorruptError(problem)
+            return state
+
+        found = self._engine.restore_newest(owner.head, read=read, reread=lambda: coordination.reread(owner))
         if found is None:
             return None
         committed, state = found
         self._load(state, committed)
-        return committed
-
-    def restore_with(self, gang: DistributedCommit, head: RunRecord) -> CheckpointRecord | None:
-        """The same for one rank of a gang: all ranks restore the same checkpoint, each its own part."""
-        if self._engine is None:
-            if head.newest is not None:
-                self._nothing_tracked(head.newest)
-            return head.newest
-        states: dict[str, dict[str, Any]] = {}
-        size = gang.world.size
-
-        def try_one(committed: CheckpointRecord) -> str | None:
-            states.clear()
-            if committed.inventory_sha256 is None:
-                states[committed.name] = {}
-                return None
-            try:
-                states[committed.name] = self._read(committed, rank=gang.world.rank, size=size)
-            except CorruptError as error:
-                return str(error)
-            return None
-
-        committed = gang.restore(list(head.checkpoints), try_one)
-        if committed is not None:
-            self._load(states[committed.name], committed)
-        elif head.checkpoints:
-            raise CorruptError("none of the committed checkpoints can be restored by every rank")
         return committed
 
     def _read(self, committed: CheckpointRecord, *, rank: int, size: int) -> dict[str, Any]:

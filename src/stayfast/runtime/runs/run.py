@@ -21,7 +21,6 @@ from stayfast.runtime.interruption.notice_board import GraceBudget
 from stayfast.runtime.runs.books import Books
 from stayfast.runtime.runs.final_save import FinalSave, Place
 from stayfast.runtime.runs.options import RunOptions, parse_total_steps
-from stayfast.runtime.runs.rank_group import DistributedCommit
 from stayfast.runtime.runs.saving import CheckpointSaver
 
 log = logging.getLogger("stayfast")
@@ -45,8 +44,6 @@ class Run:
         self._prints = self._books.fingerprints()
         self._step = -1  # the step in progress, or the last one finished
         self._reached = 0  # the step that the loop is in or would enter next
-        self._agreement = 0  # the step at whose end the ranks of a gang agree next whether to save
-        self._last: int | None = None  # the step after which all ranks of a gang stop
         self._completed = -1
         self._started = False
         self._warm = False
@@ -142,7 +139,7 @@ class Run:
         if self._books.is_finished or self._finish:
             return
         self._begin()
-        if (notice := self._guard.notice) is not None and self._books.gang is None:
+        if (notice := self._guard.notice) is not None and self._books.coordination.size == 1:
             self._interrupt(step - 1, notice)  # no time is left for a step that nobody may see the end of
         total = _NEVER if self._total is None else self._total
         add = self._guard.durations.series("step").append
@@ -178,8 +175,7 @@ class Run:
             self._foreign_loop = True
             self._step = self._completed = step
             self._reached = step + 1  # before the look at the notice: see _hold
-        if self._saver.superseded is not None:
-            self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
+        self._leave_if_superseded()
         if self._guard.notice is not None and (step is None or self._stops_after(step)):
             return self._guard.should_stop()
         if step is not None and (monotonic() >= self._due or step >= self._due_step):
@@ -220,8 +216,7 @@ class Run:
         self._guard.board.on_notice(self._check_now)
         if self._guard.notice is not None:
             self._due = _NOW
-        if self._books.gang is not None:
-            self._books.gang.world.watch(self._guard.board, self._stop_at_next_boundary)
+        self._books.coordination.watch(self._stop_at_next_boundary)
 
     def _check_now(self) -> None:
         self._due = _NOW
@@ -237,8 +232,7 @@ class Run:
 
     def _boundary(self, step: int) -> bool:
         """There is a reason to stop here; find out which. True when the program said that the work is complete."""
-        if self._saver.superseded is not None:
-            self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
+        self._leave_if_superseded()
         if self._finish:
             return True  # the end of the block commits, also after a notice
         if (notice := self._guard.notice) is not None and self._stops_after(step):
@@ -250,49 +244,32 @@ class Run:
         return False
 
     def _stops_after(self, step: int) -> bool:
-        """With a notice: whether this is the boundary at which to leave; a gang agrees on one."""
-        gang = self._books.gang
-        if gang is None:
-            return True
-        if self._last is None:
-            gang.world.announce_reached(self._reached)
-            self._last = gang.world.last_step(gang.deadline_function())
-            if self._last is None:  # somebody is gone: nothing can be committed any more
-                self._raise_interrupted(Cause.PEER_LOST, "a rank stayed silent until the deadline")
-        return step >= self._last
+        """With a notice: whether this is the boundary at which to leave; the ranks agree on one."""
+        last = self._books.coordination.last_step(step, self._reached)
+        if last is None:  # a rank is gone: nothing can be committed any more
+            self._raise_interrupted(Cause.PEER_LOST, "a rank stayed silent until the deadline")
+        return step >= last
 
     def _save_if_due(self, step: int) -> None:
-        if self._books.gang is not None:
-            self._save_with_gang(step, self._books.gang)
-        elif (self._wants_save or self._books.is_due(step)) and not self._saver.busy:
+        idle = not self._saver.busy and self._guard.notice is None
+        save = self._books.decide(step, self._wants_save, idle)
+        if save is None:
+            self._leave_if_superseded()
+            self._raise_interrupted(Cause.PEER_LOST, "rank 0 stayed silent until the deadline")
+        if save:
             self._wants_save = False
-            if self._books.exists:
+            self._saver.wait(self._guard.budget.remaining_seconds)  # ranks must not skip what the others save
+            if self._books.exists and not self._saver.busy:
                 self._saver.submit(self._books.prepare(step))
         self._due, self._due_step = self._books.next_look(step)
-        if self._books.gang is not None:
-            self._due_step = self._agreement
         if self._wants_save:
             self._due = _NOW  # a save is in flight: look again at the next boundary
         if self._guard.notice is not None or self._saver.superseded is not None:
             self._due = _NOW  # it arrived while we were busy here
 
-    def _save_with_gang(self, step: int, gang: DistributedCommit) -> None:
-        """All ranks save at the same step: one they all asked for, or one that rank 0 has decided on."""
-        save = self._wants_save
-        if step >= self._agreement:
-            idle = not self._saver.busy and self._guard.notice is None
-            decision = gang.agree(lambda: self._books.decide(step, save, idle), lambda: self._saver.superseded is None)
-            if decision is None:
-                if self._saver.superseded is not None:
-                    self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
-                self._raise_interrupted(Cause.PEER_LOST, "rank 0 stayed silent until the deadline")
-            due, self._agreement = decision
-            save = save or due
-        if save:
-            self._wants_save = False
-            self._saver.wait(self._guard.budget.remaining_seconds)  # ranks must not skip what the others save
-            if not self._saver.busy:
-                self._saver.submit(self._books.prepare(step))
+    def _leave_if_superseded(self) -> None:
+        if self._saver.superseded is not None:
+            self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
 
     # -- the end
 
@@ -359,7 +336,7 @@ class Run:
                 raise ending
         finally:
             self._release()
-            self._saver.close(1.0 if self._books.gang is not None else 0.0)
+            self._saver.close(1.0 if self._books.coordination.size > 1 else 0.0)
             self._interruption = ending = None
             del error, trace  # the watchdog sees that the interruption was caught by its going away
             self._guard.release_signals()
