@@ -14,8 +14,10 @@ from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.interruption.guard import Guard
 from stayfast.runtime.run_record.owner import check_progress
 from stayfast.runtime.run_record.record import AttemptRecord, RunRecord, decode
-from stayfast.runtime.runs.books import Books
+from stayfast.runtime.runs.opening import open_run
 from stayfast.runtime.runs.options import RunOptions
+from stayfast.runtime.runs.saving import CheckpointSaver
+from stayfast.runtime.state.tracked_state import TrackedState
 from stayfast.settings import Settings
 
 QUIET = Settings(metadata="off", checkpoint_seconds=60.0)
@@ -54,10 +56,10 @@ def test_an_attempt_that_outlives_two_intervals_without_a_commit_is_written_down
     url = f"file://{tmp_path}/run"
     clock = ManualClock()
     guard = Guard(settings=QUIET, clock=clock)
-    books = Books(url, None, RunOptions(settings=QUIET), guard)
-    books.open()
+    opened = open_run(url, guard)
+    saver = CheckpointSaver(opened, TrackedState(), RunOptions(settings=QUIET), guard)
     started = clock.monotonic()
-    books.loop_starts(0)  # its watch waits on the manual clock: two intervals pass at once
+    saver.begin(0, None)  # its watch waits on the manual clock: two intervals pass at once
     for _ in range(500):
         head = decode((tmp_path / "run" / "HEAD.json").read_bytes())
         if head.current_attempt.stalled:
@@ -67,11 +69,14 @@ def test_an_attempt_that_outlives_two_intervals_without_a_commit_is_written_down
         time.sleep(0.01)
     assert head.current_attempt.stalled
     assert clock.monotonic() - started >= 120
-    books.release()
+    opened.close()
+    saver.close()
     for _ in range(4):
-        again = Books(url, None, RunOptions(settings=QUIET), Guard(settings=QUIET, clock=ManualClock()))
-        again.open()
-        again._ledger.update_attempt(stalled=True)  # type: ignore[union-attr]
-        again.release()
+        again = open_run(url, Guard(settings=QUIET, clock=ManualClock()))
+        assert again.owner is not None
+        again.owner.update_attempt(stalled=True)
+        again.close()
     with pytest.raises(NoProgressError, match="the last 5 attempts"):
-        Books(url, None, RunOptions(settings=QUIET), Guard(settings=QUIET, clock=ManualClock())).open()
+        open_run(url, Guard(settings=QUIET, clock=ManualClock()))
+    refused = decode((tmp_path / "run" / "HEAD.json").read_bytes()).current_attempt
+    assert (refused.outcome, refused.cause) == (Outcome.FAILED, "NoProgressError")

@@ -29,6 +29,7 @@ from stayfast.model.exit_codes import Outcome
 from stayfast.runtime.checkpoint.policies import EverySteps
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import AttemptRecord, RunRecord, decode
+from stayfast.runtime.runs import opening
 from stayfast.settings import Settings
 from stayfast.storage.stores.file import FileStore
 from stayfast.storage.stores.memory import MemoryStore
@@ -347,7 +348,8 @@ def counted(url: str, *, stop_at: int, save_at: int | None = None) -> list[int]:
             done.append(step)
             if step == save_at:
                 run.save(now=True)
-                assert not run._books.state.in_flight, (
+                assert run._opened.checkpointer is not None
+                assert not run._opened.checkpointer.unfinished_folders, (
                     "it is listed: the next save may refer to it, and prune around it"
                 )
             if step == stop_at:
@@ -387,12 +389,12 @@ def test_the_cadence_counts_from_the_last_save(url: str) -> None:
     with stayfast.run(url, 20, cadence=EverySteps(5)) as run:
         for _ in run.steps():
             run._saver.wait()
-    assert run._books.saves in (4, 5), "every fifth step, and the end"
+    assert run._saver.loop_time.saves in (4, 5), "every fifth step, and the end"
 
 
 def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit of unknown outcome may list parts that the head we know does not."""
-    from stayfast.runtime.runs import books
+    from stayfast.runtime.runs import saving
 
     spared: list[frozenset[str]] = []
 
@@ -400,8 +402,8 @@ def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.Mon
         spared.append(frozenset(in_flight))
         return collect(attempt, in_flight, **options)
 
-    collect = books.delete_unreferenced
-    monkeypatch.setattr(books, "delete_unreferenced", spy)
+    collect = saving.delete_unreferenced
+    monkeypatch.setattr(saving, "delete_unreferenced", spy)
     monkeypatch.setattr(
         "stayfast.runtime.checkpoint.checkpointer.Checkpointer.unfinished_folders", frozenset({"checkpoints/unsure"})
     )
@@ -469,7 +471,7 @@ def test_a_save_that_fails_because_the_run_was_taken_over_is_no_failure(
 
 def test_a_notice_that_comes_while_a_save_is_handed_over_is_seen_at_the_next_step(url: str) -> None:
     with pytest.raises(stayfast.Interrupted), stayfast.run(url, 10_000, cadence=EverySteps(10**6)) as run:
-        look = run._books.next_look
+        look = run._saver.next_check
 
         def interrupted(step: int) -> tuple[float, float]:
             run.interrupt("just now")
@@ -477,7 +479,7 @@ def test_a_notice_that_comes_while_a_save_is_handed_over_is_seen_at_the_next_ste
 
         for step in run.steps():
             if step == 1:
-                run._books.next_look = interrupted  # type: ignore[method-assign]
+                run._saver.next_check = interrupted  # type: ignore[method-assign]
                 run.save()
             assert step < 4
     assert head(url).next_step == 3
@@ -501,7 +503,7 @@ def test_a_save_that_is_asked_for_during_another_is_not_forgotten(url: str, monk
                 first.set()
             if step >= 3:
                 run._saver.wait()
-                committed.append(run._books.next_step)
+                committed.append(run._opened.next_step)
     assert committed[-1] > 2, "only the end would have saved it"
 
 
@@ -690,7 +692,7 @@ def test_all_three_savings_end_to_end_in_numbers(
 ) -> None:
     """A commit takes 0.3 s on this store; what the window still allows decides, and the log says it in numbers."""
     store = Slow(f"memory://three-{grace}")
-    monkeypatch.setattr("stayfast.runtime.runs.books.open_store", lambda _url: store)
+    monkeypatch.setattr(opening, "open_store", lambda _url: store)
     settings = Settings(grace_seconds=grace, margin_seconds=1.0, metadata="off", checkpoint_seconds=1000.0)
     with (
         caplog.at_level(logging.WARNING, "stayfast"),
@@ -718,7 +720,7 @@ def test_a_store_that_breaks_during_the_drain_leaves_the_last_checkpoint_and_75(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = Slow("memory://breaks")
-    monkeypatch.setattr("stayfast.runtime.runs.books.open_store", lambda _url: store)
+    monkeypatch.setattr(opening, "open_store", lambda _url: store)
     monkeypatch.setattr("stayfast.runtime.run_record.commit_protocol.FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr("stayfast.runtime.run_record.commit_protocol.LONGEST_PAUSE_SECONDS", 0.001)
     with pytest.raises(stayfast.Interrupted), stayfast.run("memory://breaks") as run:

@@ -29,7 +29,7 @@ class NoticeBoard:
         self.shortened = threading.Event()
         self._notice: Notice | None = None
         self._deadline = float("inf")
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
     @property
@@ -42,7 +42,7 @@ class NoticeBoard:
         """Monotonic seconds by which this process must be gone, margin taken off; infinite without a notice."""
         return self._deadline
 
-    def on_notice(self, listener: Callable[[], None]) -> None:
+    def on_notice(self, listener: Callable[[], object]) -> None:
         """Call once, from the thread that posts, when the first notice arrives; at once if it already has."""
         with self._lock:
             if self._notice is None:

@@ -6,14 +6,14 @@ Separate from the loop, because all ways out meet here: a notice at a boundary, 
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stayfast.errors import Interrupted, SupersededError
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.notice import Cause
 from stayfast.runtime.interruption.drain import DrainStep, SaveChoice, SaveKind, choose_save
 from stayfast.runtime.interruption.guard import Guard
-from stayfast.runtime.runs.books import Books
+from stayfast.runtime.runs.opening import OpenRun, record_end
 from stayfast.runtime.runs.saving import CheckpointSaver
 
 log = logging.getLogger("stayfast")
@@ -45,35 +45,23 @@ class Place(NamedTuple):
 
 
 class FinalSave:
-    """The last saves of one attempt."""
+    """The last save of one attempt, and how it ended."""
 
-    def __init__(self, guard: Guard, books: Books, saver: CheckpointSaver) -> None:
-        self._guard, self._books, self._saver = guard, books, saver
+    def __init__(self, guard: Guard, opened: OpenRun, saver: CheckpointSaver) -> None:
+        self._guard, self._opened, self._saver = guard, opened, saver
         self.outcome: Outcome | None = None
         """How the attempt ended, when that is not for the exception to say: finished or stopped."""
-
-    def commit_now(self, step: int, **final: Any) -> None:
-        """Save and wait until it is committed; the saver's thread does it, so that a deadline can end the waiting."""
-        if not self._books.exists:
-            return
-        self._saver.submit(self._books.prepare(step, **final))
-        if not self._saver.wait(self._guard.budget.remaining_seconds):
-            raise TimeoutError("the deadline came before the checkpoint was committed")
-        if self._saver.superseded is not None:
-            raise self._saver.superseded
-        if self._saver.error is not None:
-            raise self._saver.error
 
     def drain(self, step: int, cause: str) -> None:
         """Save what fits, then the program's own steps; numbers go to the log."""
         first = []
-        if self._books.exists and step < self._books.next_step:  # nothing has happened since the last commit
+        if self._opened.owner is not None and step < self._opened.next_step:  # no step was done since the last commit
             self._saver.wait(self._guard.budget.remaining_seconds)
-            self._books.close(Outcome.INTERRUPTED, cause, kept=True)
-        elif self._books.exists:
+            self._record_end(Outcome.INTERRUPTED, cause, kept=True)
+        elif self._opened.owner is not None:
             choice = choose_save(
                 self._guard.budget,
-                full_seconds=self._books.full_save_seconds(),
+                full_seconds=self._saver.full_seconds(),
                 in_flight_seconds=self._saver.in_flight_seconds(),
             )
             log.warning("drain: %s", choice, extra={"action": "drain_started", "step": step})
@@ -84,9 +72,9 @@ class FinalSave:
         if choice.saving is not SaveKind.COMMITTED:
             self._saver.wait(self._guard.budget.remaining_seconds)
         if choice.saving is SaveKind.FULL and not self._saver.busy:
-            self.commit_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
-        elif not self._saver.busy and self._guard.budget.fits(self._books.full_save_seconds() or 0.0):
-            self._books.close(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
+            self._saver.save_now(step, outcome=Outcome.INTERRUPTED, cause=cause)
+        elif not self._saver.busy and self._guard.budget.fits(self._saver.full_seconds() or 0.0):
+            self._record_end(Outcome.INTERRUPTED, cause)  # a write like any other: only if there is time for it
 
     def conclude(self, error: BaseException | None, place: Place) -> BaseException | None:
         """Save what can be saved; returns the interruption or failure that the block ends by, None when it finished."""
@@ -125,7 +113,7 @@ class FinalSave:
 
     def _end_of_block(self, place: Place) -> BaseException | None:
         notice = self._guard.notice
-        done = (place.complete and place.at_boundary) or (self._books.is_finished and not place.started)
+        done = (place.complete and place.at_boundary) or self._was_finished(place)
         try:
             if notice is not None and not place.declared and (self._guard.stop_was_reported or not done):
                 self.drain(place.completed, notice.cause)
@@ -140,7 +128,7 @@ class FinalSave:
 
     def _drain_after(self, error: BaseException, place: Place, cause: str) -> None:
         """An exception came after the notice. What it cut short is never saved: the state is between two boundaries."""
-        coordination = self._books.coordination
+        coordination = self._opened.coordination
         last = coordination.last_step(place.completed, place.reached, _PEERS_ANSWER_SECONDS)
         if place.at_boundary and last == place.completed:
             self.drain(place.completed, cause)
@@ -150,7 +138,7 @@ class FinalSave:
         )
         self._saver.wait(self._guard.budget.remaining_seconds)
         if not self._saver.busy:
-            self._books.close(Outcome.INTERRUPTED, cause)
+            self._record_end(Outcome.INTERRUPTED, cause)
         self._guard.drain()
 
     def _finish(self, place: Place) -> None:
@@ -160,13 +148,14 @@ class FinalSave:
             raise self._saver.superseded
         if place.declared:
             log.info("finished after step %d: %s", place.completed, place.declared, extra={"action": "finished_early"})
-        if not self._books.exists or (self._books.is_finished and not place.started):
-            self._books.close(Outcome.FINISHED)
-        elif place.completed >= self._books.next_step:
-            self.commit_now(place.completed, finished=True, outcome=Outcome.FINISHED)
-            log.info("checkpoints cost %.2g %% of the time", 100 * self._books.overhead(), extra={"action": "overhead"})
+        if self._opened.owner is None or self._was_finished(place):
+            self._record_end(Outcome.FINISHED)
+        elif place.completed >= self._opened.next_step:
+            self._saver.save_now(place.completed, finished=True, outcome=Outcome.FINISHED)
+            overhead = 100 * self._saver.loop_time.overhead
+            log.info("checkpoints cost %.2g %% of the time", overhead, extra={"action": "overhead"})
         else:
-            self._books.close(Outcome.FINISHED, finished=True)
+            self._record_end(Outcome.FINISHED, finished=True)
         self.outcome = Outcome.FINISHED
 
     def _stop(self, place: Place) -> None:
@@ -174,18 +163,18 @@ class FinalSave:
         self._saver.wait()
         if self._saver.superseded is not None:
             raise self._saver.superseded
-        news = self._books.exists and place.completed >= self._books.next_step
+        news = self._opened.owner is not None and place.completed >= self._opened.next_step
         obstacle = self._obstacle(place, news)
         if news and not obstacle:
-            self.commit_now(place.completed, outcome=Outcome.STOPPED)
+            self._saver.save_now(place.completed, outcome=Outcome.STOPPED)
         else:
-            self._books.close(Outcome.STOPPED, kept=not news)
+            self._record_end(Outcome.STOPPED, kept=not news)
         log.warning(
             "the block ended after step %d, %s: the run is stopped, not finished, and the next start resumes at "
             "step %d; call run.finish() when the work is complete",
             place.completed,
             obstacle or f"before total_steps={place.total}",
-            self._books.next_step,
+            self._opened.next_step,
             extra={"action": "stopped"},
         )
         self.outcome = Outcome.STOPPED
@@ -195,17 +184,31 @@ class FinalSave:
         """Why the state of a program that left early cannot be saved; empty when it can."""
         if not place.at_boundary:
             return "a signal handler cut the next one short"
-        if news and not self._books.coordination.leave_together(place.completed):
+        if news and not self._opened.coordination.leave_together(place.completed):
             return "and other ranks did not end there"
         return ""
 
     def write_down(self, error: BaseException | None) -> None:
         """A failure goes on record too; nothing is saved then, since the step was cut short."""
-        if error is None or isinstance(error, Interrupted) or self.outcome is not None or not self._books.exists:
+        if error is None or isinstance(error, Interrupted) or self.outcome is not None or self._opened.owner is None:
             return
         cause = self._guard.interruption_cause(error)
         self._saver.wait(min(_FAILURE_WAITS_SECONDS, self._guard.budget.remaining_seconds))
         if cause is Cause.SUPERSEDED or isinstance(error, SupersededError) or self._saver.busy:
             return
         outcome = Outcome.FAILED if cause is None else Outcome.INTERRUPTED
-        self._books.close(outcome, cause or type(error).__name__)
+        self._record_end(outcome, cause or type(error).__name__)
+
+    def _was_finished(self, place: Place) -> bool:
+        """Whether an earlier attempt had finished, and this one has done nothing more."""
+        return not place.started and self._opened.is_finished(place.total)
+
+    def _record_end(
+        self, outcome: Outcome, cause: str | None = None, *, finished: bool | None = None, kept: bool = False
+    ) -> None:
+        """Unless it finished or all of it is ``kept``, what was done after the newest commit is lost."""
+        owner = self._opened.owner
+        if owner is None or not self._opened.coordination.is_leader:
+            return
+        fields = self._saver.loop_time.record_fields(lost=not kept and outcome is not Outcome.FINISHED)
+        record_end(owner, outcome, cause, finished=finished, **fields)

@@ -9,25 +9,25 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn
 
 from stayfast.errors import Interrupted, RunError
-from stayfast.forks import fork_safe_lock
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.interruption.guard import Guard, active_guard
 from stayfast.runtime.interruption.notice_board import GraceBudget
-from stayfast.runtime.runs.books import Books
 from stayfast.runtime.runs.final_save import FinalSave, Place
+from stayfast.runtime.runs.opening import OpenRun, fill_in_index, free_process, open_run, take_process
 from stayfast.runtime.runs.options import RunOptions, parse_total_steps
+from stayfast.runtime.runs.restoring import open_step_digests, restore_run
 from stayfast.runtime.runs.saving import CheckpointSaver
+from stayfast.runtime.state.tracked_state import TrackedState
 
 log = logging.getLogger("stayfast")
 
 _NEVER, _NOW = float("inf"), float("-inf")
-_open_lock = fork_safe_lock()
-_open: Run | None = None
 
 
 class Run:
@@ -38,37 +38,41 @@ class Run:
         shared = active_guard()
         self._owns_guard = shared is None
         self._guard = shared or Guard(chain=options.chain, settings=options.settings)
-        self._books = Books(url, self._total, options, self._guard)
-        self._saver = CheckpointSaver(self._guard.clock, self._guard.durations)
-        self._ending = FinalSave(self._guard, self._books, self._saver)
-        self._prints = self._books.fingerprints()
+        self._options = options
+        self._tracked = TrackedState()
+        self._use(OpenRun(fill_in_index(url, self._guard.settings.completion_index)))
+        self._prints = open_step_digests(self._guard.settings, self._tracked)
         self._step = -1  # the step in progress, or the last one finished
         self._reached = 0  # the step that the loop is in or would enter next
         self._completed = -1
         self._started = False
-        self._warm = False
+        self._allocated = False
         self._restored = False
         self._ended = False
         self._foreign_loop = False  # whether the loop is the program's own and calls should_stop
-        self._wants_save = False
         self._due = _NEVER  # monotonic seconds at which the next boundary has to be looked at
         self._due_step = _NEVER  # the step at whose end it has to be looked at
         self._finish = ""  # why the work is complete, if the program said so
         self._interruption: Interrupted | None = None
         self._owner = os.getpid()
-        self._unpublish: Callable[[], None] | None = None
+        self._closing: ExitStack | None = None
+
+    def _use(self, opened: OpenRun) -> None:
+        self._opened = opened
+        self._saver = CheckpointSaver(opened, self._tracked, self._options, self._guard)
+        self._final_save = FinalSave(self._guard, opened, self._saver)
 
     # -- what the program asks
 
     @property
     def url(self) -> str | None:
         """Where this run lives, with ``{index}`` filled in; None for a run that leaves no trace."""
-        return self._books.url
+        return self._opened.url
 
     @property
     def attempt(self) -> int:
         """Which life of the run this is; the first is 1."""
-        return self._books.attempt
+        return self._opened.attempt
 
     @property
     def notice(self) -> Notice | None:
@@ -78,7 +82,7 @@ class Run:
     @property
     def overhead(self) -> float:
         """The share of the loop's time that checkpoints have cost it so far."""
-        return self._books.overhead()
+        return self._saver.loop_time.overhead
 
     @property
     def budget(self) -> GraceBudget:
@@ -118,14 +122,14 @@ class Run:
             raise RunError(
                 "track() comes after the state was restored", help="call it before the first step or restore()"
             )
-        self._books.state.track(things)
+        self._tracked.track(things)
 
     def restore(self) -> int:
         """Load what the last attempt committed, once; returns the first step to run."""
         self._check_open()
         if not self._restored:
             self._restored = True
-            self._completed = self._step = self._books.restore() - 1
+            self._completed = self._step = restore_run(self._opened, self._tracked, self._options, self._guard) - 1
         return self._completed + 1
 
     def steps(self) -> Iterator[int]:
@@ -136,10 +140,10 @@ class Run:
         step = self.restore()
         if self._interruption is not None:
             raise self._interruption  # the program swallowed it and came back: it stands all the same
-        if self._books.is_finished or self._finish:
+        if self._opened.is_finished(self._total) or self._finish:
             return
         self._begin()
-        if (notice := self._guard.notice) is not None and self._books.coordination.size == 1:
+        if (notice := self._guard.notice) is not None and self._opened.coordination.size == 1:
             self._interrupt(step - 1, notice)  # no time is left for a step that nobody may see the end of
         total = _NEVER if self._total is None else self._total
         add = self._guard.durations.series("step").append
@@ -149,7 +153,7 @@ class Run:
             self._step = step
             yield step
             self._completed = step  # at once: what is raised from here on finds the state at a boundary
-            self._reached = step + 1  # before the look at what is due: see _hold
+            self._reached = step + 1  # before the look at what is due: see _stop_at_next_boundary
             if record is not None:
                 record(step)
             now = monotonic()
@@ -169,12 +173,11 @@ class Run:
         """
         self._check_open()
         self.restore()
-        if not self._started:
-            self._begin()
+        self._begin()
         if step is not None:
             self._foreign_loop = True
             self._step = self._completed = step
-            self._reached = step + 1  # before the look at the notice: see _hold
+            self._reached = step + 1  # before the look at the notice: see _stop_at_next_boundary
         self._leave_if_superseded()
         if self._guard.notice is not None and (step is None or self._stops_after(step)):
             return self._guard.should_stop()
@@ -191,9 +194,9 @@ class Run:
         if now:
             self._completed = max(self._completed, self._step)
             self._saver.wait()
-            self._ending.commit_now(self._completed)
+            self._saver.save_now(self._completed)
         else:
-            self._wants_save = True
+            self._saver.request()
             self._due = _NOW
 
     def finish(self, why: str = "") -> None:
@@ -209,17 +212,12 @@ class Run:
         if self._started:
             return
         self._started = True
-        self._books.loop_starts(self._completed + 1)
-        self._due, self._due_step = self._books.next_look(self._completed)
+        self._saver.begin(self._completed + 1, self._total)
+        self._due, self._due_step = self._saver.next_check(self._completed)
         self._due_step = min(self._due_step, self._completed + 1)  # after one step the state has its full size
         self._reached = self._completed + 1
-        self._guard.board.on_notice(self._check_now)
-        if self._guard.notice is not None:
-            self._due = _NOW
-        self._books.coordination.watch(self._stop_at_next_boundary)
-
-    def _check_now(self) -> None:
-        self._due = _NOW
+        self._guard.board.on_notice(self._stop_at_next_boundary)
+        self._opened.coordination.watch(self._stop_at_next_boundary)
 
     def _stop_at_next_boundary(self) -> int:
         """Stop at the next boundary; the answer is the furthest step the loop can be in by then.
@@ -237,33 +235,25 @@ class Run:
             return True  # the end of the block commits, also after a notice
         if (notice := self._guard.notice) is not None and self._stops_after(step):
             self._interrupt(step, notice)
-        if not self._warm:
-            self._warm = True
-            self._books.state.warm_up()
+        if not self._allocated:
+            self._allocated = True
+            self._saver.preallocate()
         self._save_if_due(step)
         return False
 
     def _stops_after(self, step: int) -> bool:
         """With a notice: whether this is the boundary at which to leave; the ranks agree on one."""
-        last = self._books.coordination.last_step(step, self._reached)
+        last = self._opened.coordination.last_step(step, self._reached)
         if last is None:  # a rank is gone: nothing can be committed any more
             self._raise_interrupted(Cause.PEER_LOST, "a rank stayed silent until the deadline")
         return step >= last
 
     def _save_if_due(self, step: int) -> None:
-        idle = not self._saver.busy and self._guard.notice is None
-        save = self._books.decide(step, self._wants_save, idle)
-        if save is None:
+        look = self._saver.save_if_due(step)
+        if look is None:
             self._leave_if_superseded()
             self._raise_interrupted(Cause.PEER_LOST, "rank 0 stayed silent until the deadline")
-        if save:
-            self._wants_save = False
-            self._saver.wait(self._guard.budget.remaining_seconds)  # ranks must not skip what the others save
-            if self._books.exists and not self._saver.busy:
-                self._saver.submit(self._books.prepare(step))
-        self._due, self._due_step = self._books.next_look(step)
-        if self._wants_save:
-            self._due = _NOW  # a save is in flight: look again at the next boundary
+        self._due, self._due_step = look
         if self._guard.notice is not None or self._saver.superseded is not None:
             self._due = _NOW  # it arrived while we were busy here
 
@@ -275,7 +265,7 @@ class Run:
 
     def _interrupt(self, step: int, notice: Notice) -> NoReturn:
         self._guard.hold_signals()
-        self._ending.drain(step, notice.cause)
+        self._final_save.drain(step, notice.cause)
         self._raise_interrupted(notice.cause, notice.detail)
 
     def _raise_interrupted(self, cause: Cause, detail: str) -> NoReturn:
@@ -287,37 +277,31 @@ class Run:
         return self._completed, self._total
 
     def _describe(self) -> dict[str, object]:
-        saved = f"step {self._books.next_step - 1}" if self._books.exists and self._books.next_step else "nothing"
+        saved = f"step {self._opened.next_step - 1}" if self._opened.next_step else "nothing"
         return {"run": self.url or "", "attempt": self.attempt, "step": self._completed, "saved": saved}
 
     # -- opening and closing
 
     def __enter__(self) -> Run:
-        global _open
-        with _open_lock:
-            if _open is not None and _open._owner == os.getpid():
-                raise RunError(
-                    f"a run is open already in this process ({_open.url or 'without a URL'})",
-                    help="end it before opening another, one after another is fine",
-                )
-            _open = self
-        try:
+        take_process(self.url)
+        with ExitStack() as closing:
+            closing.callback(free_process)
             if self._owns_guard:
                 self._guard.start()
             try:
-                self._books.open()
+                self._use(open_run(self.url, self._guard))
+                closing.callback(self._saver.close)
+                closing.callback(self._opened.close)
                 self._guard.describe = self._describe
                 if self._owns_guard and (self._guard.settings.metrics_port or self._guard.settings.spans == "on"):
                     from stayfast.runtime.runs.run_metrics import start_telemetry  # its imports cost every other start
 
-                    self._unpublish = start_telemetry(self._guard, self._books, self._saver, self._progress)
+                    closing.callback(start_telemetry(self._guard, self._opened, self._saver, self._progress))
             except BaseException as error:
                 if self._owns_guard:
                     self._guard.end(error)
                 raise
-        except BaseException:
-            self._release()
-            raise
+            self._closing = closing.pop_all()
         return self
 
     def __exit__(
@@ -328,15 +312,15 @@ class Run:
         self._guard.hold_signals()
         try:
             self._ended = True
-            ending = self._ending.conclude(error, self._place(error))
-            self._ending.write_down(ending)
+            ending = self._final_save.conclude(error, self._place(error))
+            self._final_save.write_down(ending)
             if self._owns_guard:
-                self._guard.end(ending, self._ending.outcome)
+                self._guard.end(ending, self._final_save.outcome)
             if ending is not None and ending is not error:
                 raise ending
         finally:
-            self._release()
-            self._saver.close(1.0 if self._books.coordination.size > 1 else 0.0)
+            if self._closing is not None:
+                self._closing.close()
             self._interruption = ending = None
             del error, trace  # the watchdog sees that the interruption was caught by its going away
             self._guard.release_signals()
@@ -352,18 +336,8 @@ class Run:
         return Place(*loop, self._interruption, self._total, self._finish)
 
     def _check_open(self) -> None:
-        if self._ended or _open is not self:
+        if self._ended or self._closing is None:
             raise RunError("this run is not open", help="use it inside its `with` block")
-
-    def _release(self) -> None:
-        global _open
-        with _open_lock:
-            if _open is self:
-                _open = None
-        if self._unpublish is not None:
-            self._unpublish()
-            self._unpublish = None
-        self._books.release()
 
 
 def run(url: str | None = None, total_steps: int | None = None, *, chain: bool = False, **options: Any) -> Run:

@@ -17,14 +17,14 @@ from stayfast.telemetry.prometheus import PrometheusText
 if TYPE_CHECKING:
     from stayfast.runtime.interruption.guard import Guard
     from stayfast.runtime.run_record.record import RunRecord
-    from stayfast.runtime.runs.books import Books
+    from stayfast.runtime.runs.opening import OpenRun
     from stayfast.runtime.runs.saving import CheckpointSaver
 
 Progress = Callable[[], tuple[int, int | None]]
 """The last step that was finished, and how many there are to do."""
 
 
-def start_telemetry(guard: Guard, books: Books, saver: CheckpointSaver, progress: Progress) -> Callable[[], None]:
+def start_telemetry(guard: Guard, opened: OpenRun, saver: CheckpointSaver, progress: Progress) -> Callable[[], None]:
     """Begin with what the settings ask for; the returned function ends it."""
     settings = guard.settings
     ends: list[Callable[[], None]] = []
@@ -32,11 +32,11 @@ def start_telemetry(guard: Guard, books: Books, saver: CheckpointSaver, progress
 
         def read() -> PrometheusText:
             step, total = progress()
-            return sample_run(guard, books, saver, step=step, total=total)
+            return sample_run(guard, opened, saver, step=step, total=total)
 
         ends.append(start_metrics_server(settings, read))
     if settings.spans == "on":
-        ends.append(begin_run(guard, books, progress))
+        ends.append(begin_run(guard, opened, progress))
 
     def end() -> None:
         for each in ends:
@@ -45,10 +45,12 @@ def start_telemetry(guard: Guard, books: Books, saver: CheckpointSaver, progress
     return end
 
 
-def sample_run(guard: Guard, books: Books, saver: CheckpointSaver, *, step: int, total: int | None) -> PrometheusText:
+def sample_run(
+    guard: Guard, opened: OpenRun, saver: CheckpointSaver, *, step: int, total: int | None
+) -> PrometheusText:
     """One scrape of a training process."""
     out = PrometheusText(METRICS)
-    run = books.url or ""
+    run = opened.url or ""
     add_notice(out, guard)
     out.add_sample("stayfast_step", step, run=run)
     out.add_sample("stayfast_total_steps", total, run=run)
@@ -58,13 +60,13 @@ def sample_run(guard: Guard, books: Books, saver: CheckpointSaver, *, step: int,
             out.add_sample(
                 "stayfast_step_seconds", times[min(len(times) - 1, int(share * len(times)))], run=run, quantile=share
             )
-    out.add_sample("stayfast_checkpoints_total", books.saves, run=run)
+    out.add_sample("stayfast_checkpoints_total", saver.loop_time.saves, run=run)
     out.add_sample("stayfast_checkpoint_failures_total", saver.failures, run=run)
-    out.add_sample("stayfast_checkpoint_stall_seconds_total", books.stalled_seconds, run=run)
-    out.add_sample("stayfast_checkpoint_persist_seconds_total", saver.total_seconds, run=run)
-    out.add_sample("stayfast_checkpoint_bytes_total", books.committed_bytes, run=run)
-    if books.head is not None:
-        _read_ledger(out, run, books.head, guard)
+    out.add_sample("stayfast_checkpoint_stall_seconds_total", saver.loop_time.stalled_seconds, run=run)
+    out.add_sample("stayfast_checkpoint_persist_seconds_total", saver.persist_seconds, run=run)
+    out.add_sample("stayfast_checkpoint_bytes_total", saver.committed_bytes, run=run)
+    if opened.record is not None:
+        _read_ledger(out, run, opened.record, guard)
     return out
 
 

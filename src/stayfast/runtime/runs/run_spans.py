@@ -10,20 +10,20 @@ from stayfast.telemetry import spans
 
 if TYPE_CHECKING:
     from stayfast.runtime.interruption.guard import Guard
-    from stayfast.runtime.runs.books import Books
+    from stayfast.runtime.runs.opening import OpenRun
     from stayfast.runtime.runs.run_metrics import Progress
 
 
 class RunSpanRecorder(spans.SpanRecorder):
     """Knows about steps: those between two saves are one span, and saves say which step they hold."""
 
-    def __init__(self, provider: Any, guard: Guard, books: Books, progress: Progress) -> None:
+    def __init__(self, provider: Any, guard: Guard, opened: OpenRun, progress: Progress) -> None:
         settings = guard.settings
-        about = {"run": books.url or "", "attempt": books.attempt, "rank": settings.rank}
+        about = {"run": opened.url or "", "attempt": opened.attempt, "rank": settings.rank}
         about |= {"capacity": settings.capacity, "zone": settings.zone, "machine": settings.machine}
         super().__init__(provider, guard.clock, spans.ATTEMPT, about)
-        self._guard, self._books, self._progress = guard, books, progress
-        self._since, self._told = guard.clock.wall(), books.next_step - 1
+        self._guard, self._opened, self._progress = guard, opened, progress
+        self._since, self._told = guard.clock.wall(), opened.next_step - 1
 
     def on_measurement(self, kind: str, seconds: float, about: Mapping[str, Any]) -> None:
         """With the step, where one can be told."""
@@ -34,8 +34,8 @@ class RunSpanRecorder(spans.SpanRecorder):
             about = {"step": self._progress()[0]}
             self._steps(now - seconds)
             self._since = now
-        elif kind == "persist" and self._books.head is not None and self._books.head.newest is not None:
-            newest = self._books.head.newest
+        elif kind == "persist" and self._opened.record is not None and self._opened.record.newest is not None:
+            newest = self._opened.record.newest
             about = {"step": newest.step, "bytes": newest.size}
         super().on_measurement(kind, seconds, about)
 
@@ -50,7 +50,7 @@ class RunSpanRecorder(spans.SpanRecorder):
         """How it ended, as the run's own record has it."""
         now = self._clock.wall()
         self._steps(now)
-        row = self._books.head.current_attempt if self._books.head is not None else None
+        row = self._opened.record.current_attempt if self._opened.record is not None else None
         notice = self._guard.notice
         if notice is not None:
             began = now - max(0.0, self._clock.monotonic() - notice.received_at)
@@ -58,18 +58,18 @@ class RunSpanRecorder(spans.SpanRecorder):
             about = {"cause": str(notice.cause), "safe": safe is not None}
             self.add(spans.NOTICE, began, now if safe is None else began + safe, about)
         outcome = row.outcome if row is not None else None
-        told: dict[str, Any] = {"saved_step": self._books.next_step - 1}
+        told: dict[str, Any] = {"saved_step": self._opened.next_step - 1}
         if row is not None and outcome is not None:
             told |= {"outcome": outcome.value, "cause": row.cause or ""}
         self.end(told, failed=outcome is Outcome.FAILED, seconds=self._guard.budget.remaining_seconds / 2)
 
 
-def begin_run(guard: Guard, books: Books, progress: Progress) -> Callable[[], None]:
+def begin_run(guard: Guard, opened: OpenRun, progress: Progress) -> Callable[[], None]:
     """Spans of one attempt, until the returned function is called."""
     provider = spans.find_provider()
     if provider is None:
         return lambda: None
-    recorder = RunSpanRecorder(provider, guard, books, progress)
+    recorder = RunSpanRecorder(provider, guard, opened, progress)
     guard.durations.listener = recorder.on_measurement
 
     def end() -> None:

@@ -13,6 +13,8 @@ from stayfast.errors import StateMismatchError, UsageError
 from stayfast.runtime.state.torch_tensors import StatefulLoaderState, check_data
 
 SHOWN = 40
+RNG = "~rng"
+"""The name of the global generators; no keyword argument can be spelt like that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,65 @@ def _pair_example(name: str, thing: Any) -> str:
 
 def _with_article(word: str) -> str:
     return f"{'an' if word[:1].lower() in 'aeiou' or word == 'ndarray' else 'a'} {word}"
+
+
+class TrackedState:
+    """The tracked things of one run by name; once the run is restored, the global generators are one of them."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, TrackedObject] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is tracked."""
+        return bool(self._objects)
+
+    def track(self, things: Mapping[str, Any]) -> None:
+        """Add things by name; a name is used once."""
+        fresh = {name: make_tracked(name, thing) for name, thing in things.items()}
+        for name in fresh:
+            if name in self._objects:
+                raise UsageError(f"{name} is tracked already", help="give each thing a name of its own")
+        self._objects |= fresh
+
+    def add_generators(self) -> None:
+        """Track the global random generators as well."""
+        self._objects[RNG] = make_tracked(RNG, GlobalRandomState())
+
+    @property
+    def things(self) -> list[Any]:
+        """The tracked objects themselves; None in place of a pair of functions."""
+        return [item.thing for item in self._objects.values()]
+
+    @property
+    def sharded(self) -> dict[str, Any]:
+        """The things that load themselves from what all ranks have saved."""
+        return {name: item.thing for name, item in self._objects.items() if hasattr(item.thing, "load_ranks")}
+
+    def collect(self) -> dict[str, Any]:
+        """The state of all of them."""
+        return collect_states(self._objects)
+
+    def values(self) -> dict[str, Any]:
+        """The state of all of them, without the generators."""
+        return collect_states({name: item for name, item in self._objects.items() if name != RNG})
+
+    def present(self) -> dict[str, Any] | None:
+        """What is there now: tensors are filled in place where they fit, without a second copy on the way.
+
+        Pairs of functions are not asked: they may have nothing to give before they were given a state.
+        """
+        if "torch" not in sys.modules:
+            return None
+        return collect_states({name: item for name, item in self._objects.items() if item.thing is not None})
+
+    def load(self, state: dict[str, Any], *, strict: bool) -> None:
+        """Give every thing its state, except those that have loaded themselves."""
+        sharded = self.sharded
+        wanted = {name: item for name, item in self._objects.items() if name not in sharded}
+        if RNG not in state or RNG not in wanted:  # an older checkpoint, or asked to leave the generators alone
+            state.pop(RNG, None)
+            wanted.pop(RNG, None)
+        load_states(wanted, state, strict=strict)
 
 
 def collect_states(tracked: Mapping[str, TrackedObject]) -> dict[str, Any]:
