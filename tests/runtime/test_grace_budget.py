@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from stayfast.clock import ManualClock
 from stayfast.model.notice import Cause, Notice
-from stayfast.runtime.interruption.drain import DrainStep, SaveKind, choose_save, run_drain
+from stayfast.runtime.interruption.drain import DrainStep, run_drain
 from stayfast.runtime.interruption.notice_board import GraceBudget, NoticeBoard, effective_deadline
+from stayfast.runtime.runs.final_save import SaveKind, choose_save
 from stayfast.settings import Settings, read_settings
 from stayfast.telemetry.durations import Durations
 

@@ -105,10 +105,8 @@ class StayfastCallback(Checkpoint):  # type: ignore[misc]  # lightning has no ty
         validates = bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
         if validates:
             self._before_validation = GlobalRandomState().state_dict()
-        if validates or loop.epoch_loop.batch_progress.is_last_batch:
-            self.run._reached = step + 1  # before the look at the notice: the other ranks stop no earlier
-            if self.run.notice is None:
-                return
+        if (validates or loop.epoch_loop.batch_progress.is_last_batch) and self.run._passes(step):
+            return
         if self.run.should_stop(step):
             self._end()
 

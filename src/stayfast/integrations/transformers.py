@@ -102,10 +102,8 @@ class StayfastCallback(TrainerCallback):  # type: ignore[misc]  # transformers h
             self._before_evaluation = GlobalRandomState().state_dict()
         passes = control.should_evaluate or float(state.epoch).is_integer()
         last = state.global_step >= state.max_steps
-        if passes and not last:
-            self.run._reached = state.global_step  # before the look at the notice: the other ranks stop no earlier
-            if self.run.notice is None:
-                return
+        if passes and not last and self.run._passes(state.global_step - 1):
+            return
         if self.run.should_stop(state.global_step - 1):
             raise _Stop
 

@@ -15,15 +15,18 @@ class Durations:
     def __init__(self) -> None:
         self._seen: dict[str, deque[float]] = {}
         self._lock = threading.Lock()
-        self.listener: Callable[[str, float, dict[str, int]], None] | None = None
-        """Told of every measurement that has just ended; spans are made of them, where they are asked for."""
+        self._listener: Callable[[str, float, dict[str, int]], None] | None = None
+
+    def listen(self, listener: Callable[[str, float, dict[str, int]], None] | None) -> None:
+        """Call this with every measurement that has just ended, to make a span of it; None ends that."""
+        self._listener = listener
 
     def add(self, kind: str, seconds: float, **about: int) -> None:
         """Remember one measurement; the newest 256 of a kind count. ``about`` is for the listener alone."""
         with self._lock:
             self._seen.setdefault(kind, deque(maxlen=_KEPT)).append(max(0.0, seconds))
-        if self.listener is not None:
-            self.listener(kind, max(0.0, seconds), about)
+        if self._listener is not None:
+            self._listener(kind, max(0.0, seconds), about)
 
     def series(self, kind: str) -> deque[float]:
         """The kept measurements themselves, for a hot loop that cannot afford a call per step."""

@@ -115,10 +115,10 @@ def _spans(task: str, guard: Guard) -> Callable[[], None]:
     recorder = spans.SpanRecorder(
         provider, guard.clock, spans.WORKER, {"task": task, "machine": guard.settings.machine}
     )
-    guard.durations.listener = recorder.on_measurement
+    guard.durations.listen(recorder.on_measurement)
 
     def end() -> None:
-        guard.durations.listener = None
+        guard.durations.listen(None)
         cause = {} if guard.notice is None else {"cause": str(guard.notice.cause)}
         recorder.end(cause, failed=False, seconds=guard.budget.remaining_seconds / 2)
 

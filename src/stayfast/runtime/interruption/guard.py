@@ -56,8 +56,7 @@ class Guard:
         self.board = NoticeBoard(self.settings, self.clock)
         self.durations = Durations()
         self.budget = GraceBudget(self.board, self.durations)
-        self.describe: Callable[[], dict[str, object]] = dict
-        """What the owner (a run, a worker) adds to the report: run, attempt, step, saved."""
+        self._describe: Callable[[], dict[str, object]] = dict
         self._chain = chain
         self._steps: list[DrainStep] = []
         self._results: list[DrainResult] = []
@@ -101,6 +100,10 @@ class Guard:
     def on_drain(self, action: Callable[[], object], *, name: str = "", estimate_seconds: float = 0.0) -> None:
         """Do this before leaving, after the state was saved, in the order given, if the estimate still fits."""
         self._steps.append(DrainStep(name or getattr(action, "__name__", "drain step"), action, estimate_seconds))
+
+    def describe(self, fields: Callable[[], dict[str, object]]) -> None:
+        """Add to the report what these are at the end: run, attempt, step, saved."""
+        self._describe = fields
 
     # -- opening and closing
 
@@ -261,7 +264,7 @@ class Guard:
 
     def _described(self) -> dict[str, object]:
         try:
-            return self.describe()
+            return self._describe()
         except Exception:
             log.exception("the end could not be described in full")
             return {}

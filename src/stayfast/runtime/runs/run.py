@@ -6,7 +6,6 @@ boundary when there is a reason to stop there: a notice, a checkpoint that is du
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,8 +23,6 @@ from stayfast.runtime.runs.options import RunOptions, parse_total_steps
 from stayfast.runtime.runs.restoring import open_step_digests, restore_run
 from stayfast.runtime.runs.saving import CheckpointSaver
 from stayfast.runtime.state.tracked_state import TrackedState
-
-log = logging.getLogger("stayfast")
 
 _NEVER, _NOW = float("inf"), float("-inf")
 
@@ -185,6 +182,11 @@ class Run:
             self._save_if_due(step)
         return False
 
+    def _passes(self, step: int) -> bool:
+        """The end of a step at which only a notice is obeyed, and nothing is saved; true when there is no notice."""
+        self._reached = step + 1  # before the look at the notice: the other ranks stop no earlier
+        return self._guard.notice is None
+
     def save(self, *, now: bool = False) -> None:
         """Ask for a checkpoint at the end of this step and return at once; ``now=True`` treats this line as that end.
 
@@ -261,7 +263,7 @@ class Run:
         if self._saver.superseded is not None:
             self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
 
-    # -- the end
+    # -- opening and closing
 
     def _interrupt(self, step: int, notice: Notice) -> NoReturn:
         self._guard.hold_signals()
@@ -280,8 +282,6 @@ class Run:
         saved = f"step {self._opened.next_step - 1}" if self._opened.next_step else "nothing"
         return {"run": self.url or "", "attempt": self.attempt, "step": self._completed, "saved": saved}
 
-    # -- opening and closing
-
     def __enter__(self) -> Run:
         take_process(self.url)
         with ExitStack() as closing:
@@ -292,7 +292,7 @@ class Run:
                 self._use(open_run(self.url, self._guard))
                 closing.callback(self._saver.close)
                 closing.callback(self._opened.close)
-                self._guard.describe = self._describe
+                self._guard.describe(self._describe)
                 if self._owns_guard and (self._guard.settings.metrics_port or self._guard.settings.spans == "on"):
                     from stayfast.runtime.runs.run_metrics import start_telemetry  # its imports cost every other start
 
@@ -332,8 +332,8 @@ class Run:
         wished = self._guard.notice is None or self._guard.stop_was_reported or self._finish
         if error is None or (wished and self._guard.is_exit_of_program(error)):
             self._completed, at_boundary = max(self._completed, self._step), True  # leaving the loop ends its step
-        loop = (self._completed, self._reached, at_boundary, self._started)
-        return Place(*loop, self._interruption, self._total, self._finish)
+        where = (self._completed, self._reached, at_boundary)
+        return Place(*where, self._started, self._interruption, self._total, self._finish)
 
     def _check_open(self) -> None:
         if self._ended or self._closing is None:

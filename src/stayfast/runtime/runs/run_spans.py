@@ -70,10 +70,10 @@ def begin_run(guard: Guard, opened: OpenRun, progress: Progress) -> Callable[[],
     if provider is None:
         return lambda: None
     recorder = RunSpanRecorder(provider, guard, opened, progress)
-    guard.durations.listener = recorder.on_measurement
+    guard.durations.listen(recorder.on_measurement)
 
     def end() -> None:
-        guard.durations.listener = None
+        guard.durations.listen(None)
         recorder.finish()
 
     return end
