@@ -394,7 +394,7 @@ def test_the_cadence_counts_from_the_last_save(url: str) -> None:
 
 def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit of unknown outcome may list parts that the head we know does not."""
-    from stayfast.runtime.runs import saving
+    from stayfast.runtime.checkpoint import cleanup
 
     spared: list[frozenset[str]] = []
 
@@ -402,8 +402,8 @@ def test_pruning_is_told_what_may_be_under_way(url: str, monkeypatch: pytest.Mon
         spared.append(frozenset(in_flight))
         return collect(attempt, in_flight, **options)
 
-    collect = saving.delete_unreferenced
-    monkeypatch.setattr(saving, "delete_unreferenced", spy)
+    collect = cleanup.delete_unreferenced
+    monkeypatch.setattr(cleanup, "delete_unreferenced", spy)
     monkeypatch.setattr(
         "stayfast.runtime.checkpoint.checkpointer.Checkpointer.unfinished_folders", frozenset({"checkpoints/unsure"})
     )

@@ -67,8 +67,7 @@ class RecordOwner:
 
     def reread(self) -> RunRecord | None:
         """The head as it is now, whoever wrote it."""
-        found = run_protocol(read_head(), self.store, self._clock)
-        return None if found is None else found.head
+        return read_record(self.store, self._clock)
 
     def commit(
         self, committed: CheckpointRecord, *, keep: RetentionFilter = keep_all, finished: bool = False, **row: Any
@@ -133,7 +132,7 @@ class RecordOwner:
         The newer attempt may have pruned what this one was writing, and that must not look like a broken disk.
         """
         try:
-            found = read_record(self.store, self._clock)
+            found = self.reread()
         except StayfastError:
             return  # what cannot be read says nothing about who owns it
         if found is not None and found.attempt > self.head.attempt:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stayfast.errors import StayfastError, SupersededError
 from stayfast.model.exit_codes import Outcome
-from stayfast.runtime.checkpoint.cleanup import delete_unreferenced
+from stayfast.runtime.checkpoint.cleanup import run_cleanup
 from stayfast.runtime.checkpoint.policies import (
     Cadence,
     CadenceInput,
@@ -26,7 +26,6 @@ from stayfast.runtime.checkpoint.policies import (
     apply_retention,
 )
 from stayfast.runtime.interruption.guard import Guard
-from stayfast.runtime.run_record.commit_protocol import run_protocol
 from stayfast.runtime.run_record.owner import RecordOwner
 from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.runs.coordination import SaveWish
@@ -301,18 +300,9 @@ class CheckpointSaver:
             if stale and coordination.is_leader and "outcome" not in row:
                 # Other ranks may be writing the next save already: then only what is older than the newest may go.
                 attempt = head.attempt if coordination.size == 1 else None
-                self._clean_up(owner, attempt, checkpointer.unfinished_folders)
+                if run_cleanup(owner.store, self._clock, attempt, checkpointer.unfinished_folders):
+                    self._cleaned = True
         log.info("step %d is committed", step, extra={"action": "checkpoint_committed", "step": step})
-
-    def _clean_up(self, owner: RecordOwner, attempt: int | None, unfinished: frozenset[str]) -> None:
-        """Never worth failing a save for."""
-        try:
-            found = run_protocol(delete_unreferenced(attempt, unfinished), owner.store, self._clock)
-            self._cleaned = True
-            if found.refused:
-                log.warning("nothing was pruned: %s", found.refused, extra={"action": "prune_refused"})
-        except StayfastError as error:
-            log.warning("pruning stopped: %s", error, extra={"action": "prune_failed"})
 
     def _watch_for_stall(self, owner: RecordOwner) -> None:
         seconds, _ = self._cadence.next_check(self._moment(self.loop_time.saved_step))
