@@ -12,8 +12,7 @@ from lint_cases import IGNORE, MAIN, POD, SHARED, cut, good_job, put
 from test_lint_mutations import MUTATIONS
 
 from stayfast.documents import parse_documents
-from stayfast.documents.edit import Edit
-from stayfast.documents.editor import apply_edits
+from stayfast.documents.editor import Edit, apply_edits
 from stayfast.lint import rule_pages
 from stayfast.lint.engine import lint_bundle
 from stayfast.lint.fixes import fix_sources

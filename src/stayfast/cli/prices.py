@@ -9,7 +9,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,7 +21,7 @@ from stayfast.capacity.machines.prices import PriceList, bundled_catalogue, read
 from stayfast.cli.main import add_output
 from stayfast.errors import SettingError, StoreUnavailableError, UsageError
 from stayfast.model import variables
-from stayfast.text.files import read_text
+from stayfast.text.files import read_text, replace_file
 
 ENDPOINT = "https://cloudbilling.googleapis.com"
 SERVICE = "services/6F81-5844-456A"
@@ -138,16 +137,7 @@ def _replace(path: Path, text: str) -> None:
     """Whole or not at all: a reader never meets half a catalogue."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".prices-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(str(path), text.encode(), 0o600, is_synced=True)
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror})", help=f"set {FILE_VARIABLE}") from error
 

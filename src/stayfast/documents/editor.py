@@ -7,12 +7,27 @@ happens.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
-from stayfast.documents import Document, parse_documents, rendering
-from stayfast.documents.edit import Edit
+from stayfast.documents import Document, parse_documents
 from stayfast.documents.lookup import dig
 from stayfast.documents.positions import Mapping, Path, Sequence
+from stayfast.documents.writer import block_fragment, entry_fragment, flow_fragment, scalar_fragment
+
+
+class Edit(NamedTuple):
+    """One change to a document.
+
+    ``operation`` is ``set`` (a key of the mapping or list at ``path``, added or replaced), ``append`` or ``prepend``
+    (to the list at ``path``),
+    ``remove`` (the key or element at ``path``), ``rename`` (the key at ``path`` to ``value``), ``first`` (move the
+    element at ``path`` to the front of its list).
+    """
+
+    operation: str
+    path: Path
+    value: Any = None
+    key: str | int = ""
 
 
 class _NotPossible(Exception):
@@ -129,7 +144,7 @@ class _Editor:
         start, end = event.start_mark.index, event.end_mark.index
         if event.style in ("|", ">"):
             return self.text[:start] + self._literal(start, end, event.style, new) + self.text[end:]
-        rendered = rendering.flow(new)
+        rendered = flow_fragment(new)
         if start == end and key_event is not None:  # `key:` with nothing behind it
             start = end = self.text.index(":", key_event.end_mark.index) + 1
             rendered = " " + rendered
@@ -152,12 +167,12 @@ class _Editor:
 
     def _add_key(self, container: Mapping, key: str, value: Any) -> str:
         if container.start.flow_style:
-            return self._into_flow(container, f"{rendering.scalar(key)}: {rendering.flow(value)}")
+            return self._into_flow(container, f"{scalar_fragment(key)}: {flow_fragment(value)}")
         names = [name for name in container if not self._is_merged(container, name)]
         if not names:
             raise _NotPossible
         indent = container.key_events[names[0]].start_mark.column
-        return self._after(self._end_of(container, container.start), rendering.entry(key, value, indent))
+        return self._after(self._end_of(container, container.start), entry_fragment(key, value, indent))
 
     def _into_flow(self, container: Mapping | Sequence, rendered: str) -> str:
         closing = container.end.start_mark.index
@@ -197,9 +212,9 @@ class _Editor:
         if container.start.flow_style:
             if edit.operation == "prepend":
                 raise _NotPossible
-            return self._into_flow(container, rendering.flow(edit.value))
+            return self._into_flow(container, flow_fragment(edit.value))
         indent: int = container.start.start_mark.column
-        lines = rendering.block([edit.value], indent)
+        lines = block_fragment([edit.value], indent)
         if edit.operation == "append":
             return self._after(self._end_of(container, container.start), lines)
         start: int = container.start.start_mark.index
@@ -250,7 +265,7 @@ class _Editor:
             raise _NotPossible
         event = container.key_events[last]
         quote = event.style if event.style in ("'", '"') else ""
-        rendered = f"{quote}{edit.value}{quote}" if quote else rendering.scalar(edit.value)
+        rendered = f"{quote}{edit.value}{quote}" if quote else scalar_fragment(edit.value)
         return self.text[: event.start_mark.index] + rendered + self.text[event.end_mark.index :]
 
     def _first(self, path: Path) -> str:

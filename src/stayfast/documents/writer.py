@@ -1,14 +1,18 @@
-"""Objects as YAML: one fixed style, keys in the order given, and comments that say why.
+"""Values as YAML: whole objects in one fixed style with comments that say why, and the fragments that edits insert.
 
 Written by hand instead of with a dumper so that a byte of the output changes only when a value does, and so that
-comments can stand where they belong.
+comments can stand where they belong. A fragment takes the indent of the place where it is put, and quotes only what
+another reader would take for something else than text.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from stayfast.documents.scalars import resolve
 
 Path = tuple[str, ...]
 Why = Callable[[Path], str | None]
@@ -17,6 +21,7 @@ _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@=+-]*(:[A-Za-z0-9_./@=+-]+)*\Z")
 _NOT_TEXT = re.compile(r"(true|false|yes|no|on|off|y|n|null|nan|inf|[0-9a-f]{8,})\Z", re.IGNORECASE)
 """Words that some reader of YAML takes for something else; long hexadecimal ones are quoted so that all look alike."""
 
+_PLAIN_FRAGMENT = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@-]*\Z")
 _WIDTH = 110
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -117,3 +122,50 @@ def _fold(text: str, width: int = 96) -> Iterator[str]:
             line = ""
         line = f"{line} {word}".strip()
     yield line
+
+
+def scalar_fragment(value: Any) -> str:
+    """One scalar on one line, quoted where YAML would read it as something else."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        plain = bool(_PLAIN_FRAGMENT.match(value)) and resolve(value) == value and not isinstance(resolve(value), bool)
+        return value if plain else json.dumps(value, ensure_ascii=True)
+    return str(value)
+
+
+def flow_fragment(value: Any) -> str:
+    """A value in flow style, on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{scalar_fragment(key)}: {flow_fragment(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(flow_fragment(inner) for inner in value) + "]"
+    return scalar_fragment(value)
+
+
+def block_fragment(value: Any, indent: int) -> list[str]:
+    """A non-empty mapping or list in block style, each line indented; scalars and empty ones as a single line."""
+    pad = " " * indent
+    if isinstance(value, dict) and value:
+        return [line for key, inner in value.items() for line in entry_fragment(key, inner, indent)]
+    if isinstance(value, list) and value:
+        lines = []
+        for inner in value:
+            rendered = block_fragment(inner, indent + 2)
+            lines += [f"{pad}- {rendered[0].lstrip(' ')}", *rendered[1:]]
+        return lines
+    return [pad + flow_fragment(value)]
+
+
+def entry_fragment(key: str, value: Any, indent: int) -> list[str]:
+    """``key: value`` as indented lines."""
+    pad = " " * indent
+    if isinstance(value, dict) and value:
+        return [f"{pad}{scalar_fragment(key)}:", *block_fragment(value, indent + 2)]
+    if isinstance(value, list) and value:
+        if all(not isinstance(inner, dict | list) for inner in value):
+            return [f"{pad}{scalar_fragment(key)}: {flow_fragment(value)}"]
+        return [f"{pad}{scalar_fragment(key)}:", *block_fragment(value, indent)]
+    return [f"{pad}{scalar_fragment(key)}: {flow_fragment(value)}"]

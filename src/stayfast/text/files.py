@@ -44,7 +44,7 @@ def write_text(name: str, text: str, *, mode: int = 0o666) -> None:
             with open(target, "wb") as stream:
                 stream.write(data)
             return
-        replace_file(target, data, stat.S_IMODE(there.st_mode) if there else mode & ~_umask())
+        replace_file(target, data, stat.S_IMODE(there.st_mode) if there else new_file_mode(mode))
     except OSError as error:
         raise UsageError(f"{name} cannot be written ({error.strerror})", help="name another file") from error
 
@@ -59,12 +59,15 @@ def check_writable(name: str) -> None:
         raise UsageError(f"{name} cannot be written ({os.strerror(trouble)})", help="name another file")
 
 
-def replace_file(target: str, data: bytes, mode: int) -> None:
-    """In one step: a reader sees the old file or the new one."""
+def replace_file(target: str, data: bytes, mode: int, *, is_synced: bool = False) -> None:
+    """In one step: a reader sees the old file or the new one; ``is_synced`` also after a power cut."""
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target) or ".", prefix=TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
+            if is_synced:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
@@ -73,8 +76,8 @@ def replace_file(target: str, data: bytes, mode: int) -> None:
         raise
 
 
-def _umask() -> int:
-    """There is no way to ask but to set it."""
+def new_file_mode(mode: int = 0o666) -> int:
+    """What ``open`` would give a new file; there is no way to ask for the umask but to set it."""
     now = os.umask(0o077)
     os.umask(now)
-    return now
+    return mode & ~now

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from typing import NamedTuple, Protocol
 
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import CONFIG_MAPS
 from stayfast.cluster.watch.alerts import Alert
 from stayfast.errors import ObjectConflictError, ObjectMissingError, StayfastError, UsageError
+from stayfast.text.files import new_file_mode, replace_file
 
 MOST_KEYS = 2000
 QUIET_SECONDS = 600.0
@@ -48,14 +48,9 @@ class FileAlertStorage:
             raise UsageError(f"the state file {self._path} cannot be read", help="check --state") from None
 
     def write(self, text: str) -> None:
-        temporary = f"{self._path}.{os.getpid()}"
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(temporary, self._path)
+            replace_file(self._path, text.encode(), new_file_mode())
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
             raise UsageError(
                 f"the state file {self._path} cannot be written ({error.strerror})", help="check --state"
             ) from None

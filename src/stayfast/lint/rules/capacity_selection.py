@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stayfast.capacity.machines import gke_keys as keys
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import items, mapping
 from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit, Severity

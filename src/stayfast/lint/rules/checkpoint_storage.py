@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import dig, items, mapping, text
 from stayfast.documents.positions import Path
 from stayfast.lint.finding import ERROR, Fix, Hit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import dig, number
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import dig, mapping, number, text
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle, same_namespace

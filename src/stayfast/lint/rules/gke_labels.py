@@ -7,7 +7,7 @@ from typing import Any
 
 from stayfast.capacity.machines import gke_keys as keys
 from stayfast.capacity.machines.machine import load_machines
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import dig, items, mapping
 from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, Fix, Hit

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stayfast.capacity.machines.gke_keys import PROVREQ_PREFIX, QUEUE_LABEL
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import dig, items, mapping, text
 from stayfast.documents.positions import Path
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import mapping, text
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit
 from stayfast.lint.objects.bundle import Bundle

@@ -7,7 +7,7 @@ from typing import Any
 
 from stayfast.capacity.machines.gke_keys import FLEX_START, NODE_POOL, QUEUED, RUN_DURATION, RUN_LIMIT
 from stayfast.capacity.machines.gke_limits import LONGEST_RUN_SECONDS, SHORTEST_RUN_SECONDS
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import dig, items, mapping, number, text
 from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, WARNING, Fix, Hit

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stayfast.capacity.machines.gke_keys import FLEX_START, NODE_POOL
 from stayfast.capacity.machines.gke_limits import LONG_SPOT_GRACE_SECONDS, SPOT_GRACE_SECONDS
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import dig, items, mapping, number, text
 from stayfast.documents.positions import Path
 from stayfast.lint.finding import ERROR, WARNING, Fix, Hit

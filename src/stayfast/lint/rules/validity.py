@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfast.documents.edit import Edit
+from stayfast.documents.editor import Edit
 from stayfast.documents.lookup import dig, items, mapping, number, text
 from stayfast.documents.positions import Path
 from stayfast.lint.finding import ADVICE, ERROR, Fix, Hit
