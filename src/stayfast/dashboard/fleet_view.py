@@ -16,7 +16,6 @@ from stayfast.cluster.diagnosis.diagnosis import Verdict
 from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Client, Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS
-from stayfast.cluster.observed.objects import meta
 from stayfast.cluster.observed.runs import Phase, RunSummary, summarize
 from stayfast.cluster.observed.snapshot import (
     CLUSTER_WIDE_FOR_EXPLAIN,
@@ -74,7 +73,7 @@ class ClusterFleet:
 def describe(observed: Snapshot) -> dict[str, Any]:
     """Plain JSON from what was observed: living runs first, then the newest of those that ended."""
     rows = sorted(summarize(observed), key=lambda row: (row.phase in _ENDED, row.age_seconds))
-    roots = {str(meta(item).get("uid", "")): item for kind in (JOB_SETS, JOBS) for item in observed.of(kind)}
+    roots = observed.by_uid(JOB_SETS, JOBS)
     alerts: dict[tuple[str, str], list[Alert]] = {}
     diagnoses = Diagnoses(observed)
     for alert in find_alerts(observed, rows=rows, diagnoses=diagnoses):

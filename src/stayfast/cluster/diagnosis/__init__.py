@@ -1,5 +1,5 @@
 """Why a workload does not run: one answer, with its evidence, from a snapshot.
 
-May import: observed, kubernetes, model, text.
+May import: observed, kubernetes, capacity.machines, model, text, registry.
 Start reading: ``diagnose.py``.
 """

@@ -24,7 +24,7 @@ from stayfast.cluster.kubernetes.resources import (
     WORKLOADS,
     Resource,
 )
-from stayfast.cluster.observed.objects import meta, owner_uids, title
+from stayfast.cluster.observed.objects import meta, title
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.model.labels import RUN_LABEL
 from stayfast.registry import Registry
@@ -112,12 +112,8 @@ def _installed() -> tuple[Diagnoser, ...]:
 
 
 def _mirrored(observed: Snapshot, root: Object) -> Object:
-    if root.get("kind") == "Workload":
-        owners = owner_uids(root)
-        for item in (*observed.of(JOB_SETS), *observed.of(JOBS)):
-            if str(meta(item).get("uid") or "") in owners:
-                return item
-    return root
+    owners = observed.owners_of(root, JOB_SETS, JOBS) if root.get("kind") == "Workload" else []
+    return owners[0][1] if owners else root
 
 
 def _is_relevant(title_of_kind: str) -> bool:

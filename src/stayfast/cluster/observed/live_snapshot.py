@@ -12,9 +12,7 @@ from stayfast.cluster.kubernetes.resources import Resource
 from stayfast.cluster.kubernetes.trimming import trim
 from stayfast.cluster.kubernetes.watch_stream import ChangeKind, ResourceWatch
 from stayfast.cluster.observed.objects import meta
-from stayfast.cluster.observed.snapshot import Snapshot
-
-_LABELLED_KINDS = ("Job", "JobSet", "Deployment", "Pod", "ConfigMap")
+from stayfast.cluster.observed.snapshot import LABELLED_KINDS, Snapshot
 
 
 class LiveSnapshot:
@@ -38,7 +36,7 @@ class LiveSnapshot:
                 client,
                 resource,
                 namespace if resource.namespaced else None,
-                labels=labels if resource.kind in _LABELLED_KINDS else "",
+                labels=labels if resource.kind in LABELLED_KINDS else "",
                 clock=self._clock,
             )
             for resource in kinds

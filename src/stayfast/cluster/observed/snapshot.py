@@ -41,7 +41,8 @@ FOR_EXPLAIN = (
     JOBS, JOB_SETS, DEPLOYMENTS, PODS, WORKLOADS, PROVISIONING_REQUESTS, LOCAL_QUEUES, EVENTS, BUDGETS, CLAIMS, QUOTAS,
 )  # fmt: skip
 CLUSTER_WIDE_FOR_EXPLAIN = (CLUSTER_QUEUES, NODES)
-_LABELLED = frozenset(kind.kind for kind in (JOBS, JOB_SETS, DEPLOYMENTS, PODS, CONFIG_MAPS))
+LABELLED_KINDS = frozenset(kind.kind for kind in (JOBS, JOB_SETS, DEPLOYMENTS, PODS, CONFIG_MAPS))
+"""Those that carry the run's label."""
 
 
 @dataclass(slots=True)
@@ -73,6 +74,16 @@ class Snapshot:
             if meta(item).get("name") == name and (namespace is None or meta(item).get("namespace") == namespace):
                 return item
         return None
+
+    def by_uid(self, *resources: Resource) -> dict[str, Object]:
+        """The objects of these kinds."""
+        return {str(meta(item).get("uid", "")): item for resource in resources for item in self.of(resource)}
+
+    def owners_of(self, item: Object, *resources: Resource) -> list[tuple[Resource, Object]]:
+        """Those of these kinds that the object belongs to, each with its kind."""
+        uids = owner_uids(item)
+        found = ((resource, owner) for resource in resources for owner in self.of(resource))
+        return [row for row in found if meta(row[1]).get("uid") in uids]
 
     def owned_by(self, resource: Resource, owner: Object) -> list[Object]:
         """Objects that belong to another one, by its uid."""
@@ -116,7 +127,7 @@ def take_snapshot(
     observed = Snapshot(now)
     present, observed.unseen = resolve_served(client, list(kinds))
     for resource in present:
-        chosen = labels if resource.kind in _LABELLED else ""
+        chosen = labels if resource.kind in LABELLED_KINDS else ""
         place = namespace if resource.namespaced else None
         try:
             observed.tables[resource.title] = list(_slimmed(client, resource, place, chosen))

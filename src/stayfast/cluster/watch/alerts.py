@@ -89,7 +89,7 @@ def find_alerts(
     """All alerts that hold at the observed moment; ``rows`` if they are added up already."""
     limits = thresholds or Thresholds()
     found: list[Alert] = []
-    roots = {str(meta(item).get("uid", "")): item for kind in ROOTS for item in observed.of(kind)}
+    roots = observed.by_uid(*ROOTS)
     for row in summarize(observed) if rows is None else rows:
         root = roots.get(row.uid)
         if root is None:
@@ -187,7 +187,7 @@ def _checkpoint(row: RunSummary, known: CheckpointAge, limits: Thresholds) -> It
 
 
 def _requests(observed: Snapshot, diagnoses: Diagnoses) -> Iterator[Alert]:
-    owners = _owners(observed)
+    owners = observed.by_uid(JOB_SETS, JOBS, WORKLOADS)
     for request in observed.of(PROVISIONING_REQUESTS):
         found = diagnoses.of(request)
         if found.verdict is Verdict.FINE or (found.verdict is Verdict.WAIT and found.code not in FAILURES):
@@ -202,7 +202,7 @@ def _requests(observed: Snapshot, diagnoses: Diagnoses) -> Iterator[Alert]:
 
 def _stopped(observed: Snapshot) -> Iterator[Alert]:
     """Kueue (0.17 and later) deletes the request when it stops the workload: only the workload says why."""
-    owners = _owners(observed)
+    owners = observed.by_uid(JOB_SETS, JOBS, WORKLOADS)
     for workload in observed.of(WORKLOADS):
         is_asking = bool(observed.owned_by(PROVISIONING_REQUESTS, workload))
         if not is_asking and why_stopped(observed, workload) == "CapacityRevoked":
@@ -212,10 +212,6 @@ def _stopped(observed: Snapshot) -> Iterator[Alert]:
             evidence = line(title(workload), "Evicted", evicted.get("reason"), "·", evicted.get("message"))
             place, uid = str(meta(workload).get("namespace")), str(meta(workload).get("uid"))
             yield Alert("capacity-revoked", place, run, words, evidence, uid)
-
-
-def _owners(observed: Snapshot) -> dict[str, Object]:
-    return {str(meta(item).get("uid")): item for kind in (JOB_SETS, JOBS, WORKLOADS) for item in observed.of(kind)}
 
 
 def _run_of(owners: dict[str, Object], item: Object) -> str:

@@ -1,4 +1,4 @@
-"""One module per layer that can hold a workload up; pure: what was observed in, an explanation or nothing out.
+"""One module per layer that can hold a workload up; pure: what was observed in, a diagnosis or nothing out.
 
 May import: what diagnosis may import.
 Start reading: ``scheduling.py``.

@@ -7,7 +7,7 @@ from stayfast.cluster.diagnosis.diagnosis import FLEX_START_WAIT, Diagnosis, Ver
 from stayfast.cluster.diagnosis.workload_view import WorkloadView
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import PODS, WORKLOADS
-from stayfast.cluster.observed.objects import age_seconds, condition, meta, owner_uids, spec_of, status_of, title
+from stayfast.cluster.observed.objects import age_seconds, condition, meta, spec_of, status_of, title
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.documents.lookup import mapping, mappings
@@ -32,8 +32,7 @@ _CONSUMED = "autoscaling.x-k8s.io/consume-provisioning-request"
 
 def workload_behind(observed: Snapshot, request: Object) -> Object | None:
     """The Workload that Kueue made the request for."""
-    owners = owner_uids(request)
-    return next((item for item in observed.of(WORKLOADS) if meta(item).get("uid") in owners), None)
+    return next((item for _, item in observed.owners_of(request, WORKLOADS)), None)
 
 
 def next_try(workload: Object, now: float) -> str | None:

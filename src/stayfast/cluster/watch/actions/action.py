@@ -95,8 +95,7 @@ class WatchInput(NamedTuple):
 
     def roots(self) -> Iterator[tuple[RunSummary, Object]]:
         """The runs whose Job or JobSet was seen, with it."""
-        kinds = (JOB_SETS, JOBS)
-        found = {str(meta(item).get("uid", "")): item for kind in kinds for item in self.observed.of(kind)}
+        found = self.observed.by_uid(JOB_SETS, JOBS)
         for row in self.rows:
             if row.uid in found:
                 yield row, found[row.uid]

@@ -14,9 +14,8 @@ from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, WORKLOADS, Resource
 from stayfast.cluster.observed.kueue_workload import is_out, why_stopped
-from stayfast.cluster.observed.objects import condition, meta, owner_uids, spec_of
+from stayfast.cluster.observed.objects import condition, meta, spec_of
 from stayfast.cluster.observed.pod_endings import ending_of
-from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import (
     LONGEST_PAUSE_SECONDS,
     PAUSE_SECONDS,
@@ -43,7 +42,7 @@ def reactivate_workloads(look: WatchInput) -> Iterator[PlannedAction]:
         return  # not seeing pods is not the same as there being none
     for workload in observed.of(WORKLOADS):
         why = why_stopped(observed, workload)
-        found = _root_of(observed, workload)
+        found = next(iter(observed.owners_of(workload, JOB_SETS, JOBS)), None)
         since = seconds_at((condition(workload, "Evicted") or {}).get("lastTransitionTime"))
         if not why or found is None or since is None or not is_out(workload) or condition(workload, "Finished"):
             continue
@@ -51,12 +50,6 @@ def reactivate_workloads(look: WatchInput) -> Iterator[PlannedAction]:
         has_machine = any(ending_of(pod) is None and spec_of(pod).get("nodeName") for pod in pods_of(observed, root))
         if not has_machine and observed.now - since >= _pause_seconds(root, observed.now):
             yield _begin_anew(workload, kind, root, why, observed.now)
-
-
-def _root_of(observed: Snapshot, workload: Object) -> tuple[Resource, Object] | None:
-    owners = owner_uids(workload)
-    found = ((kind, item) for kind in (JOB_SETS, JOBS) for item in observed.of(kind) if meta(item).get("uid") in owners)
-    return next(found, None)
 
 
 def _tries(root: Object, now: float) -> int:

@@ -14,7 +14,7 @@ from stayfast.cluster.diagnosis.causes.provisioning import FAILURES, next_try, w
 from stayfast.cluster.diagnosis.workload_view import pods_of
 from stayfast.cluster.kubernetes.client import Object
 from stayfast.cluster.kubernetes.resources import JOB_SETS, JOBS, PODS, PROVISIONING_REQUESTS
-from stayfast.cluster.observed.objects import condition, meta, owner_uids, spec_of, status_of
+from stayfast.cluster.observed.objects import condition, meta, spec_of, status_of
 from stayfast.cluster.observed.pod_endings import ending_of
 from stayfast.cluster.observed.snapshot import Snapshot
 from stayfast.cluster.watch.actions.action import (
@@ -60,8 +60,7 @@ def _waits_for_it(observed: Snapshot, workload: Object) -> bool:
     is_rejected = any(row.get("state") == "Rejected" for row in mappings(status_of(workload).get("admissionChecks")))
     if is_rejected or next_try(workload, observed.now) is not None:
         return False
-    owners = owner_uids(workload)
-    roots = [item for kind in (JOB_SETS, JOBS) for item in observed.of(kind) if meta(item).get("uid") in owners]
+    roots = [root for _, root in observed.owners_of(workload, JOB_SETS, JOBS)]
     pods = [pod for root in roots for pod in pods_of(observed, root)]
     return bool(roots) and not any(ending_of(pod) is None and spec_of(pod).get("nodeName") for pod in pods)
 
