@@ -100,7 +100,7 @@ def address(data: bytes) -> object:
     url = _text(data)
     answers = []
     for read in (
-        urls.parse_url, urls.redacted_url, postgres.parse_postgres_url, split_server, lambda given: sqlite.parse_url(given, ("queue", "table")),
+        urls.parse_url, urls.redacted_url, postgres.parse_postgres_url, split_server, lambda given: sqlite.parse_sqlite_url(given, ("queue", "table")),
         lambda given: FileStore(given), lambda given: given.startswith(("file:", "memory:")) and open_store(given),
         lambda given: read_settings({"STAYFAST_LEASE_ENDS_AT": given}), lambda given: read_settings({"GCE_METADATA_HOST": given}),
         lambda given: read_settings({"STAYFAST_GRACE_SECONDS": given, "RANK": given}),
