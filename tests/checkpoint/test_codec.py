@@ -17,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfast.errors import CheckpointError, CorruptError, EncodingError, FormatError
-from stayfast.runtime.state import decoding, encoding, numpy_arrays
+from stayfast.runtime.state import decoding, encoding
+from stayfast.runtime.state.frameworks import build_leaf
+from stayfast.runtime.state.leaf import Leaf
 
 
 def round_trip(value: Any) -> Any:
@@ -26,12 +28,12 @@ def round_trip(value: Any) -> Any:
 
     def fetch(number: int) -> Any:
         found = encoded.leaves[number]
-        return numpy_arrays.build_leaf(found.dtype, found.shape, memoryview(memory[number]))
+        return build_leaf(found.dtype, found.shape, memoryview(memory[number]))
 
     return decoding.decode(encoded.tree, fetch)["x"]
 
 
-def _bytes_of(item: numpy_arrays.Leaf) -> bytes:
+def _bytes_of(item: Leaf) -> bytes:
     import ctypes
 
     return ctypes.string_at(item.address, item.length) if item.length else b""
@@ -317,7 +319,7 @@ def test_mutated_trees_give_only_our_errors() -> None:
 )
 def test_leaves_of_the_wrong_form_give_only_our_errors(dtype: str, shape: tuple[int, ...], length: int) -> None:
     with pytest.raises((CorruptError, FormatError)):
-        numpy_arrays.build_leaf(dtype, shape, memoryview(bytearray(length)))
+        build_leaf(dtype, shape, memoryview(bytearray(length)))
 
 
 def test_the_tree_is_plain_json() -> None:

@@ -21,7 +21,7 @@ from stayfast.runtime.checkpoint import cuda_copies
 from stayfast.runtime.checkpoint.checkpointer import Checkpointer
 from stayfast.runtime.checkpoint.cuda_copies import ROW_BYTES, DeviceFingerprints
 from stayfast.runtime.run_record.record import CheckpointRecord
-from stayfast.runtime.state import encoding
+from stayfast.runtime.state import torch_tensors
 from stayfast.storage.stores.memory import MemoryStore
 
 Make = Callable[..., Checkpointer]
@@ -49,7 +49,7 @@ class Pretend:
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
     fake = Pretend()
-    main, real = fake.stream("main"), encoding.torch_leaf
+    main, real = fake.stream("main"), torch_tensors.torch_leaf
 
     def torch_leaf(module: Any, tensor: Any) -> Any:
         tag, leaf, identity = real(module, tensor)
@@ -65,7 +65,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretend]:
 
     runtime = SimpleNamespace(cudaHostRegister=lambda *_: 0, cudaHostUnregister=lambda *_: 0)
     event = lambda **_: SimpleNamespace(record=lambda stream: fake.log.append("event"), synchronize=lambda: None)  # noqa: E731
-    monkeypatch.setattr(encoding, "torch_leaf", torch_leaf)
+    monkeypatch.setattr(torch_tensors, "torch_leaf", torch_leaf)
     monkeypatch.setattr(cuda_copies.PendingCopies, "_issue", issue)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # restores go to the host, with a GPU here or not
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)

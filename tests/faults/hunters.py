@@ -213,7 +213,7 @@ def damage(seed: int, seconds: float) -> int:
 def hostile_parts(seed: int, seconds: float) -> int:
     """Leaves of kinds that a checkpoint never has, with a pickle in them: nothing may look at the pickle."""
     from stayfast.errors import CheckpointError
-    from stayfast.runtime.state import numpy_arrays
+    from stayfast.runtime.state.frameworks import build_leaf
 
     opened: list[str] = []
     sys.addaudithook(lambda event, _: opened.append(event) if event == "pickle.find_class" else None)
@@ -234,7 +234,7 @@ def hostile_parts(seed: int, seconds: float) -> int:
         for word in [*words, "".join(rng.choices("abcdeiklmnopqrstuvwxyz:", k=rng.randint(0, 8)))]:
             tried += 1
             try:
-                numpy_arrays.build_leaf(word, (len(poison),), memoryview(poison))
+                build_leaf(word, (len(poison),), memoryview(poison))
             except CheckpointError:
                 pass
             if opened:

@@ -34,7 +34,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from stayfast.errors import CorruptError, FormatError, UsageError
 from stayfast.integrations.dcp_items import SavedItemLocation, read_items
 from stayfast.runtime.checkpoint.sharded_reader import SavedRankState, UnreadTensor
-from stayfast.runtime.state.numpy_arrays import torch_dtype
+from stayfast.runtime.state.torch_tensors import torch_dtype
 from stayfast.runtime.state.tracked_state import raise_mismatches
 
 log = logging.getLogger("stayfast")

@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from stayfast.errors import UsageError
 from stayfast.runtime.runs.run import Run, run
-from stayfast.runtime.state.torch_tensors import check_data
+from stayfast.runtime.state.data_loaders import check_data
 from stayfast.runtime.state.tracked_state import GlobalRandomState
 from stayfast.settings import read_settings
 

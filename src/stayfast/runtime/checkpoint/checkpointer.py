@@ -33,7 +33,7 @@ from stayfast.runtime.checkpoint.snapshot import HostBuffer, HostBufferPool, Sna
 from stayfast.runtime.checkpoint.writer import CHUNK_BYTES, Content, DurableSnapshot, PartWriter, checkpoint_folder
 from stayfast.runtime.run_record.read import newest_readable
 from stayfast.runtime.run_record.record import CheckpointRecord, RunRecord
-from stayfast.runtime.state.numpy_arrays import Leaf
+from stayfast.runtime.state.leaf import Leaf
 from stayfast.storage.stores.protocol import Store
 
 FIRST_SNAPSHOT_BYTES_PER_SECOND = 1e9

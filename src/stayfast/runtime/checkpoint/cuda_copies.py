@@ -19,7 +19,7 @@ from typing import Any
 
 from stayfast.runtime.checkpoint.layout import Layout
 from stayfast.runtime.checkpoint.snapshot import HostBuffer
-from stayfast.runtime.state.numpy_arrays import Leaf
+from stayfast.runtime.state.leaf import Leaf
 
 GROUP_BYTES = 256 << 20
 """An event is recorded after this much, so that parts can be written before all have arrived."""

@@ -20,7 +20,9 @@ from stayfast.runtime.checkpoint.reader import chunk_length, chunks_of, part_sta
 from stayfast.runtime.checkpoint.snapshot import map_pages
 from stayfast.runtime.state.decoding import decode
 from stayfast.runtime.state.encoding import encode, name_leaves
-from stayfast.runtime.state.numpy_arrays import build_leaf, check_size, torch_dtype
+from stayfast.runtime.state.frameworks import build_leaf
+from stayfast.runtime.state.leaf import check_size
+from stayfast.runtime.state.torch_tensors import torch_dtype
 from stayfast.storage.stores.protocol import Store
 
 Piece = tuple[int, int, int]

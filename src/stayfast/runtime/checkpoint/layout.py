@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stayfast.runtime.checkpoint.inventory import ALIGNMENT
-from stayfast.runtime.state.numpy_arrays import Leaf
+from stayfast.runtime.state.leaf import Leaf
 
 PART_BYTES = 32 << 20
 OWN_PART_BYTES = 4 << 20

@@ -22,7 +22,7 @@ from stayfast.runtime.checkpoint.inventory import (
 from stayfast.runtime.checkpoint.snapshot import map_pages
 from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.state.decoding import decode
-from stayfast.runtime.state.numpy_arrays import build_leaf
+from stayfast.runtime.state.frameworks import build_leaf
 from stayfast.storage.stores.protocol import Store
 
 TRIES = 3

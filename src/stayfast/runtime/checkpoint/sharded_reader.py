@@ -25,7 +25,7 @@ from stayfast.runtime.checkpoint.reader import (
 from stayfast.runtime.checkpoint.snapshot import map_pages
 from stayfast.runtime.run_record.record import CheckpointRecord
 from stayfast.runtime.state.decoding import build_value, parse_tree
-from stayfast.runtime.state.numpy_arrays import build_leaf
+from stayfast.runtime.state.frameworks import build_leaf
 from stayfast.storage.stores.protocol import Store
 
 Row = tuple[Part, int, int, int]

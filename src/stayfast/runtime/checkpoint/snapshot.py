@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from stayfast.runtime.checkpoint.inventory import TREE, InventoryEntry, Part
 from stayfast.runtime.checkpoint.layout import Layout, LayoutCache
 from stayfast.runtime.state.encoding import encode, name_leaves
-from stayfast.runtime.state.numpy_arrays import Leaf, bytes_leaf
+from stayfast.runtime.state.leaf import Leaf, bytes_leaf
 
 HUGE_PAGE = 2 << 20
 TOUCH_BYTES = 64 << 20

@@ -14,7 +14,7 @@ from typing import Any
 
 from stayfast.errors import CheckpointError, CorruptError, FormatError
 from stayfast.runtime.state.encoding import FACTORIES, MAX_DEPTH, MAX_TREE_BYTES
-from stayfast.runtime.state.numpy_arrays import build_scalar, torch_dtype
+from stayfast.runtime.state.frameworks import framework_tags
 
 MAX_INT_CHARACTERS = 1 << 20
 LeafReader = Callable[[int], Any]
@@ -64,7 +64,7 @@ def _no_constant(name: str) -> Any:
 class _Decoder:
     def __init__(self, fetch: LeafReader) -> None:
         self._fetch = fetch
-        self._parameters: dict[int, Any] = {}
+        self.made: dict[int, Any] = {}
 
     def decode(self, body: Any, depth: int) -> Any:
         if depth > 2 * MAX_DEPTH:
@@ -77,9 +77,12 @@ class _Decoder:
             raise CorruptError("the tree holds an object that does not name one type")
         ((tag, value),) = body.items()
         method = _TAGS.get(tag)
-        if method is None:
+        if method is not None:
+            return method(self, value, depth + 1)
+        read = framework_tags().get(tag)
+        if read is None:
             raise FormatError(f"the tree holds a {tag[:40]!r}, which is not known here", help="upgrade stayfast")
-        return method(self, value, depth + 1)
+        return read(value, self)
 
     def pairs(self, rows: list[Any], depth: int) -> list[tuple[Any, Any]]:
         found = []
@@ -123,31 +126,6 @@ class _Decoder:
     def deque(self, value: dict[str, Any], depth: int) -> Any:
         return collections.deque((self.decode(item, depth) for item in value["items"]), value["maxlen"])
 
-    def parameter(self, number: int, requires_grad: bool) -> Any:
-        import torch
-
-        if number not in self._parameters:
-            self._parameters[number] = torch.nn.Parameter(self.leaf(number), requires_grad=requires_grad)
-        return self._parameters[number]
-
-    def dtype(self, value: str, _depth: int) -> Any:
-        import torch
-
-        return torch_dtype(torch, value)
-
-    def device(self, value: str, _depth: int) -> Any:
-        import torch
-
-        try:
-            return torch.device(value)
-        except RuntimeError:
-            raise FormatError(f"the torch device {value[:40]!r} is not known here") from None
-
-    def size(self, value: list[int], _depth: int) -> Any:
-        import torch
-
-        return torch.Size(value)
-
     def complex_(self, value: str, _depth: int) -> complex:
         return complex(*struct.unpack(">dd", bytes.fromhex(value)))
 
@@ -170,12 +148,6 @@ _TAGS: dict[str, Callable[[_Decoder, Any, int], Any]] = {
     "leaf": lambda self, value, _depth: self.leaf(value),
     "array": lambda self, value, _depth: self.leaf(value),
     "tensor": lambda self, value, _depth: self.leaf(value),
-    "parameter": lambda self, value, _depth: self.parameter(value, True),
-    "parameter_fixed": lambda self, value, _depth: self.parameter(value, False),
-    "scalar": lambda _self, value, _depth: build_scalar(value),
-    "size": _Decoder.size,
-    "dtype": _Decoder.dtype,
-    "device": _Decoder.device,
     "ordered": _Decoder.ordered,
     "counter": _Decoder.counter,
     "default": _Decoder.default,

@@ -12,13 +12,13 @@ import collections
 import json
 import math
 import struct
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stayfast.errors import EncodingError
-from stayfast.runtime.state.numpy_arrays import Leaf, bytes_leaf, numpy_leaf, numpy_scalar, torch_leaf, torch_value
+from stayfast.runtime.state.frameworks import EncodedLeaf, loaded_frameworks
+from stayfast.runtime.state.leaf import Leaf, bytes_leaf
 
 MAX_DEPTH = 100
 MAX_TREE_BYTES = 1 << 30
@@ -54,14 +54,14 @@ class _Encoder:
     leaves: list[Leaf] = field(default_factory=list)
     seen: dict[Any, int] = field(default_factory=dict)
     group: str = ""
-    torch: Any = None
-    tensor: Any = None
+    exact: dict[type, Callable[[Any], EncodedLeaf]] = field(default_factory=dict)
 
     def encode(self, value: Any, path: StatePath, depth: int) -> Any:
         kind = type(value)
-        if kind is self.tensor:  # most of what a training state holds
+        exact = self.exact.get(kind)
+        if exact is not None:  # most of what a training state holds
             try:
-                return self.add(*torch_leaf(self.torch, value), path)
+                return self.add(*exact(value), path)
             except EncodingError as error:
                 raise _with_path(error, path) from None
         handler = _HANDLERS.get(kind)
@@ -72,18 +72,12 @@ class _Encoder:
         return self.encode_array(value, path)
 
     def encode_array(self, value: Any, path: StatePath) -> Any:
-        """NumPy and torch values; neither is imported unless the program did."""
-        torch = sys.modules.get("torch")
+        """A value of an array library; none is imported unless the program did."""
         try:
-            if torch is not None and isinstance(value, torch.Tensor):
-                return self.add(*torch_leaf(torch, value), path)
-            numpy = sys.modules.get("numpy")
-            if numpy is not None and isinstance(value, numpy.ndarray):
-                return self.add("array", *numpy_leaf(numpy, value), path)
-            if numpy is not None and isinstance(value, numpy.generic):
-                return {"scalar": numpy_scalar(numpy, value)}
-            if torch is not None and (plain := torch_value(torch, value)) is not None:
-                return plain
+            for framework in loaded_frameworks():
+                found = framework.encode(value)
+                if found is not None:
+                    return self.add(*found, path) if isinstance(found, tuple) else found
         except EncodingError as error:
             raise _with_path(error, path) from None
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
@@ -196,8 +190,8 @@ _HANDLERS: dict[type, Handler] = {
 def encode(state: Mapping[str, Any]) -> FlatState:
     """Take a state apart; ``EncodingError`` names the path of the first value that cannot be stored."""
     encoder = _Encoder()
-    if (torch := sys.modules.get("torch")) is not None:
-        encoder.torch, encoder.tensor = torch, getattr(torch, "Tensor", None)
+    for framework in loaded_frameworks():
+        encoder.exact.update(framework.exact_types())
     body = {}
     for key, value in state.items():
         encoder.group = str(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfast.errors import StateMismatchError, UsageError
-from stayfast.runtime.state.torch_tensors import StatefulLoaderState, check_data
+from stayfast.runtime.state.frameworks import loaded_frameworks, random_states, set_random_states
 
 SHOWN = 40
 RNG = "~rng"
@@ -26,52 +25,32 @@ class TrackedObject:
     set: Callable[[Any], Any]
     thing: Any = None
 
+    def differences(self, saved: Any, *, strict: bool) -> Iterator[str]:  # noqa: ARG002 - nothing is known of it
+        """Every difference between what was saved and what is there, where both can be known before loading."""
+        return iter(())
+
+    def load(self, saved: Any, *, strict: bool) -> None:  # noqa: ARG002 - it decides for itself
+        """Take the state back; without ``strict`` names that stand on one side only are passed over."""
+        self.set(saved)
+
 
 def make_tracked(name: str, thing: Any) -> TrackedObject:
     """Anything with ``state_dict`` and ``load_state_dict``, a random generator, or a pair of functions (get, set)."""
     if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
         return TrackedObject(name, *thing)
-    data = sys.modules.get("torch.utils.data")
-    if data is not None and isinstance(thing, data.DataLoader) and hasattr(thing, "base_dataloader"):
-        raise UsageError(
-            f"{name}: the position of a loader that accelerate has prepared cannot be restored",
-            help="give the DataLoader a stayfast.integrations.torch.ResumableSampler before it is prepared, track "
-            "that, and iterate sampler.batches(loader)",
-        )
-    stateful = sys.modules.get("torchdata.stateful_dataloader")
-    if stateful is not None and isinstance(thing, stateful.StatefulDataLoader):
-        check_data(thing)
-        wrapped = StatefulLoaderState(thing)
-        return TrackedObject(name, wrapped.state_dict, wrapped.load_state_dict, thing)
+    for framework in loaded_frameworks():
+        tracked = framework.track(name, thing)
+        if tracked is not None:
+            return tracked
     get, put = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
     if callable(get) and callable(put) and not isinstance(thing, type):
         return TrackedObject(name, get, put, thing)
-    if data is not None and isinstance(thing, data.DataLoader):
-        raise UsageError(
-            f"{name}: a plain DataLoader cannot say where it is",
-            help="track a torchdata.stateful_dataloader.StatefulDataLoader, or give the DataLoader a "
-            "stayfast.integrations.torch.ResumableSampler, track that, and iterate sampler.batches(loader)",
-        )
-    pair = _generator(thing)
-    if pair is not None:
-        return TrackedObject(name, *pair, thing)
+    if isinstance(thing, random.Random):
+        return TrackedObject(name, thing.getstate, thing.setstate, thing)
     raise UsageError(
         f"{name}: {_with_article(type(thing).__name__)} has no state_dict and load_state_dict",
         help=f"track an object that has both, or a pair of functions (get, set){_pair_example(name, thing)}",
     )
-
-
-def _generator(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
-    """The state of a random generator of the program's own, of Python, NumPy or torch."""
-    if isinstance(thing, random.Random):
-        return thing.getstate, thing.setstate
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None and isinstance(thing, numpy.random.Generator):
-        bits = thing.bit_generator
-        return (lambda: bits.state), (lambda saved: setattr(bits, "state", saved))
-    if torch is not None and isinstance(thing, torch.Generator):
-        return thing.get_state, thing.set_state
-    return None
 
 
 def _pair_example(name: str, thing: Any) -> str:
@@ -166,22 +145,14 @@ def load_states(tracked: Mapping[str, TrackedObject], state: Mapping[str, Any], 
         problems += [f"{name}: in the checkpoint, but not tracked" for name in state if name not in tracked]
     both = [name for name in tracked if name in state]
     for name in both:
-        problems += find_differences(tracked[name], state[name], strict=strict)
+        problems += tracked[name].differences(state[name], strict=strict)
     raise_mismatches(problems)
     for name in both:
         try:
-            _set(tracked[name], state[name], strict)
+            tracked[name].load(state[name], strict=strict)
         except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
             problems.append(f"{name}: its load_state_dict refused ({type(error).__name__}: {error})")
     raise_mismatches(problems)
-
-
-def _set(item: TrackedObject, saved: Any, strict: bool) -> None:
-    torch = sys.modules.get("torch")
-    if not strict and torch is not None and isinstance(item.thing, torch.nn.Module):
-        item.thing.load_state_dict(saved, strict=False)
-    else:
-        item.set(saved)
 
 
 def raise_mismatches(problems: list[str]) -> None:
@@ -197,98 +168,14 @@ def raise_mismatches(problems: list[str]) -> None:
     )
 
 
-def find_differences(item: TrackedObject, saved: Any, *, strict: bool) -> Iterator[str]:
-    """Every difference between what was saved and what is there, where both can be known before loading."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(item.thing, torch.nn.Module) and isinstance(saved, Mapping):
-        yield from _compare_tensors(torch, item.name, saved, item.get(), strict)
-    elif torch is not None and isinstance(item.thing, torch.optim.Optimizer) and isinstance(saved, Mapping):
-        yield from _compare_optimizer(item, saved)
-
-
-def _compare_tensors(
-    torch: Any, name: str, saved: Mapping[str, Any], now: Mapping[str, Any], strict: bool
-) -> Iterator[str]:
-    if strict:
-        for key in now:
-            if key not in saved:
-                yield f"{name}.{key}: missing in the checkpoint"
-        for key in saved:
-            if key not in now:
-                yield f"{name}.{key}: in the checkpoint only"
-    for key, value in now.items():
-        old = saved.get(key)
-        if not isinstance(value, torch.Tensor) or not isinstance(old, torch.Tensor):
-            continue
-        if old.shape != value.shape:
-            yield f"{name}.{key}: shape {list(old.shape)} in the checkpoint, {list(value.shape)} here"
-        elif old.dtype != value.dtype:
-            yield f"{name}.{key}: dtype {old.dtype} in the checkpoint, {value.dtype} here"
-
-
-def _compare_optimizer(item: TrackedObject, saved: Mapping[str, Any]) -> Iterator[str]:
-    groups = item.thing.param_groups
-    old_groups = saved.get("param_groups", [])
-    if len(old_groups) != len(groups):
-        yield f"{item.name}: {len(old_groups)} parameter groups in the checkpoint, {len(groups)} here"
-        return
-    for number, (old, new) in enumerate(zip(old_groups, groups, strict=True)):
-        if len(old["params"]) != len(new["params"]):
-            yield (
-                f"{item.name}.param_groups[{number}]: {len(old['params'])} parameters in the checkpoint, "
-                f"{len(new['params'])} here"
-            )
-            continue
-        for index, parameter in zip(old["params"], new["params"], strict=True):
-            for key, value in saved.get("state", {}).get(index, {}).items():
-                shape = list(getattr(value, "shape", []))
-                if shape and key.startswith("exp_avg") and shape != list(parameter.shape):
-                    yield f"{item.name}.state[{index}].{key}: shape {shape}, parameter {list(parameter.shape)}"
-
-
 class GlobalRandomState:
-    """``state_dict``/``load_state_dict`` over every global generator in use: ``random``, NumPy, torch and CUDA.
-
-    A library that the program never loaded has no state worth keeping, and is not loaded by asking. On restore a
-    library is loaded when its state was saved: the interrupted program had it.
-    """
+    """``state_dict``/``load_state_dict`` over every global generator in use: Python's and each array library's."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state of each, as plain values."""
-        state: dict[str, Any] = {"python": random.getstate()}
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and hasattr(numpy, "random"):
-            found = numpy.random.get_state(legacy=False)
-            inner = dict(found["state"])
-            inner["key"] = inner["key"].tobytes() if "key" in inner else None
-            state["numpy"] = {**found, "state": inner}
-        torch = sys.modules.get("torch")
-        if torch is not None and hasattr(torch, "get_rng_state"):
-            state["torch"] = torch.get_rng_state().numpy().tobytes()
-            if torch.cuda.is_available() and torch.cuda.is_initialized():
-                state["cuda"] = [item.numpy().tobytes() for item in torch.cuda.get_rng_state_all()]
-        return state
+        return {"python": random.getstate(), **random_states()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put every generator back; a machine with fewer GPUs takes as many states as it has."""
+        """Put every generator back."""
         random.setstate(state["python"])
-        if "numpy" in state:
-            _load_numpy(state["numpy"])
-        if "torch" in state:
-            torch = importlib.import_module("torch")
-            torch.set_rng_state(_byte_tensor(torch, state["torch"]))
-            if "cuda" in state and torch.cuda.is_available():
-                for device, saved in zip(range(torch.cuda.device_count()), state["cuda"], strict=False):
-                    torch.cuda.set_rng_state(_byte_tensor(torch, saved), device)
-
-
-def _load_numpy(saved: dict[str, Any]) -> None:
-    numpy = importlib.import_module("numpy")
-    inner = dict(saved["state"])
-    if inner.get("key") is not None:
-        inner["key"] = numpy.frombuffer(inner["key"], dtype=numpy.uint32).copy()
-    numpy.random.set_state({**saved, "state": inner})
-
-
-def _byte_tensor(torch: Any, data: bytes) -> Any:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        set_random_states(state)
