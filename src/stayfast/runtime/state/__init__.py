@@ -1,4 +1,4 @@
-"""A program's state as a JSON tree and raw arrays and back; what a run tracks.
+"""A program's state as a JSON tree and raw arrays and back; what a run tracks; an adapter per array library.
 
 May import: the ground.
 Start reading: ``tracked_state.py``.
