@@ -57,7 +57,6 @@ class Workshop:
         for queue in self.owners:
             queue._topic, queue._subscription, queue._ledger._queue = topic, subscription, name
             queue._done_up_to, queue._idle_since, queue._whole = "", None, True
-            queue.missing = self.sink.missing
 
     def clear(self) -> None:
         first = self.owners[0]

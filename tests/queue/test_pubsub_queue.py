@@ -23,17 +23,14 @@ def place(make_place):
 @pytest.fixture
 def opened(place):
     queues = []
-    sink = open_sink(place.sink)
 
     def make(**options):
         queues.append(open_queue(place.queue, sink=place.sink, **options))
-        queues[-1].missing = sink.missing
         return queues[-1]
 
     yield make
     for queue in queues:
         queue.close()
-    sink.close()
 
 
 def pull(queue, count: int, seconds: float = 15.0) -> list:
@@ -166,7 +163,6 @@ def test_the_whole_command_drains_skips_duplicates_and_audits_clean(place, tmp_p
 def test_a_ledger_beside_results_in_a_directory(place, tmp_path):
     sink_url = f"file://{tmp_path}/out"
     queue, sink = open_queue(place.queue, sink=sink_url), open_sink(sink_url)
-    queue.missing = sink.missing
     assert queue.enqueue(pairs(5)).added == 5
     assert queue.enqueue(pairs(5)).added == 0
     leases = pull(queue, 5)

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import Queue
 from stayfast.batch.queue.validation import check_key
-from stayfast.batch.sink.open_sink import open_sink
 from stayfast.cli.main import FINDINGS, OK, add_output
 from stayfast.model import variables
 from stayfast.text.safe import quoted_unless_printable
@@ -61,8 +60,6 @@ examples:
 def run(args: argparse.Namespace) -> int:
     """Do one of the three."""
     queue = open_queue(args.queue, sink=args.sink, create=False)
-    if args.sink is not None and args.queue.startswith("pubsub:"):
-        queue.missing = open_sink(args.sink).missing
     try:
         return {"status": _status, "dead": _dead, "retry": _retry}[args.action](queue, args)
     finally:

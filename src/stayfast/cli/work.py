@@ -87,11 +87,12 @@ def _supervise(options: PoolOptions, output: str) -> int:
     outcome, code = Outcome.FAILED, FAILED
     try:
         with Guard() as guard:
-            pool = WorkerPool(options, guard)
+            progress = None
             if sys.stderr.isatty():
-                from stayfast.cli.work_view import attach
+                from stayfast.cli.work_view import WorkView
 
-                attach(pool, options)
+                progress = WorkView(options)
+            pool = WorkerPool(options, guard, progress)
             pool.start_metrics()
             outcome = pool.run()
             if guard.notice is not None:  # one more SIGTERM at the very end must not hide the code

@@ -2,55 +2,41 @@
 
 from __future__ import annotations
 
-import time
-
-from stayfast.batch.queue.open_queue import open_queue
+from stayfast.batch.queue.depth_reader import QueueDepthReader
 from stayfast.batch.queue.protocol import Depth
-from stayfast.batch.sink.open_sink import open_sink
 from stayfast.batch.worker.pool import PoolOptions, WorkerPool
-from stayfast.errors import StayfastError
+from stayfast.clock import SystemClock
 from stayfast.text.units import hours_or_minutes
 
 _REFRESH_SECONDS = 0.5
-_COUNT_SHARE = 20.0  # counting a deep queue takes time: at most a twentieth of ours
+_COUNT_SECONDS = 2.0
 
 
-def attach(pool: WorkerPool, options: PoolOptions) -> None:
-    """Show progress on standard error while the pool runs."""
-    from rich.console import Console
-    from rich.status import Status
+class WorkView:
+    """Shows progress on standard error while the pool runs."""
 
-    view = _View(options, Status("starting", console=Console(stderr=True)))
-    view.status.start()
-    pool.on_tick = lambda: view.show(pool)
-    pool.on_end = view.status.stop
-
-
-class _View:
-    def __init__(self, options: PoolOptions, status: object) -> None:
+    def __init__(self, options: PoolOptions) -> None:
+        from rich.console import Console
         from rich.status import Status
 
-        assert isinstance(status, Status)
-        self.status = status
-        self._queue = open_queue(options.queue, sink=options.sink)
-        self._queue.missing = open_sink(options.sink).missing
-        self._depth: Depth | None = None
-        self._next_depth = self._next_show = 0.0
-        self._started = time.monotonic()
+        self._clock = SystemClock()
+        self._reader = QueueDepthReader(options.queue, options.sink, self._clock, pause_seconds=_COUNT_SECONDS)
+        self._next_show = 0.0
+        self._started = self._clock.monotonic()
+        self._status = Status("starting", console=Console(stderr=True))
+        self._status.start()
 
     def show(self, pool: WorkerPool) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now < self._next_show:
             return
         self._next_show = now + _REFRESH_SECONDS
-        if now >= self._next_depth:
-            try:
-                self._depth = self._queue.depth()
-            except StayfastError:
-                self._depth = None
-            took = time.monotonic() - now
-            self._next_depth = now + max(2.0, _COUNT_SHARE * took)
-        self.status.update(line(pool, self._depth, now - self._started))
+        self._reader.look()
+        self._status.update(line(pool, self._reader.depth, now - self._started))
+
+    def close(self) -> None:
+        self._status.stop()
+        self._reader.close()
 
 
 def line(pool: WorkerPool, depth: Depth | None, seconds: float) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, NamedTuple
 
-from stayfast.batch.queue.open_queue import open_queue
-from stayfast.batch.queue.protocol import Depth, Queue
-from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.queue.depth_reader import QueueDepthReader
+from stayfast.batch.queue.protocol import Depth
 from stayfast.clock import Clock
 from stayfast.dashboard.run_view import identify
 from stayfast.errors import StayfastError
-from stayfast.model.queue_age import Backlog
+from stayfast.storage.network.urls import url_without_password
 
 _KEPT = 600
 _MOST_DEAD = 200
@@ -37,35 +35,20 @@ class QueueView:
         self.id = identify(url)
         self.url = url
         self.version = 0
-        self._sink_url = sink
         self._clock = clock
-        self._queue: Queue | None = None
-        self._lock = threading.Lock()
-        self._next_look = 0.0
-        self._backlog = Backlog()
+        self._reader = QueueDepthReader(url, sink, clock, pause_seconds=0.9, count_share=_COUNT_SHARE)
         self.history: deque[DepthSample] = deque(maxlen=_KEPT)
         self.trouble: str | None = None
 
     def look(self) -> bool:
         """Count, unless that was too recent for what it costs; true when something is new."""
-        now = self._clock.monotonic()
-        if now < self._next_look:
+        if not self._reader.look():
             return False
-        trouble: str | None = None
-        depth: Depth | None = None
-        try:
-            with self._lock:
-                depth = self._open().depth()
-        except StayfastError as error:
-            trouble = str(error)
-            self._drop()
-        took = self._clock.monotonic() - now
-        self._next_look = now + max(0.9, _COUNT_SHARE * took)
-        news = trouble != self.trouble
-        self.trouble = trouble
+        depth = self._reader.depth
+        news = self._reader.trouble != self.trouble
+        self.trouble = self._reader.trouble
         if depth is not None:
             news |= not self.history or self.history[-1].depth != depth
-            self._backlog.add(now, depth.enqueued, depth.done + depth.dead)
             if news or self._clock.wall() - self.history[-1].at >= 10:
                 self.history.append(DepthSample(self._clock.wall(), depth))
         self.version += news
@@ -76,12 +59,12 @@ class QueueView:
         newest = self.history[-1] if self.history else None
         return {
             "id": self.id,
-            "url": _without_password(self.url),
-            "name": _name(self.url),
+            "url": _utf8_safe(url_without_password(self.url)),
+            "name": _utf8_safe(self._reader.name),
             "trouble": self.trouble,
             "depth": asdict(newest.depth) if newest else None,
             "per_second": self._rate(),
-            "oldest_seconds": self._backlog.oldest_seconds(self._clock.monotonic()),
+            "oldest_seconds": self._reader.oldest_seconds(),
         }
 
     def detail(self) -> dict[str, Any]:
@@ -91,19 +74,17 @@ class QueueView:
 
     def retry(self, keys: list[str] | None) -> int:
         """Dead items back to ready."""
-        with self._lock:
-            count = self._open().retry(keys)
-        self._next_look = 0.0
+        count = self._reader.ask(lambda queue: queue.retry(keys))
+        self._reader.look_soon()
         return count
 
     def close(self) -> None:
         """Give the connection back."""
-        self._drop()
+        self._reader.close()
 
     def _dead(self) -> list[dict[str, Any]]:
         try:
-            with self._lock:
-                rows = list(islice(self._open().dead(), _MOST_DEAD))
+            rows = self._reader.ask(lambda queue: list(islice(queue.dead(), _MOST_DEAD)))
         except StayfastError as error:
             self.trouble = str(error)
             return []
@@ -131,41 +112,6 @@ class QueueView:
             before = readings[-2]
         seconds = max(newest.at - before.at, 1e-3)
         return max(0.0, (newest.depth.done - before.depth.done) / seconds)
-
-    def _open(self) -> Queue:
-        if self._queue is None:
-            self._queue = open_queue(self.url, sink=self._sink_url, create=False)
-            if self._sink_url is not None:
-                self._queue.missing = open_sink(self._sink_url).missing
-        return self._queue
-
-    def _drop(self) -> None:
-        with self._lock:
-            queue, self._queue = self._queue, None
-            if queue is not None:
-                try:
-                    queue.close()
-                except StayfastError:
-                    pass  # it was broken already
-
-
-def _name(url: str) -> str:
-    plain, _, query = url.partition("?")
-    chosen = next((part[6:] for part in query.split("&") if part.startswith("queue=")), None)
-    return _utf8_safe(chosen or plain.rpartition("/")[2] or plain)
-
-
-def _without_password(url: str) -> str:
-    """Nobody who looks at a page needs the password of a database."""
-    scheme, mark, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
-    user, at, host = place.rpartition("@")
-    if at and ":" in user:
-        place = f"{user.partition(':')[0]}:…@{host}"
-    query = path.partition("?")
-    parts = [part if not part.startswith("password=") else "password=…" for part in query[2].split("&")]
-    path = query[0] + query[1] + "&".join(parts)
-    return _utf8_safe(f"{scheme}{mark}{place}{slash}{path}")
 
 
 def _utf8_safe(text: str) -> str:

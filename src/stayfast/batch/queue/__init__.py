@@ -1,5 +1,5 @@
 """Work queues: lease small chunks, settle each item once. One module per backend.
 
-May import: storage, the ground.
+May import: sink, storage, the ground.
 Start reading: ``protocol.py``.
 """

@@ -33,7 +33,8 @@ QUEUES: Registry[QueueProvider] = Registry(
 def open_queue(url: str, *, sink: str | None = None, policy: RetryPolicy | None = None, create: bool = True) -> Queue:
     """The queue behind ``sqlite:///path.db?queue=name``, ``postgresql://…?queue=name`` or ``pubsub://project/subscription``.
 
-    ``sink`` is where the results go: a Pub/Sub queue keeps the ledger of its keys beside them, the others ignore it.
+    ``sink`` is the URL where the results go: a Pub/Sub queue keeps the ledger of its keys beside them, and asks there
+    what is done; the others ignore it.
     """
     scheme = parse_url(url).scheme
     provider = QUEUES.find("postgresql" if scheme == "postgres" else scheme)

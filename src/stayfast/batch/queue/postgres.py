@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from stayfast.batch.queue import postgres_schema as sql
@@ -58,7 +58,6 @@ class PostgresQueue:
             raise UrlError(f"the queue URL {self._database.url!r} names a table", help="?table= belongs to the sink")
         self.url = self._database.url
         self.lease_seconds = lease_seconds
-        self.missing: Callable[[Sequence[str]], list[str]] | None = None
         self._policy = policy or RetryPolicy()
         self._owner: int | None = None
         self._after = 0

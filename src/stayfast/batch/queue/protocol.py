@@ -8,7 +8,7 @@ that an owner that lost its lease (frozen, cut off, replaced) changes nothing an
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -111,9 +111,6 @@ class Queue(Protocol):
     lease_seconds: float
     database: str | None
     """Which database this is; a sink with the same value can take part in this queue's transactions."""
-
-    missing: Callable[[Sequence[str]], list[str]] | None
-    """How to ask the sink which keys are not recorded; a queue that cannot tell by itself what is done needs it."""
 
     def enqueue(self, items: Iterable[tuple[str, str]], *, replace: bool = False) -> Enqueued:
         """Add (key, JSON text) pairs, streaming and idempotent per key.

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from stayfast.batch.queue.protocol import DeadItem, Depth, Enqueued, Failure, Lease, RemainingWork, RetryPolicy
 from stayfast.batch.queue.pubsub_ledger import all_rows, dead_items, ledger_depth, open_ledger
 from stayfast.batch.queue.validation import add_items
-from stayfast.errors import MissingExtraError, QueueError, QueueUnavailableError, UrlError
+from stayfast.batch.sink.open_sink import open_sink
+from stayfast.batch.sink.protocol import Sink
+from stayfast.errors import MissingExtraError, QueueUnavailableError, SinkMissingError, UrlError
 from stayfast.randomness import keep_apart
-from stayfast.storage.database.sqlite import parse_options
-from stayfast.storage.network.urls import parse_url
+from stayfast.storage.network.urls import parse_options, parse_url
 
 log = logging.getLogger("stayfast")
 
@@ -33,7 +35,7 @@ _OPTIONS = ("topic", "dead", "exactly_once", "deadline")
 
 
 class PubsubQueue:
-    """A subscription and its topic; ``missing`` asks the sink, which alone knows what is done."""
+    """A subscription and its topic; asks the sink, which alone knows what is done."""
 
     example = "pubsub://project/subscription"
     database: str | None = None
@@ -56,7 +58,9 @@ class PubsubQueue:
         if not self._project or not self._name or "/" in self._name:
             raise UrlError(f"{url!r} names no subscription", help="write pubsub://project/subscription?topic=name")
         self.url = url
-        self.missing: Callable[[Sequence[str]], list[str]] | None = None
+        self._sink_url, self._may_create = sink, create
+        self._sink: Sink | None = None
+        self._opening = threading.Lock()
         self._policy = policy or RetryPolicy()
         self._subscription = self._subscriber.subscription_path(self._project, self._name)
         with self._errors():
@@ -256,9 +260,15 @@ class PubsubQueue:
             self._idle_since = now
 
     def _missing(self, keys: Sequence[str]) -> list[str]:
-        if self.missing is None:
-            raise QueueError("only the sink knows what is done", help="name it with --sink")
-        return self.missing(keys) if keys else []
+        if not keys:
+            return []
+        with self._opening:
+            if self._sink is None:
+                try:
+                    self._sink = open_sink(self._sink_url, create=self._may_create)
+                except SinkMissingError:  # no worker has recorded anything yet
+                    return list(keys)
+        return self._sink.missing(keys)
 
     # -- looking
 
@@ -283,6 +293,8 @@ class PubsubQueue:
 
     def close(self) -> None:
         self._ledger.close()
+        if self._sink is not None:
+            self._sink.close()
         with contextlib.suppress(Exception):
             self._publisher.stop()
         with contextlib.suppress(Exception):

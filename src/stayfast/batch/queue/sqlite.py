@@ -12,7 +12,7 @@ import itertools
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from stayfast.batch.queue import sqlite_schema as sql
 from stayfast.batch.queue.owner_lock import OwnerLock, boot_id
@@ -63,7 +63,6 @@ class SqliteQueue:
         self.name = check_name(name)
         self.url = f"sqlite://{path}?queue={name}"
         self.lease_seconds = lease_seconds
-        self.missing: Callable[[Sequence[str]], list[str]] | None = None
         self._clock = clock or SystemClock()
         self._policy = policy or RetryPolicy()
         self._lock = threading.RLock()

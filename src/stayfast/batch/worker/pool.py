@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import Depth, Queue, RetryPolicy
@@ -70,11 +70,19 @@ class _WorkerHandle:
     status_closed_at: float | None = None  # its pipe is closed
 
 
+class Progress(Protocol):
+    """Shows how far a pool is, a few times per second."""
+
+    def show(self, pool: WorkerPool) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class WorkerPool:
     """The processes and what is known about them."""
 
-    def __init__(self, options: PoolOptions, guard: Guard) -> None:
-        self._options, self._guard = options, guard
+    def __init__(self, options: PoolOptions, guard: Guard, progress: Progress | None = None) -> None:
+        self._options, self._guard, self._progress = options, guard, progress
         self._children: list[_WorkerHandle] = []
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
@@ -87,8 +95,6 @@ class WorkerPool:
         self._settled = 0  # items, at the last crash
         self._restarts: list[float] = []  # when to start a replacement
         self._opened = False  # a worker has opened queue and sink, so both exist
-        self.on_tick: Callable[[], None] = lambda: None
-        self.on_end: Callable[[], None] = lambda: None
         self.fatal: str | None = None
         self._last = LastLook(self._open_queue, options.sink, guard)
         self._published: list[Callable[[], None]] = []
@@ -119,10 +125,12 @@ class WorkerPool:
         """Metrics of all workers, where they are asked for."""
         settings = self._guard.settings
         if settings.metrics_port:
-            from stayfast.batch.worker.pool_metrics import QueueDepthReader, sample_pool
+            from stayfast.batch.queue.depth_reader import QueueDepthReader
+            from stayfast.batch.worker.pool_metrics import LOOK_SECONDS, sample_pool
             from stayfast.telemetry.metrics_server import start_metrics_server
 
-            reader = QueueDepthReader(self._options.queue, self._options.sink, self._guard.clock)
+            queue, sink, clock = self._options.queue, self._options.sink, self._guard.clock
+            reader = QueueDepthReader(queue, sink, clock, pause_seconds=LOOK_SECONDS)
             self._published = [
                 start_metrics_server(settings, lambda: sample_pool(self, self._guard, reader)),
                 reader.close,
@@ -141,7 +149,8 @@ class WorkerPool:
                 if self._guard.notice is None and self.fatal is None and self.depth is not None and self.depth.left:
                     self._restarts = [self._guard.clock.monotonic() + _AGAIN_SECONDS] * self._options.workers
         finally:
-            self.on_end()
+            if self._progress is not None:
+                self._progress.close()
             self._over.set()
             self._signal_all(signal.SIGKILL)
             heartbeat.join(5.0)
@@ -157,7 +166,8 @@ class WorkerPool:
             self._replace()
             self._poll_status()
             self._reap()
-            self.on_tick()
+            if self._progress is not None:
+                self._progress.show(self)
             if self._guard.notice is not None:
                 self._stop_workers()
             elif self.fatal is not None:

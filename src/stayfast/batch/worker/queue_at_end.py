@@ -77,7 +77,6 @@ class LastLook:
         queue, sink = self._queue(), open_sink(self._sink, create=False)
         self.url = queue.url
         try:
-            queue.missing = sink.missing
             depth = queue.depth()
         finally:
             sink.close()

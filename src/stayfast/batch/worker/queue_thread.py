@@ -51,15 +51,15 @@ class QueueThread:
         clock: Clock,
         options: PrefetchOptions,
         durations: Durations | None = None,
+        *,
+        on_leases: Callable[[list[str]], None] = lambda _: None,
+        on_settled: Callable[[ItemCounts], None] = lambda _: None,
     ) -> None:
+        """``on_leases`` gets the renewal handles whenever they change, ``on_settled`` the tally after each commit."""
         self._queue, self._sink, self._task, self._clock = queue, sink, task, clock
         self._durations = durations or Durations()
-        queue.missing = sink.missing
         self.tally = ItemCounts()
-        self.on_leases: Callable[[list[str]], None] = lambda _: None
-        """Told the renewal handles whenever they change, for the heartbeat."""
-        self.on_settled: Callable[[ItemCounts], None] = lambda _: None
-        """Called with the tally after each commit."""
+        self._on_leases, self._on_settled = on_leases, on_settled
         self._fused = queue.database is not None and queue.database == sink.database
         self._shelf = PrefetchBuffer(options)
         self._current: Sequence[LeasedItem] = ()
@@ -319,13 +319,13 @@ class QueueThread:
         self.tally.skipped += len(box.skipped)
         self.tally.failed += len(box.failures)
         self.tally.dead += len(dead)
-        self.on_settled(self.tally)
+        self._on_settled(self.tally)
 
     def _report_handles(self, claimed: list[Lease]) -> None:
         handles = self._queue.handles(self._held() + claimed)
         if handles != self._handles:
             self._handles = handles
-            self.on_leases(handles)
+            self._on_leases(handles)
 
     def _add_claimed(self, claimed: list[Lease]) -> None:
         """Ask before computing, decode, and put on the shelf; a notice in between sends them straight back."""

@@ -49,23 +49,37 @@ class WorkerOptions:
 class Worker:
     """Runs one task on one queue and one sink, in this process."""
 
-    def __init__(self, task: Task, queue: Queue, sink: Sink, guard: Guard, options: WorkerOptions) -> None:
+    def __init__(
+        self,
+        task: Task,
+        queue: Queue,
+        sink: Sink,
+        guard: Guard,
+        options: WorkerOptions,
+        *,
+        on_leases: Callable[[list[str]], None] | None = None,
+        on_settled: Callable[[ItemCounts], None] = lambda _: None,
+    ) -> None:
+        """``on_leases`` gets the handles to renew whenever they change; by default a thread here renews them.
+
+        ``on_settled`` gets the tally after each commit.
+        """
         self._task, self._queue, self._guard, self._options = task, queue, guard, options
         ahead = PrefetchOptions(
             chunk=1 if options.isolate_items else options.chunk,
             prefetch=0 if options.isolate_items else options.prefetch,
             replace=options.replace,
         )
-        self._pump = QueueThread(queue, sink, task, guard.clock, ahead, guard.durations)
+        self._over = threading.Event()
+        self._heartbeat: LeaseHeartbeat | None = None
+        if on_leases is None:
+            self._heartbeat = LeaseHeartbeat(queue, self._over)
+            on_leases = self._heartbeat.set_handles
+        self._pump = QueueThread(
+            queue, sink, task, guard.clock, ahead, guard.durations, on_leases=on_leases, on_settled=on_settled
+        )
         self._item_seconds: float | None = None
         self._wary = 0
-        self._over = threading.Event()
-        self.on_leases: Callable[[list[str]], None] | None = None
-        """Who renews the leases: told the handles whenever they change. A thread of this process by default."""
-
-    def on_settled(self, action: Callable[[ItemCounts], None]) -> None:
-        """Call this with the tally after each commit."""
-        self._pump.on_settled = action
 
     @property
     def drained(self) -> bool:
@@ -79,11 +93,8 @@ class Worker:
 
     def run(self) -> None:
         """Work until the queue is drained; raises ``Interrupted`` on a notice, after everything finished is safe."""
-        heartbeat = None
-        if self.on_leases is None:
-            heartbeat = LeaseHeartbeat(self._queue, self._over)
-            self.on_leases = heartbeat.set_handles
-        self._pump.on_leases = self.on_leases
+        if self._heartbeat is not None:
+            self._heartbeat.start()
         self._guard.board.on_notice(self._notified)
         self._pump.start()
         try:
@@ -93,8 +104,8 @@ class Worker:
                 self._pump.finish()
             finally:
                 self._over.set()
-                if heartbeat is not None:
-                    heartbeat.join()
+                if self._heartbeat is not None:
+                    self._heartbeat.join()
         if not self._pump.drained and self._guard.should_stop():
             notice = self._guard.notice
             raise Interrupted(
@@ -196,6 +207,9 @@ class LeaseHeartbeat:
         self._queue, self._over = queue, over
         self._handles: list[str] = []
         self._thread = threading.Thread(target=self._run, name="stayfast-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew."""
         self._thread.start()
 
     def set_handles(self, handles: list[str]) -> None:

@@ -88,9 +88,15 @@ def _work(options: dict[str, Any], line: PoolPipe, guard: Guard) -> int:
     )
     try:
         sink = _open_with_retries(lambda: open_sink(options["sink"], create=create), guard)
-        worker = Worker(task, queue, sink, guard, WorkerOptions(**options["worker"]))
-        worker.on_leases = lambda handles: line.send(handles=handles)
-        worker.on_settled(SharedTally(options["tally_fd"]).write)
+        worker = Worker(
+            task,
+            queue,
+            sink,
+            guard,
+            WorkerOptions(**options["worker"]),
+            on_leases=lambda handles: line.send(handles=handles),
+            on_settled=SharedTally(options["tally_fd"]).write,
+        )
         line.send(started=True)
         try:
             worker.run()

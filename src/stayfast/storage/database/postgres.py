@@ -10,8 +10,7 @@ from urllib.parse import quote, urlencode, urlunsplit
 
 from stayfast.errors import MissingExtraError, StayfastError, UrlError
 from stayfast.randomness import keep_apart
-from stayfast.storage.database.sqlite import parse_options
-from stayfast.storage.network.urls import parse_url
+from stayfast.storage.network.urls import parse_options, parse_url, url_without_user
 
 _CONNECT_SECONDS = 10
 _IDLE_SECONDS = 10.0
@@ -27,13 +26,6 @@ def parse_postgres_url(url: str) -> tuple[str, dict[str, str]]:
     ours = {name: options.pop(name) for name in _OURS if name in options}
     options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
     return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options, quote_via=quote), "")), ours
-
-
-def shown(url: str) -> str:
-    """The URL without its password, for messages."""
-    parts = parse_url(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
 
 
 class PostgresDatabase:
@@ -62,7 +54,7 @@ class PostgresDatabase:
         keep_apart("psycopg")
         self._psycopg = psycopg
         self._conninfo, self.options = parse_postgres_url(url)
-        self.url = shown(url)
+        self.url = url_without_user(url)
         self._unavailable, self._gone, self._broken = unavailable, gone, broken
         self._connection: Any = None
         self._was_connected = False

@@ -11,12 +11,12 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from stayfast.clock import SystemClock
 from stayfast.errors import StayfastError, UrlError
 from stayfast.filesystem import unsafe_filesystem
-from stayfast.storage.network.urls import parse_url, redacted_url
+from stayfast.storage.network.urls import parse_options, parse_url
 
 BUSY_TIMEOUT_SECONDS = 20.0
 _CHECKPOINT_PAGES = 4000
@@ -39,20 +39,6 @@ def parse_sqlite_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str,
     if path == "/" or "\0" in path:
         raise UrlError(f"the URL {url!r} names no file", help="write sqlite:///path/to/work.db?queue=name")
     return path, parse_options(url, parts.query, allowed)
-
-
-def parse_options(url: str, query: str, allowed: tuple[str, ...]) -> dict[str, str]:
-    """The part behind ``?``, with every name known and given once."""
-    pairs = parse_qsl(query, keep_blank_values=True)
-    options: dict[str, str] = {}
-    for name, value in pairs:
-        if name not in allowed or name in options or not value:
-            what = "unknown" if name not in allowed else "given twice" if name in options else "empty"
-            raise UrlError(
-                f"the option {name!r} of {redacted_url(url)!r} is {what}", help=f"known options: {', '.join(allowed)}"
-            )
-        options[name] = value
-    return options
 
 
 def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
