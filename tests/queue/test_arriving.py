@@ -10,8 +10,8 @@ import threading
 import pytest
 from work_command import QUIET, command, until
 
-from stayfast.batch.queue import arriving
-from stayfast.batch.queue.arriving import stream_batches
+from stayfast.batch.queue import item_sources
+from stayfast.batch.queue.item_sources import stream_batches
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.validation import same_json
 from stayfast.errors import UsageError
@@ -41,12 +41,12 @@ def test_what_has_arrived_does_not_wait_for_what_has_not(tmp_path):
 
 
 def test_every_item_comes_once_and_in_order(monkeypatch):
-    monkeypatch.setattr(arriving, "BATCH", 7)
+    monkeypatch.setattr(item_sources, "BATCH", 7)
     pairs = [(str(n), "x") for n in range(100)]
     found = list(stream_batches(iter(pairs), patience_seconds=60.0))
     assert [pair for part in found for pair in part] == pairs
     assert {len(part) for part in found} == {7, 2}
-    monkeypatch.setattr(arriving, "BATCH_BYTES", 3)
+    monkeypatch.setattr(item_sources, "BATCH_BYTES", 3)
     assert [len(part) for part in stream_batches(iter(pairs[:7]), patience_seconds=60.0)] == [3, 3, 1]
     assert list(stream_batches(iter(()))) == []
 

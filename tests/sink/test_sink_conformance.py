@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stayfast.batch.sink.encoding import encode_result, encode_results
 from stayfast.batch.sink.objects import ObjectSink, object_name
 from stayfast.batch.sink.open_sink import open_sink
-from stayfast.batch.sink.protocol import Result, encode_result, encode_results
+from stayfast.batch.sink.protocol import Result
 from stayfast.errors import (
     AccessDeniedError,
     ConflictError,

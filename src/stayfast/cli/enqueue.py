@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-from stayfast.batch.queue.arriving import stream_batches
 from stayfast.batch.queue.item_sources import (
     KeyOf,
     from_csv,
@@ -18,6 +17,7 @@ from stayfast.batch.queue.item_sources import (
     from_json_lines,
     from_listing,
     key_by_field,
+    stream_batches,
 )
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.cli.main import add_output

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from stayfast.batch.queue.protocol import Failure, Lease
-from stayfast.batch.sink.protocol import Result, encode_result, encode_results
+from stayfast.batch.sink.encoding import encode_result, encode_results
+from stayfast.batch.sink.protocol import Result
 from stayfast.batch.worker.task import Failed, Task, TaskResultError, check_result_is_value, check_results
 from stayfast.errors import Interrupted, SinkError, StayfastError, UsageError
 from stayfast.model.exit_codes import FAILED

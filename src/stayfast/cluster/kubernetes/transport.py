@@ -19,8 +19,7 @@ from urllib.parse import unquote, urlsplit
 from stayfast.cluster.kubernetes.credentials import ClientCertificate
 from stayfast.cluster.kubernetes.endpoint import Endpoint, split_server
 from stayfast.errors import ClusterConfigError, ClusterUnreachableError
-from stayfast.storage.network.connections import ConnectionPool
-from stayfast.storage.network.transport import RequestNotSentError, ResponseLostError
+from stayfast.storage.network.transport import ConnectionPool, RequestNotSentError, ResponseLostError
 
 CONNECT_SECONDS = 10.0
 MAX_BODY_BYTES = 256 << 20

@@ -15,8 +15,6 @@ from stayfast.runtime.interruption.notice_board import NoticeBoard
 
 log = logging.getLogger("stayfast")
 
-DEFAULT_HOST = "metadata.google.internal"
-LONGEST_ANSWER_BYTES = 4096
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 WAIT_SECONDS = 300  # how long the server may hold a poll; the socket waits a little longer
@@ -86,22 +84,19 @@ class MetadataSource:
             etag, pause, last = new_etag, FIRST_PAUSE_SECONDS, value
 
     def _ask(self, path: str, etag: str) -> tuple[str, str]:
-        import http.client  # 50 ms that only a VM on GCE needs to spend
+        from http.client import HTTPException  # 50 ms that only a VM on GCE needs to spend
         from urllib.parse import quote
 
-        host = self._board.settings.metadata_host or DEFAULT_HOST
-        connection = http.client.HTTPConnection(host, timeout=WAIT_SECONDS + 10)  # the host was checked when read
+        from stayfast.storage.network.metadata_server import DEFAULT_HOST, read_metadata
+
+        host = self._board.settings.metadata_host or DEFAULT_HOST  # it was checked when the setting was read
+        query = f"?wait_for_change=true&timeout_sec={WAIT_SECONDS}&last_etag={quote(etag, safe='')}"
         try:
-            query = f"?wait_for_change=true&timeout_sec={WAIT_SECONDS}&last_etag={quote(etag, safe='')}"
-            connection.request("GET", f"/computeMetadata/v1/{path}{query}", headers={"Metadata-Flavor": "Google"})
-            answer = connection.getresponse()
-            body = answer.read(LONGEST_ANSWER_BYTES)
-            if answer.status != 200:
-                raise ValueError(f"status {answer.status}")
-            if answer.headers.get("Metadata-Flavor") != "Google":
-                raise ValueError("the answer does not come from a metadata server")
-            return body.decode("utf-8", "replace").strip(), answer.headers.get("ETag") or etag
-        except http.client.HTTPException as error:
+            found = read_metadata(host, path + query, timeout_seconds=WAIT_SECONDS + 10)
+        except HTTPException as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
-        finally:
-            connection.close()
+        if found.status != 200:
+            raise ValueError(f"status {found.status}")
+        if not found.is_google:
+            raise ValueError("the answer does not come from a metadata server")
+        return found.body.decode("utf-8", "replace").strip(), found.etag or etag

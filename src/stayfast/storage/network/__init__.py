@@ -1,5 +1,5 @@
-"""HTTP with a pool of connections, URLs taken apart, and Google's access tokens.
+"""HTTP with a pool of connections, URLs taken apart, Google's metadata server and access tokens.
 
-May import: errors, clock, filesystem.
+May import: the ground.
 Start reading: ``transport.py``.
 """

@@ -14,11 +14,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import AccessDeniedError, MissingExtraError, StoreUnavailableError
 from stayfast.randomness import keep_apart
+from stayfast.storage.network.metadata_server import DEFAULT_HOST, read_metadata
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 USER_TOKEN_URL = "https://oauth2.googleapis.com/token"
@@ -64,7 +65,7 @@ def find_token_source(environment: Mapping[str, str]) -> TokenSource:
         usual = os.path.join(config, "application_default_credentials.json")
         path = usual if os.path.exists(usual) else ""
     if not path:
-        host = environment.get("GCE_METADATA_HOST") or "metadata.google.internal"
+        host = environment.get("GCE_METADATA_HOST") or DEFAULT_HOST
         return TokenSource(lambda: _from_metadata(host))
     info = _read_file(path)
     if info.get("type") == "authorized_user":
@@ -84,10 +85,12 @@ def _read_file(path: str) -> dict[str, Any]:
 
 
 def _from_metadata(host: str) -> FetchedToken:
-    url = f"http://{host}/computeMetadata/v1/instance/service-accounts/default/token"
-    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the metadata server is never behind one
-    return _fetch_token(lambda: opener.open(request, timeout=5.0), f"the metadata server {host}")
+    path = "instance/service-accounts/default/token"
+
+    def ask() -> tuple[int, bytes]:
+        return read_metadata(host, path, timeout_seconds=5.0)[:2]
+
+    return _fetch_token(ask, f"the metadata server {host}")
 
 
 def _from_login(info: dict[str, Any], path: str) -> FetchedToken:
@@ -97,19 +100,23 @@ def _from_login(info: dict[str, Any], path: str) -> FetchedToken:
         raise AccessDeniedError(f"the credentials file {path} has no {error}", help=HELP) from None
     body = urllib.parse.urlencode({**form, "grant_type": "refresh_token"}).encode()
     url = str(info.get("token_uri") or USER_TOKEN_URL)
-    return _fetch_token(lambda: urllib.request.urlopen(url, data=body, timeout=10.0), "Google's token service")
+
+    def ask() -> tuple[int, bytes]:
+        response = _send(urllib.request.Request(url, data=body), 10.0)
+        return response.status, response.data
+
+    return _fetch_token(ask, "Google's token service")
 
 
-def _fetch_token(send: Callable[[], Any], who: str) -> FetchedToken:
+def _fetch_token(ask: Callable[[], tuple[int, bytes]], who: str) -> FetchedToken:
     try:
-        with send() as response:
-            found = json.loads(response.read(1 << 20))
+        status, body = ask()
+        if status >= 500 or status == 429:
+            raise StoreUnavailableError(f"{who} answered {status} when asked for a token")
+        if not 200 <= status < 300:
+            raise AccessDeniedError(f"{who} gives no token (HTTP {status})", help=HELP)
+        found = json.loads(body)
         return str(found["access_token"]), float(found.get("expires_in", 300))
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code >= 500 or error.code == 429:
-            raise StoreUnavailableError(f"{who} answered {error.code} when asked for a token") from error
-        raise AccessDeniedError(f"{who} gives no token (HTTP {error.code})", help=HELP) from error
     except (OSError, http.client.HTTPException) as error:
         raise AccessDeniedError(
             f"there are no Google credentials here, and {who} does not answer", help=HELP
@@ -162,17 +169,21 @@ class _Transport:
         data = body.encode() if isinstance(body, str) else body
         request = urllib.request.Request(url, data=data, headers=dict(headers or {}), method=method)
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:
-                return _Response(response.status, dict(response.headers), response.read(1 << 20))
-        except urllib.error.HTTPError as error:
-            with error:
-                return _Response(error.code, dict(error.headers), error.read(1 << 20))
+            return _send(request, timeout)
         except (OSError, http.client.HTTPException) as error:
             raise google.auth.exceptions.TransportError(error) from error
 
 
-class _Response:
-    def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.data = data
+class _Response(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+def _send(request: urllib.request.Request, timeout: float | None) -> _Response:
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return _Response(response.status, dict(response.headers), response.read(1 << 20))
+    except urllib.error.HTTPError as error:
+        with error:
+            return _Response(error.code, dict(error.headers), error.read(1 << 20))

@@ -21,8 +21,12 @@ from stayfast.clock import Clock, SystemClock
 from stayfast.errors import ConflictError, StoreError, StoreUnavailableError, UrlError
 from stayfast.filesystem import DIRECT_ALIGNMENT, FS, Buffer, SystemFS
 from stayfast.storage.network.urls import parse_url
-from stayfast.storage.stores.file_directories import DirectoryTree
-from stayfast.storage.stores.file_errors import DirectWriteRefusedError, durability_errors, os_errors
+from stayfast.storage.stores.file_directories import (
+    DirectoryTree,
+    DirectWriteRefusedError,
+    durability_errors,
+    os_errors,
+)
 from stayfast.storage.stores.protocol import ABSENT, TEMPORARY, Blob, Entry, check_key, check_prefix, is_key
 
 DIRECT_FROM_BYTES = 1 << 20  # below this the page cache is as fast and needs no alignment
