@@ -74,7 +74,7 @@ class Judge:
 
 def _rows(place: Any, connection: str, postgres: bool, query: str, values: tuple[Any, ...]) -> list[Any]:
     if postgres:
-        return list(place._database.statement(query.replace("?", "%s"), values).fetchall())
+        return list(place._database.execute(query.replace("?", "%s"), values).fetchall())
     return list(getattr(place, connection).execute(query, values).fetchall())
 
 

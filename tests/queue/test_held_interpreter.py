@@ -105,7 +105,7 @@ def test_a_transaction_that_stands_still_past_its_lease_does_not_cost_its_items(
         with stuck.batch():
             more = stuck.claim(1)
             end = "UPDATE stayfast_owner SET expires=clock_timestamp() - interval '1 s' WHERE id=%s"
-            pool._database.statement(end, (stuck._owner,))  # it would wait here if the row were locked against renewal
+            pool._database.execute(end, (stuck._owner,))  # it would wait here if the row were locked against renewal
             assert rival.claim(2) == []
             assert stuck.claim(1) == [], "its own items are not up for grabs"
             assert pool.renew(stuck.handles(mine)) == []

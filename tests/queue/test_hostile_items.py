@@ -252,13 +252,13 @@ def test_a_newer_schema_in_postgres_is_left_alone(make_place):
     place = make_place("postgres")
     queue = open_queue(place.queue)
     try:
-        queue._database.statement("UPDATE stayfast_schema SET version=99 WHERE part='queue'", ())
+        queue._database.execute("UPDATE stayfast_schema SET version=99 WHERE part='queue'", ())
         done = stayfast("queue", "status", "--queue", place.queue)
         assert done.returncode == 2
         assert "schema version 99" in done.stderr
         assert "upgrade stayfast" in done.stderr
     finally:
-        queue._database.statement("UPDATE stayfast_schema SET version=1 WHERE part='queue'", ())
+        queue._database.execute("UPDATE stayfast_schema SET version=1 WHERE part='queue'", ())
         queue.close()
 
 

@@ -21,7 +21,7 @@ def opened(make_place):
 
 
 def plan(database, statement: str, values) -> str:
-    return "\n".join(row[0] for row in database.statement("EXPLAIN " + statement, values).fetchall())
+    return "\n".join(row[0] for row in database.execute("EXPLAIN " + statement, values).fetchall())
 
 
 @pytest.mark.parametrize("done", [0, 3000])
@@ -30,7 +30,7 @@ def test_a_claim_walks_along_the_open_items_and_never_over_the_finished(opened, 
     queue.enqueue(pairs(done + 10))
     while done:
         done -= len(queue.complete(queue.claim(min(done, 1000))))
-    queue._database.statement("ANALYZE stayfast_item", ())
+    queue._database.execute("ANALYZE stayfast_item", ())
     values = {"queue": queue._queue, "after": 0, "limit": 100, "owner": 1}
     shown = plan(queue._database, sql.CLAIM, values)
     if queue.depth().done:  # where ten items are all there is, any index will do

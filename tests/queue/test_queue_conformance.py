@@ -8,6 +8,7 @@ import time
 import pytest
 from work_command import until
 
+from stayfast.batch.queue import sql_queue, validation
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import Failure, Queue, RetryPolicy
 from stayfast.errors import LeaseLostError, UsageError
@@ -344,7 +345,7 @@ def test_entries_are_sorted_by_code_point_and_tell_the_state(opened):
 
 
 def test_a_long_input_is_taken_in_batches_and_every_item_once(opened, monkeypatch):
-    monkeypatch.setattr("stayfast.batch.queue.validation.BATCH", 3)
+    monkeypatch.setattr(validation, "BATCH", 3)
     queue = opened()
     count = queue.enqueue(items(8))
     assert (count.added, count.known) == (8, 0)
@@ -355,8 +356,7 @@ def test_a_long_input_is_taken_in_batches_and_every_item_once(opened, monkeypatc
 
 @pytest.mark.parametrize("count", [5, 6, 7])
 def test_what_is_read_in_pages_is_read_once(opened, monkeypatch, count):
-    for module in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"stayfast.batch.queue.{module}._PAGE", 3)
+    monkeypatch.setattr(sql_queue, "_PAGE", 3)
     queue = opened()
     queue.enqueue(items(count))
     assert [key for key, _ in queue.entries()] == [key for key, _ in items(count)]

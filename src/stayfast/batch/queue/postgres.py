@@ -17,30 +17,25 @@ from typing import Any
 
 from stayfast.batch.queue import postgres_schema as sql
 from stayfast.batch.queue.protocol import (
-    DeadItem,
-    Depth,
-    Enqueued,
-    Failure,
     Lease,
     RemainingWork,
     RetryPolicy,
-    storable_text,
 )
-from stayfast.batch.queue.validation import add_items, check_name, check_same_payload
-from stayfast.errors import LeaseLostError, QueueError, QueueGoneError, QueueUnavailableError, UrlError
+from stayfast.batch.queue.sql_queue import SqlQueue
+from stayfast.batch.queue.validation import check_name, check_same_payload
+from stayfast.errors import QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.storage.database.postgres import PostgresDatabase, int_array_literal, migrate
 
 LEASE_SECONDS = 30.0
 _SWEEP_SECONDS = 0.5
 _RENEW_SECONDS = 1.0
 _FROM_START_SECONDS = 1.0
-_PAGE = 5000
-_STATES = {None: "done", 0: "ready", -1: "delayed", -2: "dead"}
 
 
-class PostgresQueue:
-    """A queue in PostgreSQL; one object is one owner, and methods may be called from any thread."""
+class PostgresQueue(SqlQueue):
+    """A queue in PostgreSQL."""
 
+    _entries_page, _dead_page = sql.ENTRIES, sql.DEAD_ITEMS
     example = "postgresql://…?queue=name"
 
     @classmethod
@@ -59,7 +54,6 @@ class PostgresQueue:
         self.url = self._database.url
         self.lease_seconds = lease_seconds
         self._policy = policy or RetryPolicy()
-        self._owner: int | None = None
         self._after = 0
         self._next_sweep = self._next_from_start = self._next_renewal = 0.0
         with self._database.transaction() as cursor:
@@ -80,9 +74,6 @@ class PostgresQueue:
         return int(row[0])
 
     # -- filling
-
-    def enqueue(self, items: Iterable[tuple[str, str]], *, replace: bool = False) -> Enqueued:
-        return add_items(items, lambda rows: self._add(rows, replace))
 
     def _add(self, rows: list[tuple[str, str]], replace: bool) -> int:
         if replace:
@@ -152,32 +143,23 @@ class PostgresQueue:
         )
         return set(self._database.execute(statement, values).fetchall())
 
-    def fail(self, failures: Sequence[Failure]) -> list[str]:
-        dead = []
-        with self.batch() as cursor:
-            for lease, reason, final in failures:
-                count = lease.failures + 1
-                over = final or count >= self._policy.max_failures
-                values = {
-                    "over": over,
-                    "reason": storable_text(reason),
-                    "delay": self._policy.delay_seconds(count),
-                    "id": lease.id,
-                    "generation": lease.generation,
-                    "owner": self._owner,
-                }
-                if cursor.execute(sql.FAIL, values).rowcount and over:
-                    dead.append(lease.key)
-        return dead
+    def _count_failure(self, transaction: Any, lease: Lease, reason: str, delay_seconds: float | None) -> int:
+        values = {
+            "over": delay_seconds is None,
+            "reason": reason,
+            "delay": delay_seconds or 0.0,
+            "id": lease.id,
+            "generation": lease.generation,
+            "owner": self._owner,
+        }
+        count: int = transaction.execute(sql.FAIL, values).rowcount
+        return count
 
     def release_all_except(self, leases: Sequence[Lease]) -> None:
         if self._owner is not None:
             self._database.execute(sql.RELEASE_OTHERS, (self._queue, self._owner, [lease.id for lease in leases]))
 
     # -- leases
-
-    def handles(self, leases: Sequence[Lease]) -> list[str]:  # noqa: ARG002 - other backends renew item by item
-        return [] if self._owner is None else [str(self._owner)]
 
     def renew(self, handles: Sequence[str]) -> list[str]:
         if not handles:
@@ -225,10 +207,7 @@ class PostgresQueue:
         if cursor.execute(sql.ALIVE, (self._owner,)).fetchone() is not None:
             return self._owner
         lost, self._owner = self._owner, None
-        raise LeaseLostError(
-            f"the leases of worker {lost} on {self.url} ran out and went to others",
-            help="it was frozen or cut off for longer than its lease; it starts afresh",
-        )
+        raise self._lease_lost(lost)
 
     def _sweep(self, cursor: Any, *, forced: bool) -> None:
         now = time.monotonic()
@@ -239,8 +218,7 @@ class PostgresQueue:
         owners = [row[0] for row in cursor.execute(sql.EXPIRED, (self._queue, self._owner or 0)).fetchall()]
         if owners:
             limit = self._policy.max_deliveries
-            reason = f"handed out {limit} times and never finished: it kills its workers, or outlasts them"
-            values = {"limit": limit, "reason": reason, "queue": self._queue, "owners": owners}
+            values = {"limit": limit, "reason": self._expired_reason(), "queue": self._queue, "owners": owners}
             cursor.execute(sql.RELEASE_EXPIRED, values)
         cursor.execute(sql.MAKE_DELAYED_READY, (self._queue,))
 
@@ -253,37 +231,18 @@ class PostgresQueue:
 
     # -- looking
 
-    def depth(self) -> Depth:
-        counts = dict.fromkeys(("ready", "delayed", "leased", "dead"), 0)
+    def _count(self) -> tuple[list[Any], int]:
         query = "SELECT holder, count(*) FROM stayfast_item WHERE queue=%s AND holder IS NOT NULL GROUP BY holder"
         with self.batch() as cursor:
             cursor.execute("SET LOCAL enable_seqscan=on")  # this one does look at everything
-            for holder, count in cursor.execute(query, (self._queue,)).fetchall():
-                counts[_STATES.get(holder, "leased")] += count
+            holders = cursor.execute(query, (self._queue,)).fetchall()
             total = cursor.execute("SELECT count(*) FROM stayfast_item WHERE queue=%s", (self._queue,)).fetchone()[0]
-        return Depth(done=max(0, total - sum(counts.values())), **counts)
+        return holders, total
 
-    def entries(self) -> Iterator[tuple[str, str]]:
-        page = "SELECT key, holder FROM stayfast_item WHERE queue=%s AND key > %s ORDER BY key LIMIT %s"
-        for key, holder in self._pages(page, "", 0):
-            yield key, _STATES.get(holder, "leased")
-
-    def dead(self) -> Iterator[DeadItem]:
-        page = (
-            "SELECT id, key, payload, failures, reason FROM stayfast_item "
-            "WHERE queue=%s AND holder=-2 AND id > %s ORDER BY id LIMIT %s"
-        )
-        for _, key, payload, failures, reason in self._pages(page, 0, 0):
-            yield DeadItem(key, payload, failures, reason or "")
-
-    def _pages(self, query: str, after: Any, column: int) -> Iterator[tuple[Any, ...]]:
-        while True:
-            with self.batch() as cursor:
-                rows = cursor.execute(query, (self._queue, after, _PAGE)).fetchall()
-            yield from rows
-            if len(rows) < _PAGE:
-                return
-            after = rows[-1][column]
+    def _read(self, query: str, values: Sequence[Any]) -> list[Any]:
+        with self.batch() as cursor:
+            rows: list[Any] = cursor.execute(query, values).fetchall()
+        return rows
 
     def retry(self, keys: Iterable[str] | None = None) -> int:
         with self.batch() as cursor:

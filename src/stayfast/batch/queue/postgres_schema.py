@@ -113,6 +113,11 @@ SELECT EXISTS (SELECT FROM stayfast_item WHERE queue=%(queue)s AND holder=0),
   (SELECT extract(epoch FROM min(due) - clock_timestamp()) FROM stayfast_item WHERE queue=%(queue)s AND holder=-1),
   EXISTS (SELECT FROM stayfast_item WHERE queue=%(queue)s AND holder > 0 AND holder <> %(owner)s)
 """
+ENTRIES = "SELECT key, holder FROM stayfast_item WHERE queue=%s AND key > %s ORDER BY key LIMIT %s"
+DEAD_ITEMS = """
+SELECT id, key, payload, failures, reason FROM stayfast_item
+WHERE queue=%s AND holder=-2 AND id > %s ORDER BY id LIMIT %s
+"""
 RETRY = """
 UPDATE stayfast_item SET holder=0, failures=0, deliveries=0, reason=NULL, due=NULL WHERE queue=%s AND holder=-2
 """

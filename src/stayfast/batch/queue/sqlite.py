@@ -13,35 +13,32 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from stayfast.batch.queue import sqlite_schema as sql
 from stayfast.batch.queue.owner_lock import OwnerLock, boot_id
 from stayfast.batch.queue.protocol import (
     LONGEST_BACKOFF_SECONDS,
-    DeadItem,
-    Depth,
-    Enqueued,
-    Failure,
     Lease,
     RemainingWork,
     RetryPolicy,
-    storable_text,
 )
-from stayfast.batch.queue.validation import add_items, check_name, check_same_payload
+from stayfast.batch.queue.sql_queue import SqlQueue
+from stayfast.batch.queue.validation import check_name, check_same_payload
 from stayfast.clock import Clock, SystemClock
-from stayfast.errors import LeaseLostError, QueueError, QueueGoneError, QueueUnavailableError, UrlError
+from stayfast.errors import QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.storage.database import sqlite
 
 LEASE_SECONDS = 15.0
 _NUMBERS_TRIED = 100
 _SWEEP_SECONDS = 0.25
 _SLOW_SECONDS = 1.0  # a transaction that takes longer than this stood still
-_PAGE = 5000
 
 
-class SqliteQueue:
-    """A queue in a SQLite file; one object is one owner, and methods may be called from any thread."""
+class SqliteQueue(SqlQueue):
+    """A queue in a SQLite file."""
 
+    _entries_page, _dead_page = sql.ENTRIES, sql.DEAD_ITEMS
     example = "sqlite:///path.db?queue=name, sqlite://./here.db?queue=name"
 
     @classmethod
@@ -68,7 +65,6 @@ class SqliteQueue:
         self._lock = threading.RLock()
         self._depth = 0  # of nested batches
         self._began = 0.0  # when the outermost was asked for
-        self._owner: int | None = None
         self._boot = boot_id()
         self._next_sweep = 0.0
         with self._errors():
@@ -94,9 +90,6 @@ class SqliteQueue:
         return int(row[0])
 
     # -- filling
-
-    def enqueue(self, items: Iterable[tuple[str, str]], *, replace: bool = False) -> Enqueued:
-        return add_items(items, lambda rows: self._add(rows, replace))
 
     def _add(self, rows: list[tuple[str, str]], replace: bool) -> int:
         with self.batch():
@@ -180,24 +173,13 @@ class SqliteQueue:
             found = self.connection.execute
             return [item for item in leases if found(sql.COMPLETED, (item.id, item.generation)).fetchone()]
 
-    def fail(self, failures: Sequence[Failure]) -> list[str]:
-        dead = []
-        with self.batch():
-            for lease, reason, final in failures:
-                count = lease.failures + 1
-                over = final or count >= self._policy.max_failures
-                due = None if over else self._clock.wall() + self._policy.delay_seconds(count)
-                row = (
-                    sql.DEAD if over else sql.DELAYED,
-                    due,
-                    storable_text(reason),
-                    lease.id,
-                    lease.generation,
-                    self._owner,
-                )
-                if self.connection.execute(sql.FAIL, row).rowcount and over:
-                    dead.append(lease.key)
-        return dead
+    def _count_failure(
+        self, transaction: sqlite3.Connection, lease: Lease, reason: str, delay_seconds: float | None
+    ) -> int:
+        state = sql.DEAD if delay_seconds is None else sql.DELAYED
+        due = None if delay_seconds is None else self._clock.wall() + delay_seconds
+        row = (state, due, reason, lease.id, lease.generation, self._owner)
+        return transaction.execute(sql.FAIL, row).rowcount
 
     def release(self, leases: Sequence[Lease]) -> int:
         """Each claim's items in a statement of their own: no transaction is open between them, see ``_catch_up``."""
@@ -223,9 +205,6 @@ class SqliteQueue:
                 self.connection.execute(sql.RELEASE_OTHERS, (self._queue, self._owner, ids))
 
     # -- leases
-
-    def handles(self, leases: Sequence[Lease]) -> list[str]:  # noqa: ARG002 - other backends renew item by item
-        return [] if self._owner is None else [str(self._owner)]  # the owner is renewed, whatever it holds
 
     def renew(self, handles: Sequence[str]) -> list[str]:
         if not handles:
@@ -268,10 +247,7 @@ class SqliteQueue:
             return self._owner
         lost, self._owner = self._owner, None
         self._proof.release(lost)
-        raise LeaseLostError(
-            f"the leases of worker {lost} on {self.url} ran out and went to others",
-            help="it was frozen or cut off for longer than its lease; it starts afresh",
-        )
+        raise self._lease_lost(lost)
 
     def _register(self) -> int:
         """A number of our own.
@@ -312,8 +288,8 @@ class SqliteQueue:
 
     def _expire(self, owner: int) -> int:
         limit = self._policy.max_deliveries
-        reason = f"handed out {limit} times and never finished: it kills its workers, or outlasts them"
-        count = self.connection.execute(sql.RELEASE_EXPIRED, (self._queue, owner, limit, reason)).rowcount
+        row = (self._queue, owner, limit, self._expired_reason())
+        count = self.connection.execute(sql.RELEASE_EXPIRED, row).rowcount
         self.connection.execute("DELETE FROM stayfast_owner WHERE id=?", (owner,))
         return count
 
@@ -335,43 +311,18 @@ class SqliteQueue:
 
     # -- looking
 
-    def depth(self) -> Depth:
-        counts = dict.fromkeys(("ready", "delayed", "leased", "dead"), 0)
+    def _count(self) -> tuple[list[tuple[int, int]], int]:
         query = "SELECT holder, count(*) FROM stayfast_item WHERE queue=? AND holder IS NOT NULL GROUP BY holder"
         with self._lock, self._errors():
-            for holder, count in self.connection.execute(query, (self._queue,)):
-                counts[sql.STATES.get(holder, "leased")] += count
+            holders = self.connection.execute(query, (self._queue,)).fetchall()
             total = self.connection.execute("SELECT count(*) FROM stayfast_item WHERE queue=?", (self._queue,))
-            done = int(total.fetchone()[0]) - sum(counts.values())
+            count = int(total.fetchone()[0])
             self._file.check()
-        return Depth(done=max(0, done), **counts)
+        return holders, count
 
-    def entries(self) -> Iterator[tuple[str, str]]:
-        page = "SELECT key, holder FROM stayfast_item WHERE queue=? AND key > ? ORDER BY key LIMIT ?"
-        after = ""
-        while True:
-            with self._lock, self._errors():
-                rows = self.connection.execute(page, (self._queue, after, _PAGE)).fetchall()
-            for key, holder in rows:
-                yield key, sql.STATES.get(holder, "leased")
-            if len(rows) < _PAGE:
-                return
-            after = rows[-1][0]
-
-    def dead(self) -> Iterator[DeadItem]:
-        page = (
-            "SELECT id, key, payload, failures, reason FROM stayfast_item "
-            "WHERE queue=? AND holder=-2 AND due IS NULL AND id > ? ORDER BY id LIMIT ?"
-        )
-        after = -1
-        while True:
-            with self._lock, self._errors():
-                rows = self.connection.execute(page, (self._queue, after, _PAGE)).fetchall()
-            for _, key, payload, failures, reason in rows:
-                yield DeadItem(key, payload, failures, reason or "")
-            if len(rows) < _PAGE:
-                return
-            after = rows[-1][0]
+    def _read(self, query: str, values: Sequence[object]) -> list[Any]:
+        with self._lock, self._errors():
+            return self.connection.execute(query, values).fetchall()
 
     def retry(self, keys: Iterable[str] | None = None) -> int:
         with self.batch():

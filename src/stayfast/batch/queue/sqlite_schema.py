@@ -12,8 +12,7 @@ from __future__ import annotations
 import sqlite3
 
 VERSION = 1
-READY, DELAYED, DEAD = 0, -1, -2
-STATES = {None: "done", READY: "ready", DELAYED: "delayed", DEAD: "dead"}
+DELAYED, DEAD = -1, -2
 
 _TABLES = """
 CREATE TABLE stayfast_queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, generation INTEGER NOT NULL DEFAULT 0);
@@ -91,6 +90,11 @@ RECORD_CRASH = """
 UPDATE stayfast_item SET failures=failures+1, reason=?4,
   holder=CASE WHEN failures+1 >= ?3 THEN -2 ELSE -1 END, due=CASE WHEN failures+1 >= ?3 THEN NULL ELSE ?5 END
 WHERE queue=?1 AND holder=?2
+"""
+ENTRIES = "SELECT key, holder FROM stayfast_item WHERE queue=? AND key > ? ORDER BY key LIMIT ?"
+DEAD_ITEMS = """
+SELECT id, key, payload, failures, reason FROM stayfast_item
+WHERE queue=? AND holder=-2 AND due IS NULL AND id > ? ORDER BY id LIMIT ?
 """
 RETRY = """
 UPDATE stayfast_item SET holder=0, failures=0, deliveries=0, reason=NULL, due=NULL WHERE queue=? AND holder=-2
