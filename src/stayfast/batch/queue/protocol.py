@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from stayfast.backoff import Backoff
+
 DEFAULT_MAX_FAILURES = 5
 DEFAULT_MAX_DELIVERIES = 100
 LONGEST_BACKOFF_SECONDS = 300.0
@@ -101,7 +103,7 @@ class RetryPolicy(NamedTuple):
 
     def delay_seconds(self, failures: int) -> float:
         """How long the item waits after its n-th failure: doubling, up to five minutes."""
-        return min(LONGEST_BACKOFF_SECONDS, self.backoff_seconds * 2.0 ** min(max(failures - 1, 0), 30))
+        return Backoff(self.backoff_seconds, LONGEST_BACKOFF_SECONDS).seconds(max(failures - 1, 0))
 
 
 class Queue(Protocol):

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+from stayfast.backoff import Backoff
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import Depth, Queue, RetryPolicy
 from stayfast.batch.worker.item_counts import ItemCounts, SharedTally
@@ -33,7 +34,7 @@ from stayfast.runtime.interruption.guard import Guard
 log = logging.getLogger("stayfast")
 
 _TICK_SECONDS = 0.1
-_LONGEST_BACKOFF_SECONDS = 10.0
+_BACKOFF = Backoff(0.1, 10.0)
 _CRASHES_WITHOUT_PROGRESS = 5  # for each worker: all of them may be killed at one blow
 _LAST_SECONDS = 0.4
 _SILENT_SECONDS = 5.0
@@ -287,7 +288,7 @@ class WorkerPool:
         if self._crashes >= _CRASHES_WITHOUT_PROGRESS * workers:
             self.fatal = f"{self._crashes} workers in a row died with {what} without finishing an item"
             return
-        pause = min(_LONGEST_BACKOFF_SECONDS, 0.1 * 2.0 ** -(-self._crashes // workers))
+        pause = _BACKOFF.seconds(-(-self._crashes // workers))
         self._restarts.append(self._guard.clock.monotonic() + pause)
 
     def _stop_workers(self) -> None:

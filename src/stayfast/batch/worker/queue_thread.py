@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from stayfast.backoff import Backoff
 from stayfast.batch.queue.protocol import Lease, Queue
 from stayfast.batch.sink.protocol import Sink
 from stayfast.batch.worker.compute import ChunkResult, LeasedItem, decode_items
@@ -32,11 +33,10 @@ from stayfast.telemetry.durations import Durations
 
 log = logging.getLogger("stayfast")
 
-_LONGEST_PAUSE_SECONDS = 2.0
-_IDLE_SECONDS = 0.05
+_UNAVAILABLE = Backoff(0.05, 2.0)
+_IDLE = Backoff(0.05, 1.0)
 _LINGER_SECONDS = 0.05  # so long the outcomes of short calls wait for company
 _OVERSTAYED_SECONDS = 0.25
-_LONGEST_IDLE_SECONDS = 1.0
 _OVERLAPPING_CALLS = 20  # so many after one that could not be made alone: a far or slow database costs little
 
 
@@ -184,15 +184,15 @@ class QueueThread:
 
     def _run(self) -> None:
         try:
-            idle = _IDLE_SECONDS
+            idle = _IDLE.pauses()
             while self._wait_for_work():
                 if self._release_surplus():
                     continue
                 claimed = self._again_until_available(self._settle_and_claim)
                 if claimed is None or claimed:
-                    idle = _IDLE_SECONDS
+                    idle = _IDLE.pauses()
                     continue
-                pause = idle
+                pause = next(idle)
                 if self._nothing_held():
                     tail = self._again_until_available(self._queue.remaining)
                     if tail.drained:
@@ -200,7 +200,6 @@ class QueueThread:
                         return
                     if tail.delayed_seconds is not None:
                         pause = min(pause, tail.delayed_seconds + 0.01)
-                idle = min(_LONGEST_IDLE_SECONDS, idle * 2)
                 self._sleep(pause)
         except BaseException as error:  # noqa: BLE001 - raised by finish(), on the main thread
             self._error = error
@@ -259,7 +258,7 @@ class QueueThread:
 
     def _again_until_available(self, action: Callable[[], Any]) -> Any:
         """A database that is locked, restarting or out of reach only delays the work; nothing is forgotten."""
-        pause = 0.05
+        pauses = _UNAVAILABLE.pauses()
         failed = False
         while True:
             try:
@@ -269,8 +268,7 @@ class QueueThread:
             except (QueueUnavailableError, SinkUnavailableError) as error:
                 log.warning("%s", error, extra={"action": "queue_unavailable"})
                 failed = True
-                self._clock.sleep(pause)
-                pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
+                self._clock.sleep(next(pauses))
             except LeaseLostError as error:
                 log.warning("%s", error, extra={"action": "lease_lost"})
                 with self._changed:

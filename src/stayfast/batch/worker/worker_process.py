@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from stayfast.backoff import Backoff
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import RetryPolicy
 from stayfast.batch.sink.open_sink import open_sink
@@ -133,15 +134,14 @@ def _spans(task: str, guard: Guard) -> Callable[[], None]:
 
 def _open_with_retries(opening: Callable[[], Opened], guard: Guard) -> Opened:
     """A database that is just restarting must not cost an attempt: a minute is given before that is a failure."""
-    pause, until = 0.1, guard.clock.monotonic() + _PATIENCE_SECONDS
+    pauses, until = Backoff(0.1, 2.0).pauses(), guard.clock.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
             return opening()
         except (QueueUnavailableError, SinkUnavailableError):
             if guard.clock.monotonic() > until or guard.should_stop():
                 raise
-        guard.wait(pause)
-        pause = min(2.0, pause * 2)
+        guard.wait(next(pauses))
 
 
 def _watch_pool(fd: int, guard: Guard) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stayfast.backoff import Backoff
 from stayfast.clock import Clock, to_rfc3339
 from stayfast.cluster.diagnosis.diagnose import Diagnoses
 from stayfast.cluster.kubernetes.client import Client
@@ -124,7 +125,7 @@ class Watcher:
                 result = "done" if why is None else f"failed: {why}"
             self.counters["actions"] += result == "done"
             if result.startswith("failed"):  # once more at the next look, then less and less often
-                pause = min(LONGEST_PAUSE_SECONDS, 10.0 * 2 ** min(tries, 10)) if tries else 0.0
+                pause = Backoff(10.0, LONGEST_PAUSE_SECONDS).seconds(tries) if tries else 0.0
                 self._tried[deed.key] = (tries + 1, observed.now + pause)
             else:
                 self._tried[deed.key] = (tries, math.inf)

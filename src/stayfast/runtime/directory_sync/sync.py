@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from stayfast.backoff import Backoff
 from stayfast.clock import Clock
 from stayfast.errors import CorruptError, RunError, StayfastError, SupersededError
 from stayfast.filesystem import sync_filesystem
@@ -247,7 +248,7 @@ class DirectorySync:
                 extra={"action": "sync_failed"},
             )
         self._failures += 1
-        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
+        return Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS).seconds(self._failures)
 
     # -- the end
 

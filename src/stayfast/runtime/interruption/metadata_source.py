@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from stayfast.backoff import Backoff
 from stayfast.model.notice import Cause, Notice
 from stayfast.runtime.interruption.notice_board import NoticeBoard
 
@@ -64,14 +65,14 @@ class MetadataSource:
         self._stopped.set()  # the polls end by themselves; their threads are daemons
 
     def _watch(self, path: str, cause: Cause, judge: Callable[[str], str | None]) -> None:
-        etag, pause, last = "0", FIRST_PAUSE_SECONDS, None
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        etag, pauses, last = "0", backoff.pauses(), None
         while not self._stopped.is_set():
             try:
                 value, new_etag = self._ask(path, etag)
             except (OSError, ValueError) as error:
                 log.debug("metadata %s: %s", path, error)
-                self._board.clock.wait(self._stopped, pause)
-                pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+                self._board.clock.wait(self._stopped, next(pauses))
                 continue
             detail = judge(value)
             if detail is not None and not self._stopped.is_set():
@@ -81,7 +82,7 @@ class MetadataSource:
                 return
             if value == last:  # the server's wait ended without a change, or it does not know how to wait
                 self._board.clock.wait(self._stopped, FIRST_PAUSE_SECONDS)
-            etag, pause, last = new_etag, FIRST_PAUSE_SECONDS, value
+            etag, pauses, last = new_etag, backoff.pauses(), value
 
     def _ask(self, path: str, etag: str) -> tuple[str, str]:
         from http.client import HTTPException  # 50 ms that only a VM on GCE needs to spend

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from stayfast.backoff import Backoff
 from stayfast.clock import Clock
 from stayfast.errors import (
     CheckpointError,
@@ -128,7 +129,7 @@ class OwnStaleWriteError(OutcomeUnknownError):
 
 def read_head() -> EffectGenerator[OwnedRecord | None]:
     """The run's head, or None when the run has never been claimed."""
-    pause = FIRST_PAUSE_SECONDS
+    pauses = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS).pauses()
     for attempt in range(TRIES):
         try:
             blob: Blob = yield Get(RECORD_KEY)
@@ -137,8 +138,7 @@ def read_head() -> EffectGenerator[OwnedRecord | None]:
         except StoreUnavailableError:
             if attempt == TRIES - 1:
                 raise
-            yield Sleep(pause)
-            pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+            yield Sleep(next(pauses))
         else:
             return OwnedRecord(decode(blob.data), blob.generation)
     raise AssertionError("unreachable: the last try returns or raises")
@@ -205,7 +205,7 @@ def _replace(new: RunRecord, generation: str) -> EffectGenerator[OwnedRecord | _
     Once an answer was lost, no later error can mean "nothing was written": the first request may still be on its way.
     """
     data = encode(new)
-    pause = FIRST_PAUSE_SECONDS
+    pauses = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS).pauses()
     lost: StoreError | None = None
     trouble: StayfastError | None = None
     for _ in range(TRIES):
@@ -228,8 +228,7 @@ def _replace(new: RunRecord, generation: str) -> EffectGenerator[OwnedRecord | _
             if lost is None:
                 raise
             break
-        yield Sleep(pause)
-        pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+        yield Sleep(next(pauses))
     if lost is None and isinstance(trouble, StoreUnavailableError):
         raise trouble
     raise OutcomeUnknownError(

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from stayfast.backoff import Backoff
 from stayfast.clock import Clock
 from stayfast.errors import UsageError
 from stayfast.settings import Settings
@@ -64,15 +65,14 @@ class RankMessages:
 
     def wait_for(self, key: str, until: Callable[[], float], is_new: Callable[[Any], bool] | None = None) -> Any:
         """Wait for a value that ``is_new`` accepts; None when the deadline that ``until`` gives comes first."""
-        pause = self.poll_seconds / 100
+        pauses = Backoff(self.poll_seconds / 100, LONGEST_PAUSE_SECONDS).pauses()
         while not self.closed.is_set():
             value = self.get(key)
             if value is not None and (is_new is None or is_new(value)):
                 return value
             if self.clock.monotonic() >= until():
                 break
-            self.clock.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            self.clock.sleep(next(pauses))
         return None
 
     def wait_for_all(self, key: str, until: Callable[[], float]) -> list[Any] | None:

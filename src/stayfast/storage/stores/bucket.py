@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from stayfast import randomness
+from stayfast.backoff import Backoff
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import (
     ConflictError,
@@ -169,5 +170,5 @@ class BucketStore:
         return True
 
     def _pause(self, attempt: int) -> None:
-        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt)
+        longest = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS).seconds(attempt)
         self._clock.sleep(randomness.own.uniform(longest / 2, longest))
