@@ -7,28 +7,24 @@ A worker that is stopped (SIGSTOP, a debugger) is not renewed: it is as good as 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import os
 import selectors
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from stayfast.backoff import Backoff
 from stayfast.batch.queue.open_queue import open_queue
 from stayfast.batch.queue.protocol import Depth, Queue, RetryPolicy
-from stayfast.batch.worker.item_counts import ItemCounts, SharedTally
+from stayfast.batch.worker.item_counts import ItemCounts
 from stayfast.batch.worker.queue_at_end import LastLook
 from stayfast.batch.worker.worker import WorkerOptions, renew_leases
+from stayfast.batch.worker.worker_handle import WorkerHandle
 from stayfast.errors import StayfastError
-from stayfast.model import variables
 from stayfast.model.exit_codes import FINISHED, Outcome
-from stayfast.process.proc import read_stat
 from stayfast.runtime.interruption.guard import Guard
 
 log = logging.getLogger("stayfast")
@@ -55,22 +51,6 @@ class PoolOptions:
     policy: RetryPolicy = field(default_factory=RetryPolicy)
 
 
-@dataclass(slots=True)
-class _WorkerHandle:
-    process: subprocess.Popen[bytes]
-    status_fd: int
-    alive_fd: int
-    tally: SharedTally
-    handles: list[str] = field(default_factory=list)
-    started: bool = False
-    warned: bool = False  # it has had a notice
-    finished: bool = False  # it found the queue drained
-    fatal: str | None = None
-    gone: bool = False  # the queue or the sink was removed or replaced
-    buffer: bytes = b""
-    status_closed_at: float | None = None  # its pipe is closed
-
-
 class Progress(Protocol):
     """Shows how far a pool is, a few times per second."""
 
@@ -84,7 +64,7 @@ class WorkerPool:
 
     def __init__(self, options: PoolOptions, guard: Guard, progress: Progress | None = None) -> None:
         self._options, self._guard, self._progress = options, guard, progress
-        self._children: list[_WorkerHandle] = []
+        self._children: list[WorkerHandle] = []
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
         self._opening = threading.Lock()  # its own: a server that is slow to answer must not delay a notice
@@ -192,9 +172,6 @@ class WorkerPool:
     # -- starting and ending
 
     def _start(self, *, careful: bool) -> None:
-        told, tell = os.pipe()
-        life, keep = os.pipe()
-        tally = SharedTally.create()
         share = self._options.worker.prefetch_more and self._options.policy.max_failures > 1
         worker = {**asdict(self._options.worker), "isolate_items": careful, "prefetch_more": share}
         options = {
@@ -204,26 +181,11 @@ class WorkerPool:
             "policy": list(self._options.policy),
             "worker": worker,
             "create": not self._opened,  # a replacement must not make anew what was removed
-            "tell_fd": tell,
-            "life_fd": life,
-            "tally_fd": tally,
         }
-        command = [sys.executable, "-m", "stayfast.batch.worker.worker_process", json.dumps(options)]
-        environment = {**os.environ, variables.OUTCOME_FILE: os.devnull, variables.TERMINATION_LOG: os.devnull}
-        environment.pop(variables.OUTCOME_DIR, None)  # the pool tells how it ended, once
-        stdout = 2 if self._options.json_on_stdout and sys.stderr is not None else None
-        try:
-            process = subprocess.Popen(
-                command, pass_fds=(tell, life, tally), env=environment, stdin=subprocess.DEVNULL, stdout=stdout
-            )
-            child = _WorkerHandle(process, told, keep, SharedTally(tally))
-        finally:
-            for descriptor in (tell, life, tally):
-                os.close(descriptor)
-        os.set_blocking(told, False)
+        child = WorkerHandle.start(options, 2 if self._options.json_on_stdout and sys.stderr is not None else None)
         with self._lock:
             self._children.append(child)
-        self._selector.register(told, selectors.EVENT_READ, child)
+        self._selector.register(child.status_fd, selectors.EVENT_READ, child)
 
     def _replace(self) -> None:
         now = self._guard.clock.monotonic()
@@ -250,13 +212,12 @@ class WorkerPool:
                 child.process.kill()
                 child.process.wait()
 
-    def _handle_exit(self, child: _WorkerHandle, code: int) -> None:
+    def _handle_exit(self, child: WorkerHandle, code: int) -> None:
         with self._lock:
             self._children.remove(child)
         if child.status_closed_at is None:
             self._selector.unregister(child.status_fd)
-        os.close(child.status_fd)
-        os.close(child.alive_fd)
+        child.close()
         self._ended.add(child.tally.read())
         interrupted = self._guard.settings.interrupted_code
         if self._guard.notice is not None:  # other mistakes show again in the next attempt; that one would not
@@ -272,7 +233,7 @@ class WorkerPool:
         else:  # a code alone proves nothing: the task may have left with it
             self._handle_crash(child, code)
 
-    def _handle_crash(self, child: _WorkerHandle, code: int) -> None:
+    def _handle_crash(self, child: WorkerHandle, code: int) -> None:
         """It died by itself: the items it held share the blame; its successor goes one by one to find the guilty."""
         what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         log.warning("worker %d died with %s; starting another", child.process.pid, what, extra={"action": "crashed"})
@@ -314,30 +275,11 @@ class WorkerPool:
         for key, _ in self._selector.select(_TICK_SECONDS):
             self._read_status(key.data)
 
-    def _read_status(self, child: _WorkerHandle) -> None:
-        while True:
-            try:
-                data = os.read(child.status_fd, 1 << 16)
-            except (BlockingIOError, OSError):
-                return
-            if not data:
-                if child.status_closed_at is None:  # at its end, or the task has closed what was not its own
-                    child.status_closed_at = self._guard.clock.monotonic()
-                    self._selector.unregister(child.status_fd)
-                return
-            *lines, child.buffer = (child.buffer + data).split(b"\n")
-            for line in lines:
-                self._apply_status(child, json.loads(line))
-
-    def _apply_status(self, child: _WorkerHandle, told: dict[str, Any]) -> None:
-        with self._lock:
-            child.handles = told.get("handles", child.handles)
-        child.started = child.started or bool(told.get("started"))
+    def _read_status(self, child: WorkerHandle) -> None:
+        if not child.read_status() and child.status_closed_at is None:  # its end, or the task closed the pipe
+            child.status_closed_at = self._guard.clock.monotonic()
+            self._selector.unregister(child.status_fd)
         self._opened = self._opened or child.started
-        child.warned = child.warned or bool(told.get("warned"))
-        child.finished = child.finished or bool(told.get("finished"))
-        child.fatal = told.get("fatal", child.fatal)
-        child.gone = child.gone or bool(told.get("gone"))
 
     # -- leases
 
@@ -353,7 +295,7 @@ class WorkerPool:
         interval = 1.0
         while not self._over.wait(interval):
             with self._lock:
-                handles = [item for child in self._children if _is_running(child) for item in child.handles]
+                handles = [item for child in self._children if child.is_running() for item in child.handles]
             if handles:
                 try:
                     queue = self._open_queue()
@@ -362,11 +304,3 @@ class WorkerPool:
                     continue
                 renew_leases(queue, handles)
                 interval = queue.lease_seconds / 3
-
-
-def _is_running(child: _WorkerHandle) -> bool:
-    """Neither dead nor stopped."""
-    if child.process.returncode is not None:
-        return False
-    stat = read_stat(child.process.pid)
-    return stat is None or stat.state not in "TtZX"
