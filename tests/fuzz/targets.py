@@ -92,7 +92,6 @@ def address(data: bytes) -> object:
     """URLs of stores, queues, sinks and servers."""
     from stayfast.cluster.kubernetes.endpoint import split_server
     from stayfast.settings import read_settings
-    from stayfast.storage.database import postgres, sqlite
     from stayfast.storage.network import urls
     from stayfast.storage.stores.file import FileStore
     from stayfast.storage.stores.open_store import open_store
@@ -100,7 +99,8 @@ def address(data: bytes) -> object:
     url = _text(data)
     answers = []
     for read in (
-        urls.parse_url, urls.redacted_url, postgres.parse_postgres_url, split_server, lambda given: sqlite.parse_sqlite_url(given, ("queue", "table")),
+        urls.parse_url, urls.redacted_url, urls.parse_postgres_url, split_server,
+        lambda given: urls.parse_sqlite_url(given, ("queue", "table")), urls.url_without_password,
         lambda given: FileStore(given), lambda given: given.startswith(("file:", "memory:")) and open_store(given),
         lambda given: read_settings({"STAYFAST_LEASE_ENDS_AT": given}), lambda given: read_settings({"GCE_METADATA_HOST": given}),
         lambda given: read_settings({"STAYFAST_GRACE_SECONDS": given, "RANK": given}),

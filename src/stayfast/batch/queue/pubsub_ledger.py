@@ -17,7 +17,7 @@ from stayfast.batch.queue.protocol import DeadItem, Depth, storable_text
 from stayfast.batch.queue.validation import check_same_payload
 from stayfast.errors import QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.storage.database import sqlite
-from stayfast.storage.network.urls import parse_url, redacted_url
+from stayfast.storage.network.urls import parse_sqlite_url, parse_url, redacted_url
 
 _PAGE = 5000
 
@@ -62,7 +62,7 @@ def open_ledger(sink: str, queue: str) -> KeyLedger:
     """The ledger in the sink's own database."""
     scheme = parse_url(sink).scheme
     if scheme == "sqlite":
-        path, _ = sqlite.parse_sqlite_url(sink, ("table",))
+        path, _ = parse_sqlite_url(sink, ("table",))
         return SqlLedger(_SqliteConnection(path), queue)
     if scheme in ("postgresql", "postgres"):
         return SqlLedger(_PostgresConnection(sink), queue)

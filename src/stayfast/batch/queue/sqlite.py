@@ -28,6 +28,7 @@ from stayfast.batch.queue.validation import check_name, check_same_payload
 from stayfast.clock import Clock, SystemClock
 from stayfast.errors import QueueError, QueueGoneError, QueueUnavailableError, UrlError
 from stayfast.storage.database import sqlite
+from stayfast.storage.network.urls import parse_sqlite_url
 
 LEASE_SECONDS = 15.0
 _NUMBERS_TRIED = 100
@@ -44,7 +45,7 @@ class SqliteQueue(SqlQueue):
     @classmethod
     def open_url(cls, url: str, *, sink: str | None, policy: RetryPolicy | None, create: bool) -> SqliteQueue:  # noqa: ARG003
         """The queue behind ``sqlite:///path.db?queue=name``."""
-        path, options = sqlite.parse_sqlite_url(url, ("queue",))
+        path, options = parse_sqlite_url(url, ("queue",))
         return cls(path, options.get("queue", "default"), policy=policy, create=create)
 
     def __init__(

@@ -14,6 +14,7 @@ from stayfast.batch.sink.protocol import Payload, Receipt, Result
 from stayfast.clock import Clock, SystemClock, to_rfc3339
 from stayfast.errors import SinkError, SinkGoneError, SinkMissingError, SinkUnavailableError, UrlError
 from stayfast.storage.database import sqlite
+from stayfast.storage.network.urls import parse_sqlite_url
 
 _PAGE = 5000
 _ROWS = 200
@@ -39,7 +40,7 @@ class SqliteSink:
     @classmethod
     def open_url(cls, url: str, *, create: bool) -> SqliteSink:
         """The sink behind ``sqlite:///path.db?table=t``."""
-        path, options = sqlite.parse_sqlite_url(url, ("table",))
+        path, options = parse_sqlite_url(url, ("table",))
         return cls(path, options.get("table", "results"), create=create)
 
     def __init__(self, path: str, table: str = "results", *, clock: Clock | None = None, create: bool = True) -> None:

@@ -6,26 +6,13 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote, urlencode, urlunsplit
 
 from stayfast.errors import MissingExtraError, StayfastError, UrlError
 from stayfast.randomness import keep_apart
-from stayfast.storage.network.urls import parse_options, parse_url, url_without_user
+from stayfast.storage.network.urls import parse_postgres_url, url_without_user
 
-_CONNECT_SECONDS = 10
 _IDLE_SECONDS = 10.0
 _WHEN_GONE = "restore it, or enqueue again, and check with `stayfast audit`"
-_OURS = ("queue", "table")
-_PASSED_ON = ("host", "port", "sslmode", "sslrootcert", "options", "connect_timeout", "application_name")
-
-
-def parse_postgres_url(url: str) -> tuple[str, dict[str, str]]:
-    """The connection string for the driver, and the options that are ours."""
-    parts = parse_url(url)
-    options = parse_options(url, parts.query, (*_OURS, *_PASSED_ON))
-    ours = {name: options.pop(name) for name in _OURS if name in options}
-    options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
-    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options, quote_via=quote), "")), ours
 
 
 class PostgresDatabase:

@@ -11,34 +11,14 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from urllib.parse import unquote
 
 from stayfast.clock import SystemClock
 from stayfast.errors import StayfastError, UrlError
 from stayfast.filesystem import unsafe_filesystem
-from stayfast.storage.network.urls import parse_options, parse_url
 
 BUSY_TIMEOUT_SECONDS = 20.0
 _CHECKPOINT_PAGES = 4000
 _TRANSIENT = ("locked", "busy", "locking protocol", "disk i/o error", "unable to open")
-
-
-def parse_sqlite_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    """Path and options of ``sqlite:///path.db?option=value``; an unknown option is an error, not a guess."""
-    parts = parse_url(url)
-    if parts.netloc in (".", ".."):
-        path = os.path.abspath(parts.netloc + unquote(parts.path))
-    elif parts.netloc:
-        raise UrlError(
-            f"the URL {url!r} names a host",
-            help=f"write sqlite://./{parts.netloc}{parts.path} for a file here, "
-            f"sqlite:///{parts.netloc}{parts.path} for a path from the root",
-        )
-    else:
-        path = "/" + unquote(parts.path).lstrip("/")
-    if path == "/" or "\0" in path:
-        raise UrlError(f"the URL {url!r} names no file", help="write sqlite:///path/to/work.db?queue=name")
-    return path, parse_options(url, parts.query, allowed)
 
 
 def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:

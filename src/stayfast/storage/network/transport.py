@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import re
 import select
 import socket
 import threading
@@ -17,10 +16,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from stayfast.filesystem import Buffer
 from stayfast.forks import close_in_children
+from stayfast.storage.network.urls import parse_address
 
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # servers and balancers hang up on idle connections; do not find out during a commit
@@ -46,15 +45,6 @@ class Response:
     """Bytes that went into the caller's buffer."""
     fully_read: bool = True
     """Whether the body was read to its end, so that the connection can be used again."""
-
-
-def parse_address(url: str) -> tuple[bool, str, int]:
-    """Whether to use TLS, host and port; ``ValueError`` with a sentence when it is no such address."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9._:-]+", parts.hostname or ""):
-        raise ValueError(f"{url!r} is not an address like http://host:port")
-    secure = parts.scheme == "https"
-    return secure, parts.hostname or "", parts.port or (443 if secure else 80)
 
 
 class ConnectionPool:

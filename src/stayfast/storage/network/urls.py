@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from stayfast.errors import UrlError
 
+_CONNECT_SECONDS = 10
+_DATABASE_OPTIONS = ("queue", "table")
+_DRIVER_OPTIONS = ("host", "port", "sslmode", "sslrootcert", "options", "connect_timeout", "application_name")
 _CREDENTIALS = re.compile(r"//[^/@]*@")
 
 
@@ -21,6 +25,42 @@ def parse_url(url: str) -> SplitResult:
             help="check the host: brackets are for IPv6, ports are numbers",
         ) from None
     return parts
+
+
+def parse_address(url: str) -> tuple[bool, str, int]:
+    """Whether to use TLS, host and port; ``ValueError`` with a sentence when it is no such address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9._:-]+", parts.hostname or ""):
+        raise ValueError(f"{url!r} is not an address like http://host:port")
+    secure = parts.scheme == "https"
+    return secure, parts.hostname or "", parts.port or (443 if secure else 80)
+
+
+def parse_sqlite_url(url: str, allowed: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """Path and options of ``sqlite:///path.db?option=value``; an unknown option is an error, not a guess."""
+    parts = parse_url(url)
+    if parts.netloc in (".", ".."):
+        path = os.path.abspath(parts.netloc + unquote(parts.path))
+    elif parts.netloc:
+        raise UrlError(
+            f"the URL {url!r} names a host",
+            help=f"write sqlite://./{parts.netloc}{parts.path} for a file here, "
+            f"sqlite:///{parts.netloc}{parts.path} for a path from the root",
+        )
+    else:
+        path = "/" + unquote(parts.path).lstrip("/")
+    if path == "/" or "\0" in path:
+        raise UrlError(f"the URL {url!r} names no file", help="write sqlite:///path/to/work.db?queue=name")
+    return path, parse_options(url, parts.query, allowed)
+
+
+def parse_postgres_url(url: str) -> tuple[str, dict[str, str]]:
+    """The connection string for the driver, and the options that are ours."""
+    parts = parse_url(url)
+    options = parse_options(url, parts.query, (*_DATABASE_OPTIONS, *_DRIVER_OPTIONS))
+    ours = {name: options.pop(name) for name in _DATABASE_OPTIONS if name in options}
+    options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
+    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options, quote_via=quote), "")), ours
 
 
 def redacted_url(url: str) -> str:

@@ -20,7 +20,7 @@ from stayfast.errors import (
     StoreUnavailableError,
 )
 from stayfast.filesystem import Buffer
-from stayfast.storage.network.transport import parse_address
+from stayfast.storage.network.urls import parse_address
 from stayfast.storage.stores.bucket_client import BucketProvider, ErrorResponse, ObjectInfo
 from stayfast.storage.stores.protocol import ABSENT, Blob, Entry
 
