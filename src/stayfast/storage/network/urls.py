@@ -103,4 +103,4 @@ def queue_name(url: str) -> str:
     """``?queue=name``, or the last part of the path; never the whole URL, which may hold a password."""
     plain, _, query = url.partition("?")
     chosen = next((part[6:] for part in query.split("&") if part.startswith("queue=")), None)
-    return chosen or plain.rpartition("/")[2]
+    return chosen or plain.rstrip("/").rpartition("/")[2].rpartition("@")[2]
