@@ -20,7 +20,7 @@ from fit_regimes import histories
 from reporting import parse, publish
 
 from stayfast.capacity.policies.adaptive import AdaptivePolicy
-from stayfast.capacity.policies.policy import BATCH_POLICIES
+from stayfast.capacity.policies.policy import make_policy
 from stayfast.capacity.policies.regimes import fit_regimes
 from stayfast.capacity.policies.values import Scenario, floor_ticks
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
@@ -73,7 +73,7 @@ def main() -> int:
             rng = random.Random(f"{args.seed} {trace.id} {nodes} {job}")
             last = trace.ticks - floor_ticks(scenario.deadline_seconds, trace.tick_seconds)
             starts = [rng.randint(0, last) for _ in range(args.windows)]
-            policies = {name: BATCH_POLICIES[name] for name in ("greedy", "uniform-progress")}
+            policies = {name: make_policy(name) for name in ("greedy", "uniform-progress")}
             row = gaps([trace], scenario, starts, policies | {"stayfast": AdaptivePolicy(fit_regimes(others))})
             rows.append({"job": job, "trace": trace.id, "nodes": nodes, "kind": "single", **row})
             show(rows[-1])
@@ -91,7 +91,7 @@ def free_choice(known: list[Trace], nodes: int, job: str, args: argparse.Namespa
     rng = random.Random(f"{args.seed} free {nodes} {job}")
     last = min(zone.ticks for zone in zones) - floor_ticks(scenario.deadline_seconds, zones[0].tick_seconds)
     starts = [rng.randint(0, last) for _ in range(args.windows)]
-    policies = {name: BATCH_POLICIES[name] for name in ("greedy", "uniform-progress")}
+    policies = {name: make_policy(name) for name in ("greedy", "uniform-progress")}
     policies["stayfast"] = AdaptivePolicy(fit_regimes(others))
     rows = []
     for _ in range(ORDERS):

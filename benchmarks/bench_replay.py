@@ -22,11 +22,14 @@ from typing import Any
 
 from reporting import parse, publish
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "simulate"))
+from plain_engine import replay
+from plain_policies import PLAIN_POLICIES
+
 from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.value_tables import solve_value_tables
 from stayfast.capacity.policies.values import Scenario
 from stayfast.capacity.replay.optimum import find_optima, optimum
-from stayfast.capacity.replay.plain_engine import replay
 from stayfast.capacity.replay.scenario import TraceWindow, window_of
 from stayfast.capacity.replay.summary import run_batch
 from stayfast.capacity.replay.traces import Trace, from_counts, read_traces
@@ -69,7 +72,7 @@ def measure(trace: Trace, name: str) -> dict[str, Any]:
         if name == "optimum":
             optimum(SCENARIO, window)
         else:
-            replay(SCENARIO, window, POLICIES[name](), name)
+            replay(SCENARIO, window, PLAIN_POLICIES[name](), name)
 
     solve_value_tables.cache_clear()
     begun = time.process_time()
@@ -99,7 +102,7 @@ def main() -> int:
         known = {item.id: item for item in read_traces(Path(args.traces).read_text(), args.traces)}
         wanted = args.trace_id or ["gcp-h100/us-central1-a", "gcp-h100/us-east5-a"]
         traces += [known[identity] for identity in wanted]
-    rows = [measure(trace, name) for trace in traces for name in (*POLICIES, "optimum")]
+    rows = [measure(trace, name) for trace in traces for name in (*POLICIES.names(), "optimum")]
     publish("replay_speed", rows, record=args.record, goal=GOAL, windows=WINDOWS)
     slowest = min((row for row in rows if row["policy"] != "optimum"), key=lambda row: row["windows_per_cpu_second"])
     verdict = "reached" if slowest["goal_reached"] else "MISSED"

@@ -15,8 +15,6 @@ def load_numpy() -> ModuleType:
     try:
         import numpy
     except ImportError as error:
-        raise MissingExtraError(
-            "the optimum and many windows at once need NumPy", help="pip install 'stayfast[sim]'"
-        ) from error
+        raise MissingExtraError("replays of capacity need NumPy", help="pip install 'stayfast[sim]'") from error
     module: ModuleType = numpy
     return module

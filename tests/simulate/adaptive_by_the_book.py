@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stayfast.capacity.policies.adaptive import FIRST_AGE_HOURS, FLOOR, MARGIN_STEPS
-from stayfast.capacity.policies.batch_view import IDLE, ON_DEMAND, SPOT, BatchView
+from stayfast.capacity.policies.policy import IDLE, ON_DEMAND, SPOT, PolicyView
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
 from stayfast.capacity.policies.survival import BANDS_HOURS
 from stayfast.capacity.policies.value_tables import ValueTableInputs, solve_value_tables
@@ -21,7 +21,7 @@ class ByTheBook:
     def __init__(self, regimes: tuple[Regime, ...] | None = None) -> None:
         self.regimes = regimes or bundled_regimes()
 
-    def __call__(self, view: BatchView) -> tuple[Any, Any]:
+    def decide(self, view: PolicyView) -> tuple[Any, Any]:
         memory, there = view.memory, view.available
         if memory:
             self.observe(view)
@@ -50,11 +50,11 @@ class ByTheBook:
         zone = np.where(holds, view.zone, best.argmin(axis=0)).astype(np.int16)
         return self.net(view, mode, there.any(axis=0) | holds), zone
 
-    def keep(self, view: BatchView, rows: Any) -> None:
+    def select(self, view: PolicyView, rows: Any) -> None:
         for name in ("evidence", "age", "there"):
             view.memory[name] = view.memory[name][:, rows]
 
-    def begin(self, view: BatchView) -> None:
+    def begin(self, view: PolicyView) -> None:
         memory, scenario = view.memory, view.scenario
         ratios = [round(float(price) / max(scenario.on_demand_usd_per_hour, 1e-9), 6) for price in view.spot_prices]
         stretch = scenario.saving.stretch if scenario.saving else 1.0
@@ -70,10 +70,10 @@ class ByTheBook:
         memory["age"] = np.full(view.available.shape, FIRST_AGE_HOURS)
         memory["there"] = view.available.copy()
 
-    def bands(self, view: BatchView) -> Any:
+    def bands(self, view: PolicyView) -> Any:
         return np.searchsorted(BANDS_HOURS, view.memory["age"], side="right") - 1
 
-    def observe(self, view: BatchView) -> None:
+    def observe(self, view: PolicyView) -> None:
         memory, hours = view.memory, view.tick_seconds / 3600
         turned = view.available != memory["there"]
         rates = np.array([regime.hazards for regime in self.regimes])[:, memory["there"].astype(int), self.bands(view)]
@@ -82,7 +82,7 @@ class ByTheBook:
         memory["age"] = np.where(turned, 0.0, memory["age"] + hours)
         memory["there"] = view.available.copy()
 
-    def cost(self, view: BatchView, values: Any, table: Any, on_top: Any, weights: Any, zone: int) -> Any:
+    def cost(self, view: PolicyView, values: Any, table: Any, on_top: Any, weights: Any, zone: int) -> Any:
         step = values.step_hours * 3600
         exact = max(0.0, view.remaining_ticks * view.tick_seconds / step)
         left = min(len(table) - 1, int(exact + 1e-9))
@@ -97,7 +97,7 @@ class ByTheBook:
         below, above = by_regime[(slice(None), *place, low)], by_regime[(slice(None), *place, low + 1)]
         return (weights[zone] * (below.T * (1 - part) + above.T * part)).sum(axis=-1)
 
-    def net(self, view: BatchView, mode: Any, there: Any) -> Any:
+    def net(self, view: PolicyView, mode: Any, there: Any) -> Any:
         late = view.need_ticks(1) >= view.remaining_ticks
         must = (view.mode != SPOT) & (view.need_ticks(2) >= view.remaining_ticks)
         keeps = np.zeros(len(view.mode), dtype=bool)

@@ -7,13 +7,12 @@ import random
 import numpy as np
 import pytest
 from adaptive_by_the_book import ByTheBook
+from both_engines import replay
 
 from stayfast.capacity.policies.adaptive import AdaptivePolicy
-from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.regimes import bundled_regimes
 from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
-from stayfast.capacity.replay.plain_engine import replay
 from stayfast.capacity.replay.scenario import TraceWindow
 
 RESULTS = ("cost", "finish", "done", "interruptions", "attempts", "starting", "saving", "lost", "waiting", "tail")
@@ -77,13 +76,13 @@ def test_on_real_traces_nothing_changes_either(traces):
 
 
 def test_a_window_alone_is_the_window_among_others():
-    """Nothing leaks between rows: one at a time through the plain engine gives what the batch gave."""
+    """Nothing leaks between rows: one at a time, in both engines, gives what the batch gave."""
     rng = random.Random("alone")
     scenario, openings, prices = random_case(rng)
     batch = Replay(scenario, openings, AdaptivePolicy(), spot_prices=prices).run().outcomes("stayfast")
     for row in range(0, 40, 8):
         zones = tuple(zone[openings.starts[row] :].tobytes() for zone in openings.zones)
         window = TraceWindow(openings.tick_seconds, zones, tuple(prices))
-        plain = replay(scenario, window, POLICIES["stayfast"](), "stayfast")
+        plain = replay(scenario, window, "stayfast")
         assert plain.cost_usd == pytest.approx(batch[row].cost_usd, abs=1e-9)
         assert (plain.finish_hours, plain.attempts) == (batch[row].finish_hours, batch[row].attempts)

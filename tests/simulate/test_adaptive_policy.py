@@ -6,10 +6,11 @@ import random
 
 import numpy as np
 import pytest
+from plain_engine import replay
+from plain_policies import Stayfast
 
-from stayfast.capacity.policies.adaptive import AdaptivePolicy, Stayfast
-from stayfast.capacity.policies.batch_view import BatchView
-from stayfast.capacity.policies.policy import BATCH_POLICIES
+from stayfast.capacity.policies.adaptive import AdaptivePolicy
+from stayfast.capacity.policies.policy import PolicyView, make_policy
 from stayfast.capacity.policies.regimes import (
     Regime,
     bundled_regimes,
@@ -24,7 +25,6 @@ from stayfast.capacity.policies.value_tables import ValueTableInputs, solve_valu
 from stayfast.capacity.policies.values import Mode, Saving, Scenario
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.optimum import optimum
-from stayfast.capacity.replay.plain_engine import replay
 from stayfast.capacity.replay.scenario import TraceWindow
 from stayfast.capacity.replay.traces import from_counts
 
@@ -123,14 +123,14 @@ def test_more_work_or_less_time_never_costs_less():
 def view_after(there, regimes, hours=6.0):
     scenario = Scenario(6 * 3600, 10 * 3600, 360, 1.0, 0.3)
     policy = AdaptivePolicy(regimes)
-    view = BatchView(np, scenario, TICK, 60, np.array([0.3]))
+    view = PolicyView(np, scenario, TICK, 60, np.array([0.3]))
     for tick in range(int(hours * 6)):
         view.tick = tick
         view.mode, view.zone = np.array([0]), np.array([0])
         view.available = np.array([[there(tick)]])
         view.done_seconds, view.need_seconds = np.array([0.0]), np.array([1800.0])
         view.start_left_seconds, view.start_seconds = np.array([0.0]), 360.0
-        mode, _ = policy(view)
+        mode, _ = policy.decide(view)
     return view, int(mode[0])
 
 
@@ -159,7 +159,7 @@ def test_every_deadline_that_greedy_meets_is_met(saving):
     rows = np.array([list(random_zone(rng, 200)) for _ in range(300)])
     scenario = Scenario(40 * TICK, 50 * TICK, 360, 3.0, 1.0, saving=saving)
     met = {}
-    for name, policy in (("greedy", BATCH_POLICIES["greedy"]), ("ours", AdaptivePolicy((STEADY, FLAPPING, SCARCE)))):
+    for name, policy in (("greedy", make_policy("greedy")), ("ours", AdaptivePolicy((STEADY, FLAPPING, SCARCE)))):
         openings = AvailabilityTable(TICK, rows, np.zeros(300, dtype=int), own=True)
         met[name] = [outcome.met_deadline for outcome in Replay(scenario, openings, policy).run().outcomes(name)]
     assert sum(met["greedy"]) > 250
@@ -205,7 +205,7 @@ def test_on_real_traces_it_beats_uniform_progress(traces):
         starts = np.array([rng.randint(0, trace.ticks - length) for _ in range(16)])
         table = np.frombuffer(trace.available(trace.nodes), dtype=np.uint8)[None, :]
         cost = {}
-        for name, policy in (("line", BATCH_POLICIES["uniform-progress"]), ("ours", AdaptivePolicy(regimes))):
+        for name, policy in (("line", make_policy("uniform-progress")), ("ours", AdaptivePolicy(regimes))):
             done = Replay(scenario, AvailabilityTable(trace.tick_seconds, table, starts), policy).run()
             cost[name] = float(done.cost.mean())
             assert (done.finish <= done.view.deadline_ticks).all()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from literal_replay import Case, optimum, tell
 
-from stayfast.capacity.policies.policy import BATCH_POLICIES
+from stayfast.capacity.policies.policy import make_policy
 from stayfast.capacity.policies.values import Scenario
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.summary import run_many
@@ -137,7 +137,7 @@ def test_the_fast_engine_follows_the_letter_too(policy):
         scenario = Scenario(*(round(float(value) * 3600, 6) for value in (work, deadline, cold)), 3.0, 1.0, nodes)
         table = np.array([[int(count >= nodes) for count in counts]], dtype=np.uint8)
         openings = AvailabilityTable(float(tick), table, np.array(starts))
-        rows = Replay(scenario, openings, BATCH_POLICIES[policy]).run().outcomes(policy)
+        rows = Replay(scenario, openings, make_policy(policy)).run().outcomes(policy)
         for start, row in zip(starts, rows, strict=True):
             case = Case(counts, tick, nodes, work * 3600, deadline * 3600, cold * 3600, start * tick)
             story = tell(case, policy)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields
 
 import numpy as np
 import pytest
+from both_engines import assert_same
+from plain_engine import replay
+from plain_policies import PLAIN_POLICIES
 
-from stayfast.capacity.policies.policy import BATCH_POLICIES, POLICIES
+from stayfast.capacity.policies.policy import POLICIES, make_policy
 from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
-from stayfast.capacity.replay.plain_engine import replay
 from stayfast.capacity.replay.scenario import TraceWindow
 
 TICK = 600.0
@@ -44,25 +45,14 @@ def random_scenario(rng):
     )  # fmt: skip
 
 
-def assert_same(fast, plain):
-    for item in fields(plain):
-        if item.name == "timeline":
-            continue
-        left, right = getattr(fast, item.name), getattr(plain, item.name)
-        if isinstance(right, float):
-            assert left == pytest.approx(right, abs=1e-3), item.name
-        else:
-            assert left == right, item.name
-
-
 def tries(name):
     """Ours solves its own program for every scenario, which takes time."""
     return 4 if name == "stayfast" else 25
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(POLICIES.names()))
 def test_the_two_engines_agree(name):
-    assert set(BATCH_POLICIES) == set(POLICIES)
+    assert set(PLAIN_POLICIES) == set(POLICIES.names())
     rng = random.Random(name)
     compared = 0
     for _ in range(tries(name)):
@@ -74,10 +64,10 @@ def test_the_two_engines_agree(name):
         starts = [rng.randrange(0, 199) for _ in range(8)]
         table = np.array([np.frombuffer(zone, dtype=np.uint8) for zone in zones])
         openings = AvailabilityTable(TICK, table, np.array(starts))
-        fast = Replay(scenario, openings, BATCH_POLICIES[name], spot_prices=prices).run().outcomes(name)
+        fast = Replay(scenario, openings, make_policy(name), spot_prices=prices).run().outcomes(name)
         for start, outcome in zip(starts, fast, strict=True):
             window = TraceWindow(TICK, tuple(zone[start:] for zone in zones), prices)
-            assert_same(outcome, replay(scenario, window, POLICIES[name](), name))
+            assert_same(outcome, replay(scenario, window, PLAIN_POLICIES[name](), name))
             compared += 1
     assert compared >= 4 * tries(name)
 
@@ -87,10 +77,11 @@ def test_windows_with_a_history_of_their_own():
     rows = [random_zone(rng, 300) for _ in range(20)]
     scenario = Scenario(40 * TICK, 60 * TICK, 360, 3.0, 1.0)
     openings = AvailabilityTable(TICK, np.array([list(row) for row in rows]), np.zeros(20, dtype=int), own=True)
-    fast = Replay(scenario, openings, BATCH_POLICIES["uniform-progress"]).run().outcomes("uniform-progress")
+    fast = Replay(scenario, openings, make_policy("uniform-progress")).run().outcomes("uniform-progress")
     for row, outcome in zip(rows, fast, strict=True):
         assert_same(
-            outcome, replay(scenario, TraceWindow(TICK, (row,)), POLICIES["uniform-progress"](), "uniform-progress")
+            outcome,
+            replay(scenario, TraceWindow(TICK, (row,)), PLAIN_POLICIES["uniform-progress"](), "uniform-progress"),
         )
 
 
@@ -108,5 +99,5 @@ def test_the_fast_engine_reproduces_the_reference(reference, traces):
         table = np.frombuffer(trace.available(case["nodes"]), dtype=np.uint8)[None, :]
         for key, name in {"greedy": "greedy", "uniform_progress": "uniform-progress"}.items():
             openings = AvailabilityTable(trace.tick_seconds, table, np.zeros(1, dtype=int))
-            (outcome,) = Replay(scenario, openings, BATCH_POLICIES[name]).run().outcomes(name)
+            (outcome,) = Replay(scenario, openings, make_policy(name)).run().outcomes(name)
             assert outcome.cost_usd == pytest.approx(case["cost_usd"][key], abs=1e-4)

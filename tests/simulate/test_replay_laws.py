@@ -6,17 +6,17 @@ import itertools
 import math
 
 import pytest
+from both_engines import replay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.values import Mode, Saving, Scenario, ceil_ticks, floor_ticks
 from stayfast.capacity.replay.optimum import by_counts, by_grid, optimum
-from stayfast.capacity.replay.plain_engine import replay
 from stayfast.capacity.replay.scenario import TraceWindow
 
 TICK = 600.0
-QUICK = [name for name in POLICIES if name != "stayfast"]
+QUICK = [name for name in POLICIES.names() if name != "stayfast"]
 """Ours has its own laws in test_adaptive_policy: it solves a program for every scenario."""
 openings = st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=14).map(
     lambda runs: bytes(itertools.chain.from_iterable([int(there)] * length for there, length in runs))
@@ -49,7 +49,7 @@ def scenarios(draw, saving=savings):
 @given(scenarios(), st.lists(openings, min_size=1, max_size=3), st.sampled_from(sorted(QUICK)))
 def test_time_and_money_are_conserved(scenario, zones, name):
     window = TraceWindow(TICK, tuple(zones))
-    outcome = replay(scenario, window, POLICIES[name](), name)
+    outcome = replay(scenario, window, name)
     spent = (
         outcome.useful_seconds + outcome.start_seconds + outcome.restore_seconds + outcome.save_seconds
         + outcome.lost_seconds + outcome.tail_seconds
@@ -67,7 +67,7 @@ def test_time_and_money_are_conserved(scenario, zones, name):
     if outcome.finish_hours is not None:
         assert outcome.useful_seconds == pytest.approx(scenario.work_seconds, abs=0.01)
         assert outcome.finish_hours * 3600 == pytest.approx(total)
-    again = replay(scenario, window, POLICIES[name](), name)
+    again = replay(scenario, window, name)
     assert again == outcome
 
 
@@ -77,7 +77,7 @@ def test_a_feasible_deadline_is_met(scenario, zone, name):
     """With room for two starts at the beginning, every policy with a safety net is in time."""
     if scenario.job_backoff:
         return  # delays that grow with each interruption are outside what two starts of slack can promise
-    outcome = replay(scenario, TraceWindow(TICK, (zone,)), POLICIES[name](), name)
+    outcome = replay(scenario, TraceWindow(TICK, (zone,)), name)
     assert outcome.met_deadline
 
 
@@ -88,7 +88,7 @@ def test_hindsight_is_never_dearer(scenario, zone, data):
     best = optimum(scenario, window)
     assert best.met_deadline
     for name in ("on-demand", "greedy", "uniform-progress", "spot-only"):
-        outcome = replay(scenario, window, POLICIES[name](), name)
+        outcome = replay(scenario, window, name)
         if outcome.met_deadline:
             assert best.cost_usd <= outcome.cost_usd + 1e-6, name
     more = bytes(there or data.draw(st.booleans()) for there in zone)

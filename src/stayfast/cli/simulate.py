@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from stayfast.capacity.policies.policy import NAMES, NEEDS_FLEX_PRICE, check_name
+from stayfast.capacity.policies.policy import NAMES, OPTIMUM, make_policy
 from stayfast.capacity.policies.values import Saving, Scenario, floor_ticks
 from stayfast.capacity.replay.scenario import window_of
 from stayfast.capacity.replay.summary import draw_starts, outcome_row, run_many, run_one, summary_row
@@ -17,6 +17,7 @@ from stayfast.capacity.replay.synthetic import MODEL_NAMES, draw_model, model_so
 from stayfast.capacity.replay.traces import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
 from stayfast.cli.main import add_output
 from stayfast.errors import SettingError
+from stayfast.model.capacity import CapacityClass
 from stayfast.text.files import read_text
 from stayfast.text.progress import with_elapsed
 from stayfast.text.safe import printable
@@ -87,9 +88,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, replay, print."""
-    policies = [check_name(name.strip()) for name in args.policy.split(",")]
+    policies = [name.strip() for name in args.policy.split(",")]
+    needs = {kind for name in policies if name != OPTIMUM for kind in make_policy(name).needs}
     scenario = _scenario(args)
-    if scenario.flex_start_usd_per_hour is None and set(policies) & set(NEEDS_FLEX_PRICE):
+    if scenario.flex_start_usd_per_hour is None and CapacityClass.FLEX_START in needs:
         raise SettingError("the policy flex-start needs a price", help="add --flex-start-price")
     traces = _traces(args, scenario)
     _check_length(scenario, traces[0].tick_seconds)

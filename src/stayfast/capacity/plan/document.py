@@ -8,10 +8,9 @@ from typing import Any
 
 from stayfast.capacity.plan.options import POLICY, Option, Spread, horizon_seconds, scenario_of
 from stayfast.capacity.plan.planner import Plan
-from stayfast.capacity.policies.policy import POLICIES
 from stayfast.capacity.policies.values import Saving
-from stayfast.capacity.replay.plain_engine import replay
 from stayfast.capacity.replay.scenario import Outcome, TraceWindow
+from stayfast.capacity.replay.summary import run_one
 
 EXAMPLE_WINDOW = 0
 
@@ -87,7 +86,7 @@ def _number(value: float) -> float | None:
 
 
 def example(plan: Plan) -> Outcome | None:
-    """The choice replayed once by the plain engine, with its timeline."""
+    """The choice replayed once, with its timeline."""
     spec, ground = plan.spec, plan.ground
     if plan.choice is None or ground is None:
         return None
@@ -98,6 +97,4 @@ def example(plan: Plan) -> Outcome | None:
         plan.interval.interval_seconds, plan.grace.snapshot_seconds, plan.grace.persist_seconds, plan.grace.fits
     )
     scenario = scenario_of(spec, plan.prices, plan.assumptions, deadline, saving)
-    return replay(
-        scenario, TraceWindow(ground.tick_seconds, (row.tobytes(),)), POLICIES[POLICY[plan.choice]](), plan.choice
-    )
+    return run_one(scenario, TraceWindow(ground.tick_seconds, (row.tobytes(),)), POLICY[plan.choice])

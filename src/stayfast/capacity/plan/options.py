@@ -9,8 +9,7 @@ from typing import Any
 
 from stayfast.capacity.machines.prices import MachinePrices
 from stayfast.capacity.plan.assumptions import Assumptions
-from stayfast.capacity.policies.batch_view import FLEX_START, ON_DEMAND, SPOT
-from stayfast.capacity.policies.policy import BATCH_POLICIES
+from stayfast.capacity.policies.policy import FLEX_START, ON_DEMAND, SPOT, make_policy
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
 from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
@@ -167,7 +166,7 @@ def replay_option(
     name = POLICY[option.kind]
     flex = scenario if option.kind in (CapacityClass.FLEX_START, CapacityClass.HYBRID) else None
     used = scenario if flex else replace(scenario, flex_start_usd_per_hour=None)
-    done = Replay(used, ground.openings, BATCH_POLICIES[name], flex_wait_seconds=ground.flex_waits).run()
+    done = Replay(used, ground.openings, make_policy(name), flex_wait_seconds=ground.flex_waits).run()
     hours = ground.tick_seconds / 3600
     moved = (done.done / saving_interval(scenario) + done.interruptions) * transfer_usd
     option.costs = done.cost * hours + moved

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfast.capacity.policies.baselines import forced_by_deadline
-from stayfast.capacity.policies.batch_view import IDLE, ON_DEMAND, SPOT, BatchView
+from stayfast.capacity.policies.policy import IDLE, ON_DEMAND, SPOT, PolicyView
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
+from stayfast.capacity.policies.safety_net import forced_by_deadline
 from stayfast.capacity.policies.survival import BANDS_HOURS
 from stayfast.capacity.policies.value_tables import Values, ValueTableInputs, solve_value_tables
-from stayfast.capacity.policies.values import Mode, Placement, View
-from stayfast.extras import load_numpy
+from stayfast.model.capacity import CapacityClass
 
 FIRST_AGE_HOURS = 1.0
 """Whoever looks at a random moment meets a spell in its middle, not at its start."""
@@ -33,10 +32,12 @@ FLOOR = 1e-3
 class AdaptivePolicy:
     """The policy for many windows; all that it remembers is in the view's memory."""
 
+    needs = frozenset((CapacityClass.SPOT, CapacityClass.ON_DEMAND))
+
     def __init__(self, regimes: tuple[Regime, ...] | None = None) -> None:
         self._regimes = regimes
 
-    def __call__(self, view: BatchView) -> tuple[Any, Any]:
+    def decide(self, view: PolicyView) -> tuple[Any, Any]:
         if not view.memory:
             self._begin(view)
         else:
@@ -57,12 +58,12 @@ class AdaptivePolicy:
             mode[rows] = np.where(must[rows], mode[rows], chosen)
         return mode, zone
 
-    def keep(self, view: BatchView, rows: Any) -> None:
+    def select(self, view: PolicyView, rows: Any) -> None:
         """From now on these windows alone are asked for."""
         for name in ("evidence", "age", "bands", "there"):
             view.memory[name] = view.memory[name][:, rows]
 
-    def _begin(self, view: BatchView) -> None:
+    def _begin(self, view: PolicyView) -> None:
         np, memory, scenario = view.np, view.memory, view.scenario
         regimes = self._regimes or bundled_regimes()
         ratios = [float(price) / max(scenario.on_demand_usd_per_hour, 1e-9) for price in view.spot_prices]
@@ -91,7 +92,7 @@ class AdaptivePolicy:
         memory["there"] = there.copy()
 
 
-def _log_likelihoods(view: BatchView, regimes: tuple[Regime, ...]) -> Any:
+def _log_likelihoods(view: PolicyView, regimes: tuple[Regime, ...]) -> Any:
     """What one tick says about each regime, by (absent or present, band, lasted or turned): few cases, so a table."""
     np, hours = view.np, view.tick_seconds / 3600
     rates = np.moveaxis(np.array([regime.hazards for regime in regimes]), 0, -1)
@@ -99,7 +100,7 @@ def _log_likelihoods(view: BatchView, regimes: tuple[Regime, ...]) -> Any:
     return np.log(np.stack([1 - ends, ends], axis=2) + 1e-12).reshape(-1, len(regimes))
 
 
-def _update_evidence(view: BatchView) -> None:
+def _update_evidence(view: PolicyView) -> None:
     """What the last tick says about each regime."""
     np, memory, hours = view.np, view.memory, view.tick_seconds / 3600
     turned = view.available != memory["there"]
@@ -110,11 +111,11 @@ def _update_evidence(view: BatchView) -> None:
     memory["there"] = view.available.copy()
 
 
-def _bands(view: BatchView) -> Any:
+def _bands(view: PolicyView) -> Any:
     return view.np.searchsorted(BANDS_HOURS, view.memory["age"], side="right") - 1
 
 
-def _choose(view: BatchView, rows: Any) -> tuple[Any, Any]:
+def _choose(view: PolicyView, rows: Any) -> tuple[Any, Any]:
     """Mode and zone for the windows that have a choice."""
     np, memory = view.np, view.memory
     paid = view.mode[rows] == ON_DEMAND
@@ -141,7 +142,7 @@ def _choose(view: BatchView, rows: Any) -> tuple[Any, Any]:
 class _Costs:
     """Expected costs in a zone for some windows, by mode and by starts on top of the work."""
 
-    def __init__(self, view: BatchView, values: Values, rows: Any, zone: int) -> None:
+    def __init__(self, view: PolicyView, values: Values, rows: Any, zone: int) -> None:
         self.np, self.values = view.np, values
         step = values.step_hours * 3600
         exact = max(0.0, view.remaining_ticks * view.tick_seconds / step)
@@ -168,26 +169,3 @@ def _weights(np: Any, evidence: Any) -> Any:
     weights = np.exp(evidence - evidence.max(axis=-1, keepdims=True))
     weights = weights / weights.sum(axis=-1, keepdims=True) + FLOOR
     return weights / weights.sum(axis=-1, keepdims=True)
-
-
-class Stayfast:
-    """The same policy for one window, as the plain engine wants it."""
-
-    def __init__(self, regimes: tuple[Regime, ...] | None = None) -> None:
-        self._policy = AdaptivePolicy(regimes)
-        self._view: BatchView | None = None
-
-    def decide(self, view: View) -> Placement:
-        np = load_numpy()
-        if self._view is None:
-            prices = np.array(view.spot_usd_per_hour)
-            self._view = BatchView(np, view.scenario, view.tick_seconds, view.deadline_ticks, prices)
-        many = self._view
-        many.tick = view.tick
-        many.mode, many.zone = np.array([int(view.placement.mode)]), np.array([view.placement.zone])
-        many.available = np.array(view.available)[:, None]
-        many.done_seconds, many.need_seconds = np.array([view.done_seconds]), np.array([view.need_seconds])
-        many.start_left_seconds, many.start_seconds = np.array([view.start_left_seconds]), view.start_seconds
-        mode, zone = self._policy(many)
-        chosen = Mode(int(mode[0]))
-        return Placement(chosen, int(zone[0]) if chosen == Mode.SPOT else 0)

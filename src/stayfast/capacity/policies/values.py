@@ -1,11 +1,10 @@
-"""What a policy decides on and what it decides: the priced workload, the moment, and where to be next."""
+"""What is decided on: the priced workload, its checkpoints, and what a run can stand on."""
 
 from __future__ import annotations
 
 import enum
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 from stayfast.capacity.machines.gke_limits import LONGEST_RUN_SECONDS
 from stayfast.errors import UsageError
@@ -23,19 +22,6 @@ class Mode(enum.IntEnum):
     SPOT = 1
     ON_DEMAND = 2
     FLEX_START = 3
-
-
-class Placement(NamedTuple):
-    """A mode, and for Spot the zone by its position."""
-
-    mode: Mode
-    zone: int = 0
-
-
-IDLE = Placement(Mode.IDLE)
-ON_DEMAND = Placement(Mode.ON_DEMAND)
-FLEX_START = Placement(Mode.FLEX_START)
-SPOT = Placement(Mode.SPOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,45 +86,3 @@ def ceil_ticks(seconds: float, tick_seconds: float) -> int:
 def floor_ticks(seconds: float, tick_seconds: float) -> int:
     """Whole ticks that fit into this time."""
     return math.floor((seconds + EPSILON_SECONDS) / tick_seconds)
-
-
-@dataclass(slots=True)
-class View:
-    """What a policy may know at a tick: the past and the present, never the future."""
-
-    scenario: Scenario
-    tick_seconds: float
-    deadline_ticks: int
-    tick: int = 0
-    placement: Placement = IDLE
-    available: tuple[bool, ...] = ()
-    """Per zone: could the gang be had now."""
-    spot_usd_per_hour: tuple[float, ...] = ()
-    flex_ready: bool = False
-    done_seconds: float = 0.0
-    need_seconds: float = 0.0
-    """Machine time for the work that is not yet safe, saving included, starts not."""
-    start_left_seconds: float = 0.0
-    """What is left of the present machine's cold start."""
-    start_seconds: float = 0.0
-    """What a start would cost now."""
-
-    @property
-    def elapsed_seconds(self) -> float:
-        return self.tick * self.tick_seconds
-
-    @property
-    def remaining_ticks(self) -> int:
-        """Whole ticks until the deadline."""
-        return self.deadline_ticks - self.tick
-
-    def need_ticks(self, starts: int) -> int:
-        """Whole ticks for the rest of the work and this many starts."""
-        return ceil_ticks(self.need_seconds + starts * self.start_seconds, self.tick_seconds)
-
-
-class Policy(Protocol):
-    """Where to be during the next tick. An object serves one replay: it may remember what it has seen."""
-
-    def decide(self, view: View) -> Placement:
-        """Spot may be asked for only where it is available now, flex-start only when it is ready or held."""

@@ -1,15 +1,19 @@
-"""The fast engine: thousands of windows at once, one NumPy row each, with the plain engine's rules to the letter.
+"""The engine: thousands of windows at once, one NumPy row each.
 
-Tests hold it against ``engine.replay`` window by window; whoever changes a rule changes it in both.
+Decisions are taken at tick starts and a tick is billed whole. A preemption is seen at the tick where the count drops
+below the gang. A cold start consumes run time of the new machine. On-demand can always be had; Spot only while the
+trace says so; flex-start when its queue has let the request through, for one lease at a time. The tests hold a plain
+engine beside it, window by window: a rule that changes here changes there.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from stayfast.capacity.policies.batch_view import FLEX_START, IDLE, ON_DEMAND, SPOT, BatchView
-from stayfast.capacity.policies.values import EPSILON_SECONDS, Scenario, floor_ticks
+from stayfast.capacity.policies.policy import FLEX_START, IDLE, ON_DEMAND, SPOT, Policy, PolicyView
+from stayfast.capacity.policies.values import EPSILON_SECONDS, Mode, Scenario, floor_ticks
 from stayfast.capacity.replay.scenario import Outcome
 from stayfast.extras import load_numpy
 from stayfast.model.exit_codes import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS
@@ -69,13 +73,13 @@ class AvailabilityTable:
 
 
 class Replay:
-    """All windows under one policy: a function from the view to modes and zones."""
+    """All windows under one policy."""
 
     def __init__(
         self,
         scenario: Scenario,
         openings: AvailabilityTable,
-        policy: Any,
+        policy: Policy,
         *,
         spot_prices: Any = None,
         flex_wait_seconds: Any = None,
@@ -86,7 +90,7 @@ class Replay:
         prices = np.full(zones, scenario.spot_usd_per_hour) if spot_prices is None else np.asarray(spot_prices)
         self.flex_wait = np.full(count, scenario.flex_wait_seconds) if flex_wait_seconds is None else flex_wait_seconds
         deadline = floor_ticks(scenario.deadline_seconds, openings.tick_seconds)
-        self.view = BatchView(np, scenario, openings.tick_seconds, deadline, prices)
+        self.view = PolicyView(np, scenario, openings.tick_seconds, deadline, prices)
         self.mode, self.zone = np.zeros(count, dtype=np.int8), np.zeros(count, dtype=np.int16)
         for name in _SUMS:
             setattr(self, name, np.zeros(count))
@@ -98,6 +102,7 @@ class Replay:
         self.lease_ends_at = np.full(count, np.inf)
         self._rows = np.arange(count)
         self._all: dict[str, Any] = {}
+        self._moments: list[tuple[Any, Any]] = []
 
     # Arrays set by name above, so that their type is said once.
     done: Any
@@ -123,11 +128,13 @@ class Replay:
             if left < len(self.active) // 2:
                 self._drop_finished()
             self._observe(tick)
-            mode, zone = self.policy(self.view)
+            mode, zone = self.policy.decide(self.view)
             mode = np.where(self.active, mode, IDLE).astype(np.int8)
             if tick >= self.view.deadline_ticks:
                 self.active &= ~((tick >= self.openings.last_tick) & (mode == IDLE))
             self._move(mode, zone, tick)
+            if self.openings.windows == 1 and self.active[0]:
+                self._moments.append((self.mode[0], self.zone[0]))
             self._work(tick)
             tick += 1
 
@@ -139,9 +146,9 @@ class Replay:
             setattr(self, name, self._all[name][..., self._rows[rows]])
         self._rows = self._rows[rows]
         self.openings = self.openings.only(rows)
-        keep = getattr(self.policy, "keep", None)
-        if keep is not None:
-            keep(self.view, rows)
+        select = getattr(self.policy, "select", None)
+        if select is not None:
+            select(self.view, rows)
 
     def _merge_results(self) -> None:
         """Put what is known of the present windows beside what is known of the others; show all of them."""
@@ -276,7 +283,7 @@ class Replay:
         return self.finished & (self.finish <= self.view.deadline_ticks)
 
     def outcomes(self, name: str) -> list[Outcome]:
-        """The same values as the plain engine gives, window by window, without timelines."""
+        """What each window cost and how it went."""
         hours, finished, in_time = self.view.tick_seconds / 3600, self.finished, self.in_time
         return [
             Outcome(
@@ -299,3 +306,10 @@ class Replay:
             )
             for row in range(len(self.cost))
         ]
+
+    def outcome(self, name: str) -> Outcome:
+        """The only window, with its timeline."""
+        (found,) = self.outcomes(name)
+        spells = itertools.groupby(self._moments)
+        found.timeline = [(Mode(int(mode)), int(zone), sum(1 for _ in ticks)) for (mode, zone), ticks in spells]
+        return found

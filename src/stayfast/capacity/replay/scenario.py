@@ -1,4 +1,4 @@
-"""What is replayed and what comes out: plain values that the plain and the vectorised engine share."""
+"""What is replayed and what comes out: plain values."""
 
 from __future__ import annotations
 

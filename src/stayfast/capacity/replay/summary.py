@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from stayfast.capacity.policies.policy import BATCH_POLICIES, OPTIMUM, POLICIES
+from stayfast.capacity.policies.policy import OPTIMUM, make_policy
 from stayfast.capacity.policies.values import Scenario, floor_ticks
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.optimum import find_optima, optimum
-from stayfast.capacity.replay.plain_engine import replay
 from stayfast.capacity.replay.scenario import Outcome, TraceWindow, window_of
 from stayfast.capacity.replay.traces import Trace
 from stayfast.errors import UsageError
@@ -26,7 +24,10 @@ def run_one(scenario: Scenario, window: TraceWindow, policy: str) -> Outcome:
     """One policy on one window."""
     if policy == OPTIMUM:
         return optimum(scenario, window)
-    return replay(scenario, window, POLICIES[policy](), policy)
+    np = load_numpy()
+    table = np.array([np.frombuffer(zone[: window.ticks], dtype=np.uint8) for zone in window.zones])
+    openings = AvailabilityTable(window.tick_seconds, table, np.zeros(1, dtype=np.int64))
+    return Replay(scenario, openings, make_policy(policy), spot_prices=window.spot_usd_per_hour).run().outcome(policy)
 
 
 def draw_starts(traces: Sequence[Trace], scenario: Scenario, *, windows: int, seed: int) -> list[int]:
@@ -44,21 +45,16 @@ def draw_starts(traces: Sequence[Trace], scenario: Scenario, *, windows: int, se
 
 
 def run_many(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: Sequence[int]) -> list[Outcome]:
-    """One policy on many windows, in the order of the starts; vectorised where NumPy is there."""
+    """One policy on many windows, in the order of the starts."""
     tick = traces[0].tick_seconds
     if policy == OPTIMUM:
         return find_optima(
             scenario, [window_of(traces, nodes=scenario.nodes, start_seconds=start * tick) for start in starts]
         )
-    if importlib.util.find_spec("numpy") is not None:
-        outcomes: list[Outcome] = []
-        for first in range(0, len(starts), AT_ONCE):
-            outcomes += run_batch(traces, scenario, policy, starts[first : first + AT_ONCE]).outcomes(policy)
-        return outcomes
-    return [
-        run_one(scenario, window_of(traces, nodes=scenario.nodes, start_seconds=start * tick), policy)
-        for start in starts
-    ]
+    outcomes: list[Outcome] = []
+    for first in range(0, len(starts), AT_ONCE):
+        outcomes += run_batch(traces, scenario, policy, starts[first : first + AT_ONCE]).outcomes(policy)
+    return outcomes
 
 
 def run_batch(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: Sequence[int]) -> Replay:
@@ -68,7 +64,7 @@ def run_batch(traces: Sequence[Trace], scenario: Scenario, policy: str, starts: 
     shortest = min(len(zone) for zone in zones)
     table = np.array([np.frombuffer(zone[:shortest], dtype=np.uint8) for zone in zones])
     openings = AvailabilityTable(traces[0].tick_seconds, table, np.asarray(starts))
-    return Replay(scenario, openings, BATCH_POLICIES[policy]).run()
+    return Replay(scenario, openings, make_policy(policy)).run()
 
 
 def outcome_row(outcome: Outcome) -> dict[str, Any]:

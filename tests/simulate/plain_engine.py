@@ -1,4 +1,4 @@
-"""The plain engine: one window, one policy, tick by tick. It is short on purpose, and the oracle of the fast one.
+"""The plain engine: one window, one policy, tick by tick; short on purpose, and what the fast one is held against.
 
 Decisions are taken at tick starts and a tick is billed whole. A preemption is seen at the tick where the count drops
 below the gang. A cold start consumes run time of the new machine. On-demand can always be had; Spot only while the
@@ -9,17 +9,9 @@ from __future__ import annotations
 
 import math
 
-from stayfast.capacity.policies.values import (
-    EPSILON_SECONDS,
-    IDLE,
-    Mode,
-    Placement,
-    Policy,
-    Saving,
-    Scenario,
-    View,
-    floor_ticks,
-)
+from plain_policies import IDLE, Placement, Policy, View
+
+from stayfast.capacity.policies.values import EPSILON_SECONDS, Mode, Saving, Scenario, floor_ticks
 from stayfast.capacity.replay.scenario import Outcome, TraceWindow
 from stayfast.model.exit_codes import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS
 

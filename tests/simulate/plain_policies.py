@@ -1,4 +1,4 @@
-"""The published policies, each one method; ours is in ``adaptive``.
+"""The published policies once more, for one window and one method each: what the fast ones are held against.
 
 Symbols as in the literature: C work left, R time to the deadline, d cold start. Times are compared in whole ticks:
 time left is rounded down, need is rounded up.
@@ -6,13 +6,74 @@ time left is rounded down, need is rounded up.
 
 from __future__ import annotations
 
-from stayfast.capacity.policies.values import EPSILON_SECONDS, FLEX_START, IDLE, ON_DEMAND, SPOT, Mode, Placement, View
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from stayfast.capacity.policies.adaptive import AdaptivePolicy
+from stayfast.capacity.policies.policy import PolicyView
+from stayfast.capacity.policies.values import EPSILON_SECONDS, Mode, Scenario, ceil_ticks
+from stayfast.extras import load_numpy
+
+
+class Placement(NamedTuple):
+    """A mode, and for Spot the zone by its position."""
+
+    mode: Mode
+    zone: int = 0
+
+
+IDLE = Placement(Mode.IDLE)
+ON_DEMAND = Placement(Mode.ON_DEMAND)
+FLEX_START = Placement(Mode.FLEX_START)
+SPOT = Placement(Mode.SPOT)
+
+
+@dataclass(slots=True)
+class View:
+    """What a policy may know at a tick: the past and the present, never the future."""
+
+    scenario: Scenario
+    tick_seconds: float
+    deadline_ticks: int
+    tick: int = 0
+    placement: Placement = IDLE
+    available: tuple[bool, ...] = ()
+    """Per zone: could the gang be had now."""
+    spot_usd_per_hour: tuple[float, ...] = ()
+    flex_ready: bool = False
+    done_seconds: float = 0.0
+    need_seconds: float = 0.0
+    """Machine time for the work that is not yet safe, saving included, starts not."""
+    start_left_seconds: float = 0.0
+    """What is left of the present machine's cold start."""
+    start_seconds: float = 0.0
+    """What a start would cost now."""
+
+    @property
+    def elapsed_seconds(self) -> float:
+        return self.tick * self.tick_seconds
+
+    @property
+    def remaining_ticks(self) -> int:
+        """Whole ticks until the deadline."""
+        return self.deadline_ticks - self.tick
+
+    def need_ticks(self, starts: int) -> int:
+        """Whole ticks for the rest of the work and this many starts."""
+        return ceil_ticks(self.need_seconds + starts * self.start_seconds, self.tick_seconds)
+
+
+class Policy(Protocol):
+    """Where to be during the next tick. An object serves one replay: it may remember what it has seen."""
+
+    def decide(self, view: View) -> Placement:
+        """Spot may be asked for only where it is available now, flex-start only when it is ready or held."""
 
 
 class OnDemand:
     """Start at once, pay the full price, never wait."""
 
-    def decide(self, view: View) -> Placement:  # noqa: ARG002 - it looks at nothing, which is its point
+    def decide(self, view: View) -> Placement:
         return ON_DEMAND
 
 
@@ -134,3 +195,37 @@ def lead_seconds(view: View, moment_seconds: float) -> float:
     return (view.done_seconds * scenario.deadline_seconds - moment_seconds * scenario.work_seconds) / (
         scenario.deadline_seconds
     )
+
+
+class Stayfast:
+    """The same policy for one window, as the plain engine wants it."""
+
+    def __init__(self, regimes=None) -> None:
+        self._policy = AdaptivePolicy(regimes)
+        self._view: PolicyView | None = None
+
+    def decide(self, view: View) -> Placement:
+        np = load_numpy()
+        if self._view is None:
+            prices = np.array(view.spot_usd_per_hour)
+            self._view = PolicyView(np, view.scenario, view.tick_seconds, view.deadline_ticks, prices)
+        many = self._view
+        many.tick = view.tick
+        many.mode, many.zone = np.array([int(view.placement.mode)]), np.array([view.placement.zone])
+        many.available = np.array(view.available)[:, None]
+        many.done_seconds, many.need_seconds = np.array([view.done_seconds]), np.array([view.need_seconds])
+        many.start_left_seconds, many.start_seconds = np.array([view.start_left_seconds]), view.start_seconds
+        mode, zone = self._policy.decide(many)
+        chosen = Mode(int(mode[0]))
+        return Placement(chosen, int(zone[0]) if chosen == Mode.SPOT else 0)
+
+
+PLAIN_POLICIES = {
+    "on-demand": OnDemand,
+    "spot-only": SpotOnly,
+    "greedy": Greedy,
+    "uniform-progress": UniformProgress,
+    "flex-start": FlexStart,
+    "hybrid": Hybrid,
+    "stayfast": Stayfast,
+}
