@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from fit_regimes import histories
+from regime_fit import fit_regimes
 from reporting import parse, publish
 
 from stayfast.capacity.policies.adaptive import AdaptivePolicy
 from stayfast.capacity.policies.policy import make_policy
-from stayfast.capacity.policies.regimes import fit_regimes
 from stayfast.capacity.policies.values import Scenario, floor_ticks
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.optimum import find_optima

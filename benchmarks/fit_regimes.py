@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from stayfast.capacity.policies.regimes import fit_regimes, to_json
+from regime_fit import fit_regimes, to_json
+
 from stayfast.capacity.replay.traces import Trace, read_traces
 
 SOURCE = (

@@ -121,6 +121,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, a finished batch, a workload and a manifest."""
     folder = tmp_path_factory.mktemp("json")
     (folder / "tasks.py").write_text("import stayfast\n@stayfast.task(each=True)\ndef count(item): return 1\n")
+    (folder / "traces.jsonl").write_text('{"id": "a", "gap_s": 600, "rle": [[1, 100]]}')
     (folder / "items.jsonl").write_text('{"id": "a"}\n{"id": "b"}\n')
     (folder / "job.yaml").write_text(
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\nspec: {maxParallelism: 1}\n"
@@ -145,7 +146,7 @@ CASES = {
     "checkpoints prune": ["checkpoints", "prune", "file://./run"],
     "bill": ["bill", "file://./run", "--usd-per-hour", "1"],
     "plan": ["plan", "-f", "made/stayfast.yaml", "--replays", "80"],
-    "simulate": ["simulate", "--model", "exponential", "--policy", "greedy", *SCENARIO],
+    "simulate": ["simulate", "--traces", "traces.jsonl", "--policy", "greedy", *SCENARIO],
     "prices show": ["prices", "show"],
     "render": ["render", "-f", "made/stayfast.yaml", "-d", "deploy"],
     "submit": ["submit", "-f", "made/stayfast.yaml", "--dry-run", "client"],

@@ -7,12 +7,13 @@ import json
 import math
 from pathlib import Path
 
+import interval_forms
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lifetimes import Bathtub, Empirical, Exponential, Schedules, Timing, Weibull
 
 from stayfast.capacity.plan import interval
-from stayfast.capacity.replay.lifetimes import Bathtub, Empirical, Exponential, Schedules, Timing, Weibull
 from stayfast.errors import UsageError
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -40,7 +41,7 @@ def test_the_program_agrees_with_the_reference_on_real_lifetimes(measured):
         assert minutes == case["dp_schedule_min_from_age0"]
         minutes = [seconds / 60 for seconds in schedules.schedule_seconds(6 * HOUR)]
         assert minutes == case["dp_schedule_min_from_age6h"]
-        young = interval.young(case["ckpt_min"] * 60, measured.mean_seconds)
+        young = interval_forms.young(case["ckpt_min"] * 60, measured.mean_seconds)
         assert young / 60 == pytest.approx(case["young_daly_min"], rel=0.01)
         for key, fixed in {"yd": young, "fix10": 600, "fix30": 1800, "fix60": 3600, "none": None}.items():
             for age, hours in case[key].items():
@@ -49,19 +50,19 @@ def test_the_program_agrees_with_the_reference_on_real_lifetimes(measured):
 
 
 def test_textbook_values():
-    assert interval.young(120, 8 * HOUR) == pytest.approx(math.sqrt(2 * 120 * 8 * HOUR))
-    assert interval.daly_first(120, 8 * HOUR, restart_seconds=600) > interval.young(120, 8 * HOUR)
-    assert interval.daly_second(120, 8 * HOUR) == pytest.approx(2549.4, abs=1)
-    assert interval.daly_second(3 * HOUR, HOUR) == HOUR
+    assert interval_forms.young(120, 8 * HOUR) == pytest.approx(math.sqrt(2 * 120 * 8 * HOUR))
+    assert interval_forms.daly_first(120, 8 * HOUR, restart_seconds=600) > interval_forms.young(120, 8 * HOUR)
+    assert interval_forms.daly_second(120, 8 * HOUR) == pytest.approx(2549.4, abs=1)
+    assert interval_forms.daly_second(3 * HOUR, HOUR) == HOUR
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.floats(0.01, 3000), st.floats(60, 1e6))
 def test_the_exact_form_is_the_minimum(save, mean):
     best = interval.exact(save, mean)
-    here = interval.expected_seconds(1e6, best, save, mean)
+    here = interval_forms.expected_seconds(1e6, best, save, mean)
     for factor in (0.5, 0.9, 1.1, 2.0):
-        assert here <= interval.expected_seconds(1e6, best * factor, save, mean) * (1 + 1e-9)
+        assert here <= interval_forms.expected_seconds(1e6, best * factor, save, mean) * (1 + 1e-9)
     assert 0 < best <= mean
 
 
@@ -69,17 +70,17 @@ def test_the_exact_form_is_the_minimum(save, mean):
 @given(st.floats(1e-6, 1e-2), st.floats(60, 1e6))
 def test_all_forms_meet_when_saves_are_cheap(share, mean):
     save = share * mean * 0.01
-    assert interval.daly_second(save, mean) == pytest.approx(interval.exact(save, mean), rel=1e-3)
-    assert interval.young(save, mean) == pytest.approx(interval.exact(save, mean), rel=0.02)
+    assert interval_forms.daly_second(save, mean) == pytest.approx(interval.exact(save, mean), rel=1e-3)
+    assert interval_forms.young(save, mean) == pytest.approx(interval.exact(save, mean), rel=0.02)
 
 
 def test_first_order_loss_is_the_expected_time_to_first_order():
     save, mean = 10.0, 100 * HOUR
     tau = interval.exact(save, mean)
-    share = interval.lost_share(tau, save, mean, restart_seconds=60)
-    full = interval.expected_seconds(HOUR, tau, save, mean, restart_seconds=60)
+    share = interval_forms.lost_share(tau, save, mean, restart_seconds=60)
+    full = interval_forms.expected_seconds(HOUR, tau, save, mean, restart_seconds=60)
     assert full / HOUR - 1 == pytest.approx(share, rel=0.02)
-    assert interval.expected_seconds(HOUR, 1000 * HOUR, save, HOUR) == math.inf
+    assert interval_forms.expected_seconds(HOUR, 1000 * HOUR, save, HOUR) == math.inf
 
 
 def test_background_saves_cost_only_what_blocks():
@@ -109,11 +110,11 @@ def test_the_hazard_rule_lengthens_with_age():
     def hazard(age):
         return -math.log(life.survival(age + 60) / life.survival(age)) / 60
 
-    schedule = interval.hazard_schedule(4 * HOUR, 120, hazard)
+    schedule = interval_forms.hazard_schedule(4 * HOUR, 120, hazard)
     assert sum(schedule) == pytest.approx(4 * HOUR)
     assert list(schedule[:-1]) == sorted(schedule[:-1])
-    assert interval.by_hazard(120, 0) == math.inf
-    assert interval.by_hazard(120, 1 / (8 * HOUR)) == pytest.approx(interval.young(120, 8 * HOUR))
+    assert interval_forms.by_hazard(120, 0) == math.inf
+    assert interval_forms.by_hazard(120, 1 / (8 * HOUR)) == pytest.approx(interval_forms.young(120, 8 * HOUR))
 
 
 def test_without_memory_the_program_finds_the_exact_interval():
@@ -122,7 +123,7 @@ def test_without_memory_the_program_finds_the_exact_interval():
     tau = interval.exact(save, mean)
     assert schedules.optimal_seconds() == pytest.approx(schedules.fixed_seconds(tau), rel=0.005)
     # The last piece needs no save, which the closed form counts.
-    closed = interval.expected_seconds(8 * HOUR, tau, save, mean)
+    closed = interval_forms.expected_seconds(8 * HOUR, tau, save, mean)
     assert schedules.optimal_seconds() == pytest.approx(closed, rel=0.02)
     assert max(schedules.schedule_seconds()) == pytest.approx(tau, rel=0.3)
 
@@ -152,10 +153,10 @@ def test_survival_curves_begin_at_one_and_fall():
 
 @pytest.mark.parametrize(("save", "mean"), [(-1, 10), (1, 0), (math.nan, 10), (1, math.inf)])
 def test_impossible_figures_are_refused(save, mean):
-    for form in (interval.young, interval.daly_first, interval.daly_second, interval.exact):
+    for form in (interval_forms.young, interval_forms.daly_first, interval_forms.daly_second, interval.exact):
         with pytest.raises(UsageError):
             form(save, mean)
     with pytest.raises(UsageError):
         Empirical([])
     with pytest.raises(UsageError):
-        interval.expected_seconds(10, 0, 1, 10)
+        interval_forms.expected_seconds(10, 0, 1, 10)

@@ -19,7 +19,7 @@ from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.plan.grace_fit import check_grace
 from stayfast.capacity.plan.planner import egress_usd_per_gib, make_plan, transfer_usd
 from stayfast.capacity.policies.regimes import Regime
-from stayfast.capacity.replay.synthetic import MODELS, draw_from_regimes, draw_model, lognormal_waits
+from stayfast.capacity.replay.synthetic import draw_from_regimes, lognormal_waits
 from stayfast.capacity.spec import read_spec
 from stayfast.cli.main import main
 from stayfast.cluster.observed.capabilities import CheckState, ClusterDescription, check_capabilities
@@ -259,17 +259,7 @@ def test_a_contract_may_say_another_price_of_transfer(spec_file, capsys):
     assert costs[2] == pytest.approx(2 * costs[1])
 
 
-def test_synthetic_histories_follow_their_models():
-    for name, model in MODELS.items():
-        table = draw_model(name, windows=200, ticks=600, tick_seconds=600, seed=1)
-        again = draw_model(name, windows=200, ticks=600, tick_seconds=600, seed=1)
-        assert (table == again).all()
-        lost = np.count_nonzero((table[:, :-1] == 1) & (table[:, 1:] == 0))
-        assert 1 < table.sum() / 6 / lost < 14, name
-        assert 0.8 < table.mean() < 1.0
-        assert model.source
-    with pytest.raises(UsageError, match="choose from exponential"):
-        draw_model("none", windows=1, ticks=1, tick_seconds=1, seed=1)
+def test_made_up_histories_follow_their_regimes():
     steady = draw_from_regimes([Regime((1.0,) * 5, (0.1,) * 5)], windows=300, ticks=600, tick_seconds=600, seed=2)
     assert steady.mean() == pytest.approx(10 / 11, abs=0.03)
     waits = lognormal_waits(median_seconds=3600, sigma=1.2, windows=4000, seed=1)

@@ -11,8 +11,7 @@ import numpy as np
 
 from stayfast.capacity.policies.adaptive import FIRST_AGE_HOURS, FLOOR, MARGIN_STEPS
 from stayfast.capacity.policies.policy import IDLE, ON_DEMAND, SPOT, PolicyView
-from stayfast.capacity.policies.regimes import Regime, bundled_regimes
-from stayfast.capacity.policies.survival import BANDS_HOURS
+from stayfast.capacity.policies.regimes import BANDS_HOURS, Regime, bundled_regimes
 from stayfast.capacity.policies.value_tables import ValueTableInputs, solve_value_tables
 from stayfast.capacity.policies.values import EPSILON_SECONDS
 

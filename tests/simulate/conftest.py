@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from stayfast.capacity.replay.traces import Trace, read_traces
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 

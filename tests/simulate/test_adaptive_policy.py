@@ -8,19 +8,11 @@ import numpy as np
 import pytest
 from plain_engine import replay
 from plain_policies import Stayfast
+from regime_fit import band_of, choose_rows, expose, fit_regimes, hazards, pooled, to_json
 
 from stayfast.capacity.policies.adaptive import AdaptivePolicy
 from stayfast.capacity.policies.policy import PolicyView, make_policy
-from stayfast.capacity.policies.regimes import (
-    Regime,
-    bundled_regimes,
-    choose_rows,
-    cross,
-    fit_regimes,
-    mean_hours,
-    to_json,
-)
-from stayfast.capacity.policies.survival import BANDS_HOURS, band_of, expose, hazards, pooled
+from stayfast.capacity.policies.regimes import BANDS_HOURS, Regime, bundled_regimes, cross, mean_hours
 from stayfast.capacity.policies.value_tables import ValueTableInputs, solve_value_tables
 from stayfast.capacity.policies.values import Mode, Saving, Scenario
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay

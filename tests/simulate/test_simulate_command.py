@@ -83,20 +83,6 @@ def test_several_zones_are_a_free_choice(files, capsys):
     assert row["spot_hours"] == pytest.approx(2)
 
 
-@pytest.mark.parametrize("model", ["exponential", "weibull", "bathtub", "bursty"])
-def test_a_model_can_stand_in_for_a_trace(model, capsys):
-    args = ("--model", model, "--nodes", "3", *BASE, "--policy", "greedy,on-demand", "--windows", "30", "--json")
-    code, out, err = simulate(capsys, *args)
-    assert (code, err) == (0, "")
-    assert out == simulate(capsys, *args)[1]
-    greedy, paid = json.loads(out)["runs"]
-    assert greedy["met_deadline"] == 1.0
-    assert greedy["cost_usd"] < paid["cost_usd"] or model == "bursty"  # which may draw a place without capacity
-    code, _, err = simulate(capsys, *args, "--deadline-hours", "9e8")
-    assert code == 2
-    assert "raise --tick-seconds" in err
-
-
 def test_text_is_a_table(files, capsys):
     code, out, _ = simulate(capsys, "--traces", files, "--trace-id", "b", *BASE, "--policy", "spot-only,greedy")
     assert code == 0

@@ -13,8 +13,7 @@ from stayfast.capacity.policies.policy import NAMES, OPTIMUM, make_policy
 from stayfast.capacity.policies.values import Saving, Scenario, floor_ticks
 from stayfast.capacity.replay.scenario import window_of
 from stayfast.capacity.replay.summary import draw_starts, outcome_row, run_many, run_one, summary_row
-from stayfast.capacity.replay.synthetic import MODEL_NAMES, draw_model, model_source
-from stayfast.capacity.replay.traces import DEFAULT_TICK_SECONDS, MAX_TICKS, Trace, from_counts, read_traces
+from stayfast.capacity.replay.traces import MAX_TICKS, Trace, read_traces
 from stayfast.cli.main import add_output
 from stayfast.errors import SettingError
 from stayfast.model.capacity import CapacityClass
@@ -22,9 +21,6 @@ from stayfast.text.files import read_text
 from stayfast.text.progress import with_elapsed
 from stayfast.text.safe import printable
 from stayfast.text.suggest import similar
-
-MAX_REPLAY_TICKS = 1_000_000
-"""Nineteen years of ten minutes, eleven days of seconds."""
 
 MAX_WHOLE = 1_000_000
 """Nodes, windows, replays: more is a slip of the keyboard, or a matter of days."""
@@ -41,9 +37,7 @@ Prices are those of the whole gang per hour. Several --trace-id give a free choi
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.epilog = _EPILOG
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--traces", metavar="FILE", help="capacity traces, JSONL or CSV")
-    source.add_argument("--model", choices=MODEL_NAMES, help="a made-up history from a fitted model, by --seed")
+    parser.add_argument("--traces", required=True, metavar="FILE", help="capacity traces, JSONL or CSV")
     parser.add_argument("--trace-id", action="append", metavar="ID", help="which trace; repeat for several zones")
     parser.add_argument("--nodes", type=whole, default=1, metavar="N", help="gang size (default: 1)")
     parser.add_argument("--work-hours", type=non_negative_number, required=True, metavar="C", help="useful work to do")
@@ -93,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     scenario = _scenario(args)
     if scenario.flex_start_usd_per_hour is None and CapacityClass.FLEX_START in needs:
         raise SettingError("the policy flex-start needs a price", help="add --flex-start-price")
-    traces = _traces(args, scenario)
+    traces = _traces(args)
     _check_length(scenario, traces[0].tick_seconds)
     result: dict[str, Any] = {"trace_ids": [trace.id for trace in traces], "nodes": scenario.nodes}
     if args.windows is None:
@@ -154,19 +148,8 @@ def _seconds(hours: float) -> float:
     return round(hours * 3600, 6)
 
 
-def _traces(args: argparse.Namespace, scenario: Scenario) -> list[Trace]:
-    if args.traces:
-        return _choose(read_traces(read_text(args.traces), args.traces, tick_seconds=args.tick_seconds), args)
-    tick = args.tick_seconds or DEFAULT_TICK_SECONDS
-    ticks = max(5000, 20 * floor_ticks(scenario.deadline_seconds, tick))
-    if ticks > MAX_TICKS:
-        raise SettingError("the deadline is too many ticks away for a made-up history", help="raise --tick-seconds")
-    table = draw_model(args.model, windows=1, ticks=ticks, tick_seconds=tick, seed=args.seed)
-    counts = [int(there) * args.nodes for there in table[0]]
-    return [from_counts(args.model, counts, tick_seconds=tick, nodes=args.nodes, source=model_source(args.model))]
-
-
-def _choose(traces: list[Trace], args: argparse.Namespace) -> list[Trace]:
+def _traces(args: argparse.Namespace) -> list[Trace]:
+    traces = read_traces(read_text(args.traces), args.traces, tick_seconds=args.tick_seconds)
     by_id = {trace.id: trace for trace in traces}
     if not args.trace_id:
         if len(traces) > 1:

@@ -95,8 +95,7 @@ OPTIONS = [
     option("trace-id-unknown", ("--trace-id", "b"), "t.jsonl has no trace 'b'"),
     option("start-past-the-end", ("--start-hours", "1e9"), "start"),
     option("tick", ("--tick-seconds", "1e9"), "a tick of 1e+09 s is not one of 1 to 86400 s"),
-    Case("simulate-two-sources", (*SIMULATE, "--model", "weibull"), "not allowed with argument"),
-    Case("simulate-no-source", ("simulate", *FIGURES, "--spot-price", "1"), "one of the arguments --traces --model"),
+    Case("simulate-no-source", ("simulate", *FIGURES, "--spot-price", "1"), "required: --traces"),
 ]
 
 PRICES = [

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from stayfast.capacity.policies.policy import IDLE, ON_DEMAND, SPOT, PolicyView
-from stayfast.capacity.policies.regimes import Regime, bundled_regimes
+from stayfast.capacity.policies.regimes import BANDS_HOURS, Regime, bundled_regimes
 from stayfast.capacity.policies.safety_net import forced_by_deadline
-from stayfast.capacity.policies.survival import BANDS_HOURS
 from stayfast.capacity.policies.value_tables import Values, ValueTableInputs, solve_value_tables
 from stayfast.model.capacity import CapacityClass
 

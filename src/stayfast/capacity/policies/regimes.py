@@ -1,7 +1,6 @@
 """Kinds of capacity history that were seen somewhere: the hypotheses that our policy weighs against what it sees.
 
-The bundled ones are fitted to public traces; ``regimes.json`` names them. A benchmark that leaves a trace out fits its
-own from the others with the same functions.
+The bundled ones are fitted to public traces by ``benchmarks/fit_regimes.py``; ``regimes.json`` names the traces.
 """
 
 from __future__ import annotations
@@ -12,25 +11,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
-from stayfast.capacity.policies.survival import BANDS_HOURS, Table, expose, hazards, pooled
+BANDS_HOURS = (0.0, 0.35, 1.0, 3.0, 9.0)
+"""Where each age band begins; the last has no end. Spot spells are heavy-tailed, so the bands grow threefold."""
 
-ABSENT_KINDS, PRESENT_KINDS = 5, 4
+Table = tuple[tuple[float, ...], tuple[float, ...]]
+"""Per band: first for absence (0), then for presence (1)."""
 
 Row = tuple[float, ...]
 """Events per hour, by age band."""
-
-
-class History(Protocol):
-    """What a regime is fitted to, such as a recorded trace."""
-
-    @property
-    def tick_seconds(self) -> float:
-        """Seconds between two counts."""
-
-    def available(self, nodes: int) -> bytes:
-        """One byte per tick: 1 where that many nodes could be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,71 +51,9 @@ def mean_hours(row: Row) -> float:
     return mean
 
 
-def fit_regimes(histories: Sequence[tuple[History, int]]) -> tuple[Regime, ...]:
-    """A few kinds of absence, a few of presence, and every pair of them.
-
-    How capacity goes and how it comes back are weighed apart: a new place may go like one history and come back like
-    another.
-    """
-    seen = [expose(trace.available(nodes), trace.tick_seconds) for trace, nodes in histories]
-    pool = pooled(seen)
-    tables = [hazards(item, pool) for item in seen]
-    absent = choose_rows([table[0] for table in tables], ABSENT_KINDS)
-    present = choose_rows([table[1] for table in tables], PRESENT_KINDS)
-    return cross(absent, present)
-
-
 def cross(absent: Sequence[Row], present: Sequence[Row]) -> tuple[Regime, ...]:
     """Every kind of absence with every kind of presence."""
     return tuple(Regime(away, there) for away in absent for there in present)
-
-
-def choose_rows(rows: Sequence[Row], count: int) -> list[Row]:
-    """A few that stand for all: k-medoids on the logarithms, farthest first; no chance involved."""
-    points = [[math.log(value) for value in row] for row in rows]
-    if count >= len(points):
-        return list(rows)
-    middle = [sum(column) / len(points) for column in zip(*points, strict=True)]
-    chosen = [min(range(len(points)), key=lambda item: _distance(points[item], middle))]
-    while len(chosen) < count:
-        near = [min(_distance(point, points[item]) for item in chosen) for point in points]
-        chosen.append(max(range(len(points)), key=near.__getitem__))
-    for _ in range(10):
-        owners = [_nearest(point, chosen, points) for point in points]
-        moved = [_medoid([index for index, owner in enumerate(owners) if owner == item], points) for item in chosen]
-        if moved == chosen:
-            break
-        chosen = moved
-    return [rows[item] for item in chosen]
-
-
-def _distance(left: Sequence[float], right: Sequence[float]) -> float:
-    return sum((one - other) ** 2 for one, other in zip(left, right, strict=True))
-
-
-def _nearest(point: Sequence[float], chosen: Sequence[int], points: Sequence[Sequence[float]]) -> int:
-    return min(chosen, key=lambda item: _distance(point, points[item]))
-
-
-def _medoid(members: Sequence[int], points: Sequence[Sequence[float]]) -> int:
-    centre = [sum(column) / len(members) for column in zip(*(points[item] for item in members), strict=True)]
-    return min(members, key=lambda item: _distance(points[item], centre))
-
-
-def to_json(regimes: Sequence[Regime], source: str) -> str:
-    """The bundled form: the rows, not their pairs."""
-    rows = {
-        "absent_per_hour": list(dict.fromkeys(regime.absent for regime in regimes)),
-        "present_per_hour": list(dict.fromkeys(regime.present for regime in regimes)),
-    }
-    body = {"source": source, "bands_hours": BANDS_HOURS}
-    lists = {name: [[round(value, 5) for value in row] for row in table] for name, table in rows.items()}
-    return json.dumps({**body, **lists}, indent=None, separators=(",", ": ")).replace(',"', ',\n"') + "\n"
-
-
-def regimes_source() -> str:
-    """What the bundled regimes were fitted to."""
-    return str(_bundled()["source"])
 
 
 @lru_cache(maxsize=1)

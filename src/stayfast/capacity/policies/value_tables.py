@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from stayfast.capacity.policies.regimes import Regime
-from stayfast.capacity.policies.survival import BANDS_HOURS
+from stayfast.capacity.policies.regimes import BANDS_HOURS, Regime
 from stayfast.extras import load_numpy
 
 STEPS = 180
