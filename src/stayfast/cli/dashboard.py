@@ -147,8 +147,8 @@ def _token(args: argparse.Namespace) -> str | None:
 
 
 def _read_file(name: str, prices: RunPricing) -> WorkloadSources:
+    from stayfast.capacity.machines.price_file import current_price_list
     from stayfast.capacity.spec import read_spec
-    from stayfast.cli.prices import current_price_list
     from stayfast.dashboard.sources import from_spec
     from stayfast.text.files import read_text
 

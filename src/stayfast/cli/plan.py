@@ -8,6 +8,7 @@ import math
 import sys
 from dataclasses import replace
 
+from stayfast.capacity.machines.price_file import current_price_list
 from stayfast.capacity.plan.assumptions import Assumptions
 from stayfast.capacity.plan.document import example, to_json
 from stayfast.capacity.plan.measurements import read_measured
@@ -17,7 +18,7 @@ from stayfast.capacity.plan.planner import Plan, make_plan
 from stayfast.capacity.replay.traces import Trace, read_traces
 from stayfast.capacity.spec import json_schema, read_spec
 from stayfast.cli.main import INFEASIBLE, OK, add_output
-from stayfast.cli.prices import current_price_list, warn
+from stayfast.cli.prices import print_staleness
 from stayfast.cli.simulate import non_negative_number, positive_number, whole
 from stayfast.errors import SettingError
 from stayfast.text.files import MAX_SPEC_BYTES, read_text, write_text
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(to_json(plan) | {"prices_date": str(catalogue.date)}))
     else:
         print(text(plan), end="")
-    warn(catalogue)
+    print_staleness(catalogue)
     return OK if plan.choice else INFEASIBLE
 
 

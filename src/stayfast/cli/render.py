@@ -7,9 +7,9 @@ import json
 import sys
 from typing import Any
 
+from stayfast.capacity.machines.price_file import current_price_list
 from stayfast.capacity.plan.planner import Plan
 from stayfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
-from stayfast.cli.prices import current_price_list
 from stayfast.cluster.submission.prepare import Prepared, prepare
 from stayfast.errors import SettingError, UsageError
 from stayfast.render.bundle import Bundle

@@ -8,10 +8,10 @@ import sys
 from functools import partial
 from typing import Any
 
+from stayfast.capacity.machines.price_file import current_price_list
 from stayfast.capacity.plan.planner import Plan
 from stayfast.cli.arguments import add_cluster, connect, warn
 from stayfast.cli.main import FINDINGS, INFEASIBLE, OK, add_output
-from stayfast.cli.prices import current_price_list
 from stayfast.cli.simulate import positive_number
 from stayfast.clock import SystemClock
 from stayfast.cluster.diagnosis.diagnosis import Verdict
