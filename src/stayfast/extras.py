@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from stayfast.errors import MissingExtraError
@@ -10,11 +11,20 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def load_numpy() -> ModuleType:
-    """NumPy, or the sentence that says how to get it."""
+def load_extra(module: str, needs: str, *, get: str) -> ModuleType:
+    """The module, or ``needs`` as one sentence with the command that gets it."""
     try:
-        import numpy
+        return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError("replays of capacity need NumPy", help="pip install 'stayfast[sim]'") from error
-    module: ModuleType = numpy
-    return module
+        raise MissingExtraError(needs, help=get) from error
+
+
+def load_numpy() -> ModuleType:
+    """What plans and replays compute with."""
+    return load_extra("numpy", "replays of capacity need NumPy", get="pip install 'stayfast[sim]'")
+
+
+def check_dashboard() -> None:
+    """Whether there is what the dashboard is served with."""
+    for module in ("starlette", "uvicorn"):
+        load_extra(module, "the dashboard needs Starlette and uvicorn", get='pip install "stayfast[dashboard]"')

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from stayfast.cli.arguments import add_cluster, chosen_namespace
 from stayfast.cli.main import OK, add_output
 from stayfast.cli.simulate import non_negative_number
-from stayfast.errors import MissingExtraError, SettingError, UsageError
+from stayfast.errors import SettingError, UsageError
+from stayfast.extras import check_dashboard
 from stayfast.model import variables
 
 if TYPE_CHECKING:
@@ -75,13 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check, listen, say where, serve."""
-    try:
-        import starlette  # noqa: F401 - asked for before anything is opened
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            "the dashboard needs Starlette and uvicorn", help='pip install "stayfast[dashboard]"'
-        ) from error
+    check_dashboard()  # before anything is opened
     from stayfast.dashboard import server
     from stayfast.dashboard.access_policy import AccessPolicy
     from stayfast.storage.stores.open_store import open_store

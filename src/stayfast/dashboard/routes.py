@@ -16,7 +16,8 @@ from stayfast.dashboard.event_stream import EventStream
 from stayfast.dashboard.fleet_cache import FleetCache
 from stayfast.dashboard.run_cache import RunCache, to_json
 from stayfast.dashboard.thread_pool import DaemonThreadPool
-from stayfast.errors import MissingExtraError, StayfastError
+from stayfast.errors import StayfastError
+from stayfast.extras import check_dashboard
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -50,13 +51,10 @@ def make_app(
     lookout: FleetCache | None = None,
 ) -> App:
     """The whole server as one ASGI application; ``ready`` is called when it starts to answer."""
-    try:
-        from starlette.applications import Starlette
-        from starlette.routing import Route
-    except ImportError as error:
-        raise MissingExtraError(
-            "the dashboard needs Starlette and uvicorn", help='pip install "stayfast[dashboard]"'
-        ) from error
+    check_dashboard()
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
     desk = Handlers(watch, door, stream, lookout)
 
     @contextlib.asynccontextmanager

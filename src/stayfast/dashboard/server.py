@@ -15,7 +15,8 @@ from stayfast.dashboard.fleet_cache import Fleet, FleetCache
 from stayfast.dashboard.http_timeouts import make_protocol
 from stayfast.dashboard.routes import make_app
 from stayfast.dashboard.run_cache import RunCache, Sources
-from stayfast.errors import MissingExtraError, SettingError, UsageError
+from stayfast.errors import SettingError, UsageError
+from stayfast.extras import check_dashboard
 
 TOKEN_BYTES = 16
 
@@ -77,12 +78,9 @@ def serve(
     fleet: Fleet | None = None,
 ) -> None:
     """Until a signal; ``ready`` is called when requests are answered."""
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtraError(
-            "the dashboard needs Starlette and uvicorn", help='pip install "stayfast[dashboard]"'
-        ) from error
+    check_dashboard()
+    import uvicorn
+
     watch = RunCache(sources)
     stream = EventStream(watch)
     app = make_app(watch, door, stream, ready, lookout=FleetCache(fleet) if fleet is not None else None)

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stayfast.errors import CorruptError, FormatError, MissingExtraError
+from stayfast.errors import CorruptError, FormatError
+from stayfast.extras import load_extra
 from stayfast.filesystem import Buffer
 
 FORMAT = 1
@@ -234,13 +235,8 @@ def digest_named(name: str) -> Digest:
         return _sha256
     if name != XXH3_128:
         raise FormatError(f"the checksum algorithm {name!r} is not known here", help="upgrade stayfast")
-    try:
-        function: Digest = importlib.import_module("xxhash").xxh3_128_hexdigest
-    except ImportError as error:
-        raise MissingExtraError(
-            f"this checkpoint was written with {XXH3_128} checksums and xxhash is not installed",
-            help="run: pip install xxhash",
-        ) from error
+    needs = f"this checkpoint was written with {XXH3_128} checksums and xxhash is not installed"
+    function: Digest = load_extra("xxhash", needs, get="run: pip install xxhash").xxh3_128_hexdigest
     return function
 
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from stayfast.clock import Clock, SystemClock
-from stayfast.errors import AccessDeniedError, MissingExtraError, StoreUnavailableError
+from stayfast.errors import AccessDeniedError, StoreUnavailableError
+from stayfast.extras import load_extra
 from stayfast.randomness import keep_apart
 from stayfast.storage.network.metadata_server import DEFAULT_HOST, read_metadata
 
@@ -126,14 +127,11 @@ def _fetch_token(ask: Callable[[], tuple[int, bytes]], who: str) -> FetchedToken
 
 
 def _from_google_auth(path: str) -> Callable[[], FetchedToken]:
-    try:
-        import google.auth
-        import google.auth.exceptions
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the credentials file {path} needs google-auth, which is not installed",
-            help="run: pip install 'stayfast[gcs]'",
-        ) from error
+    needs = f"the credentials file {path} needs google-auth, which is not installed"
+    load_extra("google.auth.exceptions", needs, get="run: pip install 'stayfast[gcs]'")
+    import google.auth
+    import google.auth.exceptions
+
     try:
         credentials, _ = google.auth.default(scopes=[SCOPE])  # finds the same file
     except (google.auth.exceptions.GoogleAuthError, ValueError) as error:
