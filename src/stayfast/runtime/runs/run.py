@@ -141,7 +141,7 @@ class Run:
             return
         self._begin()
         if (notice := self._guard.notice) is not None and self._opened.coordination.size == 1:
-            self._interrupt(step - 1, notice)  # no time is left for a step that nobody may see the end of
+            self._interrupt(step - 1, notice)  # there may be no time left to finish another step
         total = _NEVER if self._total is None else self._total
         add = self._guard.durations.series("step").append
         record = None if self._prints is None else self._prints.record
@@ -225,7 +225,7 @@ class Run:
         """Stop at the next boundary; the answer is the furthest step the loop can be in by then.
 
         The loop writes ``_reached`` before it looks at ``_due``, this writes before it reads: one of the two sees the
-        other, so that the loop never enters a step beyond the one that is told here.
+        other, so that the loop never enters a step beyond the one that is returned here.
         """
         self._due = _NOW
         return self._reached

@@ -66,11 +66,11 @@ def sample_run(
     out.add_sample("stayfast_checkpoint_persist_seconds_total", saver.persist_seconds, run=run)
     out.add_sample("stayfast_checkpoint_bytes_total", saver.committed_bytes, run=run)
     if opened.record is not None:
-        _read_ledger(out, run, opened.record, guard)
+        _add_record(out, run, opened.record, guard)
     return out
 
 
-def _read_ledger(out: PrometheusText, run: str, head: RunRecord, guard: Guard) -> None:
+def _add_record(out: PrometheusText, run: str, head: RunRecord, guard: Guard) -> None:
     bill = bill_run(head, guard.settings.run_usd_per_hour)
     out.add_sample(
         "stayfast_run_info",

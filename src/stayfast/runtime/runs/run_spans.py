@@ -23,13 +23,13 @@ class RunSpanRecorder(spans.SpanRecorder):
         about |= {"capacity": settings.capacity, "zone": settings.zone, "machine": settings.machine}
         super().__init__(provider, guard.clock, spans.ATTEMPT, about)
         self._guard, self._opened, self._progress = guard, opened, progress
-        self._since, self._told = guard.clock.wall(), opened.next_step - 1
+        self._since, self._covered_step = guard.clock.wall(), opened.next_step - 1
 
     def on_measurement(self, kind: str, seconds: float, about: Mapping[str, Any]) -> None:
-        """With the step, where one can be told."""
+        """Add the step, where it is known."""
         now = self._clock.wall()
         if kind == "restore":
-            self._since, self._told = now, int(about["step"])
+            self._since, self._covered_step = now, int(about["step"])
         elif kind == "snapshot":
             about = {"step": self._progress()[0]}
             self._steps(now - seconds)
@@ -42,9 +42,9 @@ class RunSpanRecorder(spans.SpanRecorder):
     def _steps(self, until: float) -> None:
         """All that were done since the last save."""
         last = self._progress()[0]
-        if last > self._told:
-            self.add(spans.STEPS, self._since, until, {"first_step": self._told + 1, "last_step": last})
-            self._told = last
+        if last > self._covered_step:
+            self.add(spans.STEPS, self._since, until, {"first_step": self._covered_step + 1, "last_step": last})
+            self._covered_step = last
 
     def finish(self) -> None:
         """How it ended, as the run's own record has it."""
@@ -58,10 +58,10 @@ class RunSpanRecorder(spans.SpanRecorder):
             about = {"cause": str(notice.cause), "safe": safe is not None}
             self.add(spans.NOTICE, began, now if safe is None else began + safe, about)
         outcome = row.outcome if row is not None else None
-        told: dict[str, Any] = {"saved_step": self._opened.next_step - 1}
+        ended: dict[str, Any] = {"saved_step": self._opened.next_step - 1}
         if row is not None and outcome is not None:
-            told |= {"outcome": outcome.value, "cause": row.cause or ""}
-        self.end(told, failed=outcome is Outcome.FAILED, seconds=self._guard.budget.remaining_seconds / 2)
+            ended |= {"outcome": outcome.value, "cause": row.cause or ""}
+        self.end(ended, failed=outcome is Outcome.FAILED, seconds=self._guard.budget.remaining_seconds / 2)
 
 
 def begin_run(guard: Guard, opened: OpenRun, progress: Progress) -> Callable[[], None]:
