@@ -30,7 +30,6 @@ def newest_readable(
     among: str,
     noun: str = "checkpoint",
     reread: Callable[[], RunRecord | None] | None = None,
-    agree: Callable[[str, str | None], str | None] | None = None,
 ) -> tuple[CheckpointRecord, T] | None:
     """The newest checkpoint that ``read`` accepts, and what it returned; None when the run has no checkpoint.
 
@@ -38,28 +37,23 @@ def newest_readable(
     left, ``CorruptError`` says that none of ``among`` verifies.
 
     ``reread`` returns the record as it is now: a part may vanish under the reader because another attempt pruned, and
-    what the record no longer lists is not damaged. ``agree`` is called with the checkpoint's name and this rank's
-    problem, and returns the problem of any rank.
+    what the record no longer lists is not damaged.
     """
     damaged: list[str] = []
     pending = list(head.checkpoints)
     while pending:
         committed = pending.pop(0)
-        problem: str | None = None
         try:
-            found = read(committed)
+            return committed, read(committed)
         except CorruptError as error:
-            problem = str(error)
-        if agree is not None:
-            problem = agree(committed.name, problem)
-        if problem is None:
-            return committed, found
-        now = reread() if reread is not None else None
-        if now is not None and committed not in now.checkpoints:
-            pending = [item for item in now.checkpoints if item.name not in damaged]
-            continue
-        damaged.append(committed.name)
-        log.warning("%s %s is damaged and set aside: %s", noun, committed.name, problem, extra={"action": "set_aside"})
+            now = reread() if reread is not None else None
+            if now is not None and committed not in now.checkpoints:
+                pending = [item for item in now.checkpoints if item.name not in damaged]
+                continue
+            damaged.append(committed.name)
+            log.warning(
+                "%s %s is damaged and set aside: %s", noun, committed.name, error, extra={"action": "set_aside"}
+            )
     if damaged:
         raise CorruptError(
             f"none of {among} verifies ({', '.join(damaged)})",
