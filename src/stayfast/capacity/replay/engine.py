@@ -308,8 +308,21 @@ class Replay:
         ]
 
     def outcome(self, name: str) -> Outcome:
-        """The only window, with its timeline."""
+        """The only window, with its timeline; money and hours are added up tick by tick."""
         (found,) = self.outcomes(name)
+        scenario, seconds, hours, found.cost_usd = self.scenario, self.view.tick_seconds, [0.0] * 4, 0.0
+        for mode, zone in self._moments:
+            prices = (
+                0.0,
+                self.view.spot_prices[zone],
+                scenario.on_demand_usd_per_hour,
+                scenario.flex_start_usd_per_hour,
+            )
+            found.cost_usd += float(prices[mode] or 0.0) * seconds / 3600
+            hours[mode] += seconds / 3600
+        _, found.spot_hours, found.on_demand_hours, found.flex_start_hours = hours
+        if found.finish_hours is not None:
+            found.finish_hours = float(self.finish[0]) * seconds / 3600
         spells = itertools.groupby(self._moments)
         found.timeline = [(Mode(int(mode)), int(zone), sum(1 for _ in ticks)) for (mode, zone), ticks in spells]
         return found
