@@ -58,12 +58,9 @@ def restore_targets(inventory: Inventory, into: Mapping[str, Any] | None, torch:
     for number, place in fresh:
         entry = inventory.entries[number]
         view = memory[place : place + entry.length]
-        found[number] = RestoreTarget(
-            view if entry.dtype == "json" else build_leaf(entry.dtype, entry.shape, view), None
-        )
-        found[number].address = address + place
-        if entry.dtype == "bytes":
-            found[number].value = view  # bytes are made when they are there
+        is_raw = entry.dtype in ("json", "bytes")  # made of these bytes once they are there
+        value = view if is_raw else build_leaf(entry.dtype, entry.shape, view)
+        found[number] = RestoreTarget(value, address + place)
     return found
 
 
