@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stayfast.capacity.policies.policy import NAMES, make_policy
+from stayfast.capacity.policies.policy import NAMES, PolicyDocument, make_policy
 from stayfast.cli.main import main
 from stayfast.errors import SettingError
 
@@ -62,3 +62,9 @@ def test_every_name_of_our_own_makes_a_policy():
         assert make_policy(name) is not make_policy(name)
     with pytest.raises(SettingError, match="there is no policy 'gredy'"):
         make_policy("gredy")
+
+
+def test_a_policy_is_built_from_what_is_written_down(toy_package):
+    toy = PolicyDocument("every-other").build()
+    assert type(toy).__name__ == "EveryOtherTick"
+    assert type(PolicyDocument("hybrid").build()).__name__ == "Hybrid"

@@ -220,6 +220,25 @@ def test_versions_of_the_long_grace(version, allowed):
         assert (check.state is CheckState.YES) is allowed
 
 
+def test_a_plan_promises_its_choice_and_what_may_stand_in_for_it():
+    decided = plan(TRAIN)
+    promise = decided.promise
+    assert promise.deadline_seconds == decided.spec.deadline_seconds
+    for kind in CapacityClass:
+        other = replace(decided, choice=kind).promise
+        assert type(other.policy.build()).__name__ in ("SpotOnly", "FlexStart", "OnDemand", "Hybrid")
+        assert len(set(other.classes)) == len(other.classes)
+        if kind == CapacityClass.HYBRID:
+            assert other.classes[0] == CapacityClass.SPOT
+            assert (CapacityClass.FLEX_START in other.classes) == (decided.spec.nodes == 1)
+        else:
+            assert other.classes[0] == kind
+            assert CapacityClass.HYBRID not in other.later_classes
+            costs = [decided.option(name).cost_usd.p50 for name in other.later_classes]
+            assert costs == sorted(costs)
+    assert replace(decided, choice=None).promise is None
+
+
 def test_gangs_and_batches_get_advice():
     assert any("queued provisioning" in text for text in plan(TRAIN).advice)
     wide = plan(MIX.replace("location:", "nodes: 4\nlocation:"))

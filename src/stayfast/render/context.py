@@ -23,6 +23,13 @@ from stayfast.model.capacity import CapacityClass, Provisioning
 from stayfast.model.labels import RUN_LABEL, SPEC_DIGEST
 from stayfast.render.naming import digest, scoped
 
+_ROWS = {
+    CapacityClass.SPOT: "spot",
+    CapacityClass.FLEX_START: "flexStart",
+    CapacityClass.ON_DEMAND: "onDemand",
+}
+"""What a ComputeClass calls them."""
+
 
 class Controller(enum.StrEnum):
     """Which controller restarts a single training pod."""
@@ -148,9 +155,8 @@ class RenderContext:
     @property
     def class_rows(self) -> tuple[str, ...]:
         """The priorities of the ComputeClass, first choice first; empty when there is none."""
-        if self.capacity == CapacityClass.HYBRID:
-            # flex-start hands out nodes one by one: half a gang would wait, and be paid for.
-            return ("spot", "onDemand") if self.is_gang else ("spot", "flexStart", "onDemand")
+        if self.capacity == CapacityClass.HYBRID and self.plan.promise is not None:
+            return tuple(_ROWS[kind] for kind in self.plan.promise.classes)
         if self.capacity == CapacityClass.SPOT and self.window.is_long and self.is_autopilot:
             return ("spot",)  # Autopilot has no pools to set the grace period on: a class is the only way
         return ()

@@ -11,7 +11,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from stayfast.capacity.plan.options import ranking_key
 from stayfast.capacity.plan.planner import Plan
 from stayfast.errors import UsageError
 from stayfast.model import variables
@@ -33,12 +32,15 @@ def classes_name(run: str) -> str:
 def fallback_classes(bundle: Bundle, plan: Plan) -> tuple[dict[str, Any] | None, list[str]]:
     """The ConfigMap, if there is anything to fall back to, and why classes were left out."""
     outline = bundle.outline
-    if plan.choice in (None, CapacityClass.HYBRID):
-        return None, ["hybrid falls back by itself: its ComputeClass does"] if plan.choice else []
+    promise = plan.promise
+    if promise is None:
+        return None, []
+    if plan.choice == CapacityClass.HYBRID:
+        return None, ["hybrid falls back by itself: its ComputeClass does"]
     present = {identity(item) for item in bundle.objects}
     rows: list[dict[str, Any]] = []
     left_out = []
-    for kind in _order(plan):
+    for kind in promise.later_classes:
         try:
             other = render(outline.spec, replace(plan, choice=kind), form=outline.form)
         except UsageError as error:
@@ -56,16 +58,6 @@ def fallback_classes(bundle: Bundle, plan: Plan) -> tuple[dict[str, Any] | None,
     if len(text.encode()) > MAX_BYTES:
         return None, [*left_out, "the rendered classes do not fit a ConfigMap"]
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {CLASSES_KEY: text}}, left_out
-
-
-def _order(plan: Plan) -> list[CapacityClass]:
-    """By what the planner compares classes by; those that cannot keep the promises are none to fall back to."""
-    options = [option for option in plan.options if option.feasible and option.cost_usd is not None]
-    ranked = sorted(
-        options, key=lambda option: ranking_key(option.kind, option.cost_usd.p50 if option.cost_usd else 0.0)
-    )
-    kinds: list[CapacityClass] = [option.kind for option in ranked if option.kind != CapacityClass.HYBRID]
-    return kinds[kinds.index(plan.choice) + 1 :] if plan.choice in kinds else []
 
 
 def _optional_objects(bundle: Bundle) -> set[str]:

@@ -6,11 +6,11 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from stayfast.capacity.plan.options import POLICY, Option, Spread, horizon_seconds, scenario_of
+from stayfast.capacity.plan.options import Option, Spread, horizon_seconds, scenario_of
 from stayfast.capacity.plan.planner import Plan
 from stayfast.capacity.policies.values import Saving
 from stayfast.capacity.replay.scenario import Outcome, TraceWindow
-from stayfast.capacity.replay.summary import run_one
+from stayfast.capacity.replay.summary import replay_window
 
 EXAMPLE_WINDOW = 0
 
@@ -88,7 +88,7 @@ def _number(value: float) -> float | None:
 def example(plan: Plan) -> Outcome | None:
     """The choice replayed once, with its timeline."""
     spec, ground = plan.spec, plan.ground
-    if plan.choice is None or ground is None:
+    if plan.promise is None or ground is None:
         return None
     deadline = horizon_seconds(spec)
     openings = ground.openings
@@ -97,4 +97,5 @@ def example(plan: Plan) -> Outcome | None:
         plan.interval.interval_seconds, plan.grace.snapshot_seconds, plan.grace.persist_seconds, plan.grace.fits
     )
     scenario = scenario_of(spec, plan.prices, plan.assumptions, deadline, saving)
-    return run_one(scenario, TraceWindow(ground.tick_seconds, (row.tobytes(),)), POLICY[plan.choice])
+    window, policy = TraceWindow(ground.tick_seconds, (row.tobytes(),)), plan.promise.policy
+    return replay_window(scenario, window, policy.build(), policy.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from stayfast.capacity.machines.prices import MachinePrices
 from stayfast.capacity.plan.assumptions import Assumptions
-from stayfast.capacity.policies.policy import FLEX_START, ON_DEMAND, SPOT, make_policy
+from stayfast.capacity.policies.policy import FLEX_START, ON_DEMAND, SPOT, PolicyDocument
 from stayfast.capacity.policies.regimes import Regime, bundled_regimes
 from stayfast.capacity.policies.values import Saving, Scenario
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
@@ -30,10 +30,10 @@ def ranking_key(kind: CapacityClass, cost_usd: float) -> float:
 
 
 POLICY = {
-    CapacityClass.SPOT: "spot-only",
-    CapacityClass.FLEX_START: "flex-start",
-    CapacityClass.ON_DEMAND: "on-demand",
-    CapacityClass.HYBRID: "hybrid",
+    CapacityClass.SPOT: PolicyDocument("spot-only"),
+    CapacityClass.FLEX_START: PolicyDocument("flex-start"),
+    CapacityClass.ON_DEMAND: PolicyDocument("on-demand"),
+    CapacityClass.HYBRID: PolicyDocument("hybrid"),
 }
 
 
@@ -163,10 +163,9 @@ def replay_option(
 ) -> Option:
     """Replay one class over the ground and read the figures off; ``transfer_usd`` is paid for each save and restore."""
     np = load_numpy()
-    name = POLICY[option.kind]
     flex = scenario if option.kind in (CapacityClass.FLEX_START, CapacityClass.HYBRID) else None
     used = scenario if flex else replace(scenario, flex_start_usd_per_hour=None)
-    done = Replay(used, ground.openings, make_policy(name), flex_wait_seconds=ground.flex_waits).run()
+    done = Replay(used, ground.openings, POLICY[option.kind].build(), flex_wait_seconds=ground.flex_waits).run()
     hours = ground.tick_seconds / 3600
     moved = (done.done / saving_interval(scenario) + done.interruptions) * transfer_usd
     option.costs = done.cost * hours + moved

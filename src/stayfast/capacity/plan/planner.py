@@ -21,6 +21,7 @@ from stayfast.capacity.plan.options import (
     replay_option,
     scenario_of,
 )
+from stayfast.capacity.plan.promise import Promise, make_promise
 from stayfast.capacity.plan.reasons import reasons_for, workload_advice
 from stayfast.capacity.plan.sensitivity import PriceThreshold, ThresholdInputs, find_price_thresholds
 from stayfast.capacity.policies.values import Saving, Scenario
@@ -59,6 +60,11 @@ class Plan:
     assumptions: Assumptions
     ground: ReplayInputs | None = None
     """What it was replayed on; None for an endpoint."""
+
+    @property
+    def promise(self) -> Promise | None:
+        """What the choice obliges to; none where nothing was chosen."""
+        return None if self.choice is None else make_promise(self.spec, self.choice, self.options)
 
     def option(self, kind: CapacityClass) -> Option:
         return next(item for item in self.options if item.kind == kind)

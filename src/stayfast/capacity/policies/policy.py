@@ -6,7 +6,7 @@ adds under the entry points ``stayfast.policies`` is found by its name as ours a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -71,7 +71,7 @@ class Policy(Protocol):
         """A mode and a zone per window: Spot only where it is available now, flex-start only when ready or held."""
 
 
-POLICIES: Registry[Callable[[], Policy]] = Registry(
+POLICIES: Registry[Callable[..., Policy]] = Registry(
     "stayfast.policies",
     {
         "on-demand": "stayfast.capacity.policies.baselines:OnDemand",
@@ -88,9 +88,21 @@ OPTIMUM = "optimum"
 NAMES = (OPTIMUM, *POLICIES.names())
 
 
-def make_policy(name: str) -> Policy:
+def make_policy(name: str, **parameters: float | str) -> Policy:
     """A policy that has seen nothing yet."""
     factory = POLICIES.find(name)
     if factory is None:
         raise SettingError(f"there is no policy {name!r}", help=write_or_choose(name, NAMES))
-    return factory()
+    return factory(**parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDocument:
+    """A policy as it is written down: what plan replays, and what an executor needs to do the same."""
+
+    name: str
+    parameters: Mapping[str, float | str] = field(default_factory=dict)
+
+    def build(self) -> Policy:
+        """The policy itself, which has seen nothing yet."""
+        return make_policy(self.name, **self.parameters)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from stayfast.capacity.policies.policy import OPTIMUM, make_policy
+from stayfast.capacity.policies.policy import OPTIMUM, Policy, make_policy
 from stayfast.capacity.policies.values import Scenario, floor_ticks
 from stayfast.capacity.replay.engine import AvailabilityTable, Replay
 from stayfast.capacity.replay.optimum import find_optima, optimum
@@ -24,10 +24,15 @@ def run_one(scenario: Scenario, window: TraceWindow, policy: str) -> Outcome:
     """One policy on one window."""
     if policy == OPTIMUM:
         return optimum(scenario, window)
+    return replay_window(scenario, window, make_policy(policy), policy)
+
+
+def replay_window(scenario: Scenario, window: TraceWindow, policy: Policy, name: str) -> Outcome:
+    """One window, with its timeline."""
     np = load_numpy()
     table = np.array([np.frombuffer(zone[: window.ticks], dtype=np.uint8) for zone in window.zones])
     openings = AvailabilityTable(window.tick_seconds, table, np.zeros(1, dtype=np.int64))
-    return Replay(scenario, openings, make_policy(policy), spot_prices=window.spot_usd_per_hour).run().outcome(policy)
+    return Replay(scenario, openings, policy, spot_prices=window.spot_usd_per_hour).run().outcome(name)
 
 
 def draw_starts(traces: Sequence[Trace], scenario: Scenario, *, windows: int, seed: int) -> list[int]:
