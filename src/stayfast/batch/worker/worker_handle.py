@@ -34,22 +34,22 @@ class WorkerHandle:
     @classmethod
     def start(cls, options: dict[str, Any], stdout: int | None) -> WorkerHandle:
         """A new process with these options; see ``worker_process``."""
-        told, tell = os.pipe()
-        life, keep = os.pipe()
+        status, report = os.pipe()
+        life, alive = os.pipe()
         tally = SharedTally.create()
-        given = json.dumps({**options, "tell_fd": tell, "life_fd": life, "tally_fd": tally})
+        given = json.dumps({**options, "tell_fd": report, "life_fd": life, "tally_fd": tally})
         command = [sys.executable, "-m", "stayfast.batch.worker.worker_process", given]
         environment = {**os.environ, variables.OUTCOME_FILE: os.devnull, variables.TERMINATION_LOG: os.devnull}
         environment.pop(variables.OUTCOME_DIR, None)  # the pool reports how it ended, once
         try:
             process = subprocess.Popen(
-                command, pass_fds=(tell, life, tally), env=environment, stdin=subprocess.DEVNULL, stdout=stdout
+                command, pass_fds=(report, life, tally), env=environment, stdin=subprocess.DEVNULL, stdout=stdout
             )
-            child = cls(process, told, keep, SharedTally(tally))
+            child = cls(process, status, alive, SharedTally(tally))
         finally:
-            for descriptor in (tell, life, tally):
+            for descriptor in (report, life, tally):
                 os.close(descriptor)
-        os.set_blocking(told, False)
+        os.set_blocking(status, False)
         return child
 
     def read_status(self) -> bool:
