@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from stayfast.capacity.policies.values import EPSILON_SECONDS, Scenario, ceil_ticks, floor_ticks
 from stayfast.capacity.replay.scenario import Outcome, TraceWindow
 from stayfast.errors import UsageError
 from stayfast.extras import load_numpy
-
-if TYPE_CHECKING:
-    pass
 
 MAX_GRID_UNITS = 20_000
 MAX_BITS = 16
