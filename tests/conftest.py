@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -17,6 +18,10 @@ from servers.bucket_server import BucketServer
 from servers.public_servers import gcs_emulator, moto_server
 from stayfast.storage.stores.open_store import open_store
 from stayfast.storage.stores.protocol import Store
+
+# How fast examples are drawn says how busy the machine is, nothing about the product.
+settings.register_profile("stayfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("stayfast")
 
 
 class Unpickling(BaseException):

@@ -60,7 +60,8 @@ def test_a_program_that_survives(home: Path) -> None:
     before = sorted(path.name for path in home.iterdir())
     ended = run(home, *SMALL, "--compare", "result.txt", "--output", "json", *program("right_by_hand"))
     assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
+    slow = [line for line in ended.stderr.splitlines() if line.startswith("baseline, run ")]  # on a busy machine
+    assert ended.stderr.splitlines() == slow
     told = json.loads(ended.stdout)
     assert told["verdict"] == "survives"
     assert told["reasons"] == []
