@@ -224,7 +224,7 @@ class Supervisor:
         end = decide_exit(
             child,
             interrupted_code=settings.interrupted_code,
-            unsafe=lambda: None if sync is None or sync.is_safe else sync.unsafe_outcome(settings),
+            unsafe=lambda: None if sync is None else sync.unsafe_outcome(settings),
             is_done=lambda: self._is_done is not None and self._is_done(max(0.0, child.leave_at - time.monotonic())),
         )
         known: dict[str, Any] = {} if sync is None else {"saved": sync.saved, "attempt": sync.attempt}

@@ -140,18 +140,11 @@ class SyncedDirectories:
         """Whether the last copies are over."""
         return all(mirror.done.is_set() for mirror in self._mirrors)
 
-    @property
-    def is_safe(self) -> bool:
-        """Whether everything that the program finished is in the stores."""
-        return all(
-            mirror.done.is_set() and mirror.superseded is None and mirror.last_error is None for mirror in self._mirrors
-        )
-
-    def unsafe_outcome(self, settings: Settings) -> tuple[Outcome, int, str]:
-        """A program that says 0 while its work is not safe: to be resumed, unless the store will never take it."""
-        bad = next(
-            mirror for mirror in self._mirrors if mirror.superseded or mirror.last_error or not mirror.done.is_set()
-        )
+    def unsafe_outcome(self, settings: Settings) -> tuple[Outcome, int, str] | None:
+        """What a program that says 0 comes to while its work is not safe; None once it is. It is to be resumed."""
+        bad = next((mirror for mirror in self._mirrors if not _is_safe(mirror)), None)
+        if bad is None:
+            return None
         why = bad.superseded or bad.last_error or "it took too long"
         detail = f"the program left with 0, but the last copy of {bad.directory} is not in {bad.url}: {why}"
         return Outcome.INTERRUPTED, settings.interrupted_code, detail[:300]
@@ -235,3 +228,8 @@ def _log_to_stderr() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+
+
+def _is_safe(mirror: DirectorySync) -> bool:
+    """Whether everything that the program finished is in the store."""
+    return mirror.done.is_set() and mirror.superseded is None and mirror.last_error is None
