@@ -59,7 +59,7 @@ lint: venv  ## style
 types: venv  ## strict types
 	$(BIN)/mypy
 
-contracts: venv  ## import layering, as drawn in docs/design/layers.md
+contracts: venv  ## import layering, as drawn in docs/design/house.md
 	$(BIN)/lint-imports --no-cache
 
 check: lint types contracts  ## everything but the tests
