@@ -108,6 +108,37 @@ def test_killed_rank_is_an_interruption_of_the_others(tmp_path: Path, uninterrup
     assert gang.finals() == uninterrupted
 
 
+def test_after_a_damaged_checkpoint_all_ranks_save_at_the_next_notice(tmp_path: Path, uninterrupted: set[str]) -> None:
+    """The notice comes before the step of the damaged one is reached again: no rank may take that step for saved."""
+    gang = Gang(tmp_path, "d")
+    process = gang.start(SAVE_EVERY="10")
+    gang.wait_for_steps(16, process)
+    process.send_signal(signal.SIGTERM)
+    code, errors = end(process)
+    assert code == 75, errors
+    newest, before = gang.head()["checkpoints"][:2]
+    part = next(Path(f"{gang.out}.run/checkpoints").glob(f"{newest['step']:012d}-*/*part*"))
+    part.write_bytes(bytes(part.stat().st_size))
+
+    slow = Gang(tmp_path, "d", pause=0.5)
+    done = len(slow.lines(0))
+    process = slow.start()
+    slow.wait_for_steps(done + 1, process)
+    process.send_signal(signal.SIGTERM)
+    code, errors = end(process)
+    assert code == 75, errors
+    again = slow.lines(0)[done:]
+    assert slow.lines(1)[done:] == again
+    assert again[0] == before["step"] + 1
+    assert again[-1] < newest["step"], "the machine was too slow for this test to mean anything"
+    assert gang.head()["checkpoints"][0]["step"] == again[-1]
+
+    code, errors = end(gang.start())
+    assert code == 0, errors
+    assert gang.finals() == uninterrupted
+    assert gang.lines(0)[done + len(again) :] == list(range(again[-1] + 1, 40))
+
+
 def test_another_world_size_is_refused_in_one_sentence(tmp_path: Path) -> None:
     gang = Gang(tmp_path, "w", steps=6)
     code, errors = end(gang.start())

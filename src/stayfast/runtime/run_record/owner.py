@@ -84,12 +84,13 @@ class RecordOwner:
 
     def resume_from(self, committed: CheckpointRecord) -> RunRecord:
         """Resume from here: those before it in the list did not verify and go behind it, where retention ends them."""
+        return self._write(lambda head: _with_newest(head, committed))
 
-        def change(head: RunRecord) -> RunRecord:
-            others = tuple(item for item in head.checkpoints if item != committed)
-            return replace(head, checkpoints=(committed, *others))
-
-        return self._write(change)
+    def follow(self, committed: CheckpointRecord) -> None:
+        """Another rank of this attempt records that the run resumes from here; this one only has to know it."""
+        with self._lock:
+            if self._held is not None:
+                self._held = replace(self._held, head=_with_newest(self._held.head, committed))
 
     def update_attempt(self, *, finished: bool | None = None, total_steps: int | None = None, **row: Any) -> RunRecord:
         """Change this attempt's ledger row and nothing else."""
@@ -165,3 +166,8 @@ def check_progress(head: RunRecord, most: int) -> None:
 
 def _token() -> str:
     return secrets.token_hex(16)
+
+
+def _with_newest(head: RunRecord, committed: CheckpointRecord) -> RunRecord:
+    others = tuple(item for item in head.checkpoints if item != committed)
+    return replace(head, checkpoints=(committed, *others))

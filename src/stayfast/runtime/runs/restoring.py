@@ -39,8 +39,8 @@ def restore_run(opened: OpenRun, tracked: TrackedState, options: RunOptions, gua
         committed = _restore_state(owner, opened.coordination, checkpointer, tracked, options)
     if committed is None:
         return 0
-    if committed != newest and opened.coordination.is_leader:
-        owner.resume_from(committed)
+    if committed != newest:
+        (owner.resume_from if opened.coordination.is_leader else owner.follow)(committed)
     guard.durations.add("restore", guard.clock.monotonic() - started, step=committed.step)
     log.info("attempt %d resumes at step %d", opened.attempt, committed.step + 1, extra={"action": "resumed"})
     return committed.step + 1
