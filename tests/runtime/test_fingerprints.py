@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import stayfast
-from stayfast.runtime.state.step_digests import state_digest
+from stayfast.errors import SettingError
+from stayfast.runtime.state.step_digests import StepDigests, state_digest
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,12 @@ from stayfast.runtime.state.step_digests import state_digest
 )
 def test_different_values_differ(one: object, other: object) -> None:
     assert state_digest(one) != state_digest(other)
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    digests = StepDigests(str(tmp_path / "missing" / "prints"), 0, dict)
+    with pytest.raises(SettingError, match=r"STAYFAST_FINGERPRINTS: .*prints cannot be written \(No such file"):
+        digests.record(0)
 
 
 def test_equal_values_are_equal_whatever_their_order() -> None:

@@ -507,6 +507,60 @@ def test_a_save_that_is_asked_for_during_another_is_not_forgotten(url: str, monk
     assert committed[-1] > 2, "only the end would have saved it"
 
 
+@pytest.mark.parametrize("ending", ["exit", "error", "finish"])
+def test_what_fails_after_the_steps_costs_no_step(url: str, ending: str) -> None:
+    failure = ZeroDivisionError("the evaluation") if ending == "error" else SystemExit(3)
+    state = [0]
+    with pytest.raises(type(failure)), stayfast.run(url, total_steps=5) as run:
+        run.track(state=(lambda: state, lambda saved: state.__setitem__(slice(None), saved)))
+        for step in run.steps():
+            state[0] += step
+            if ending == "finish" and step == 2:
+                run.finish("good enough")
+        raise failure
+    record, last = head(url), 2 if ending == "finish" else 4
+    assert (record.next_step, record.finished, record.current_attempt.outcome) == (last + 1, False, Outcome.FAILED)
+    state[0] = -1
+    with stayfast.run(url, total_steps=last + 1) as run:
+        run.track(state=(lambda: state, lambda saved: state.__setitem__(slice(None), saved)))
+        assert list(run.steps()) == []
+        assert state == [sum(range(last + 1))]
+    assert head(url).finished
+
+
+def test_a_save_before_the_first_step_is_refused_and_the_run_stays_whole(url: str) -> None:
+    for attempt_number in range(2):
+        with pytest.raises(RunError, match="cannot know which step"), stayfast.run(url, 3) as run:
+            run.track(state=(dict, lambda saved: None))
+            if attempt_number:
+                run.restore()
+            run.save(now=True)
+        assert head(url).checkpoints == ()
+    with stayfast.run(url, 3) as run:
+        run.track(state=(dict, lambda saved: None))
+        for step in run.steps():
+            run.save(now=step == 1)
+    with pytest.raises(RunError, match="cannot know which step"), stayfast.run(url, 5) as run:
+        run.track(state=(dict, lambda saved: None))
+        run.save(now=True)
+    assert (head(url).next_step, head(url).finished) == (3, True)
+    with stayfast.run(url, 5) as run:
+        run.track(state=(dict, lambda saved: None))
+        assert list(run.steps()) == [3, 4]
+
+
+def test_a_loop_that_never_says_its_step_is_refused_before_it_loses_work(url: str) -> None:
+    with pytest.raises(RunError, match=r"should_stop\(\) without a step"), stayfast.run(url, 20) as run:
+        run.track(state=(dict, lambda saved: None))
+        for _step in range(run.restore(), 20):
+            if run.should_stop():
+                break
+    with stayfast.run(url, 4) as run:
+        run.track(state=(dict, lambda saved: None))
+        for step in run.steps():
+            assert not run.should_stop(), f"inside step {step} it may be asked"
+
+
 def test_loops_we_do_not_own(url: str) -> None:
     with pytest.raises(stayfast.Interrupted), stayfast.run(url) as run:
         step = run.restore()

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stayfast.errors import Interrupted, SupersededError
+from stayfast.errors import Interrupted, StayfastError, SupersededError
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.notice import Cause
 from stayfast.runtime.interruption.drain import DrainStep
@@ -127,6 +127,8 @@ class FinalSave:
         if isinstance(error, Interrupted):
             return error
         notice = self._guard.notice
+        if notice is None:
+            self._keep_completed(error, place)
         if isinstance(error, SystemExit) and (
             notice is None or (place.at_boundary and (self._guard.stop_was_reported or place.declared))
         ):
@@ -137,6 +139,20 @@ class FinalSave:
         self._guard.log_interrupting(error)
         self._drain_after(error, place, cause)
         return Interrupted(self._guard.settings.interrupted_code, cause=cause, detail=notice.detail)
+
+    def _keep_completed(self, error: BaseException, place: Place) -> None:
+        """The steps are done and what the program does after them fails: the next start repeats that alone."""
+        done = place.at_boundary and (place.declared or place.total is not None) and place.complete
+        clean = isinstance(error, SystemExit) and error.code in (None, 0)
+        alone = self._opened.owner is not None and self._opened.coordination.size == 1
+        if not done or clean or not alone or isinstance(error, SupersededError):
+            return
+        try:
+            self._saver.wait()
+            if place.completed >= self._opened.next_step:
+                self._saver.save_now(place.completed)
+        except StayfastError as problem:  # the program's own error is the one to report
+            log.warning("the completed steps could not be saved: %s", problem, extra={"action": "save_failed"})
 
     def _exit(self, error: SystemExit, place: Place) -> BaseException:
         """``sys.exit`` inside the block ends its step as ``break`` does; the program's own code is kept."""

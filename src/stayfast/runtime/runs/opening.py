@@ -45,6 +45,14 @@ class OpenRun:
     def attempt(self) -> int:
         return 1 if self.owner is None else self.owner.head.attempt
 
+    def check_step_known(self, known: bool, call: str) -> None:
+        """A state is saved under the number of its step; without one, nothing could be saved."""
+        if self.owner is not None and not known:
+            raise RunError(
+                f"{call} cannot know which step this is, so nothing could be saved",
+                help="loop over run.steps(), or call run.should_stop(step) at the end of every step",
+            )
+
     @property
     def next_step(self) -> int:
         """The first step that no committed checkpoint holds."""

@@ -46,7 +46,7 @@ class Run:
         self._allocated = False
         self._restored = False
         self._ended = False
-        self._foreign_loop = False  # whether the loop is the program's own and calls should_stop
+        self._foreign_loop: bool | None = None  # whether should_stop(step) counts the steps, not steps()
         self._due = _NEVER  # monotonic seconds at which the next boundary has to be looked at
         self._due_step = _NEVER  # the step at whose end it has to be looked at
         self._finish = ""  # why the work is complete, if the program said so
@@ -58,8 +58,6 @@ class Run:
         self._opened = opened
         self._saver = CheckpointSaver(opened, self._tracked, self._options, self._guard)
         self._final_save = FinalSave(self._guard, opened, self._saver)
-
-    # -- what the program asks
 
     @property
     def url(self) -> str | None:
@@ -104,8 +102,6 @@ class Run:
         if self._prints is not None:
             self._prints.add(values)
 
-    # -- the loop
-
     def track(self, **things: Any) -> None:
         """Keep these: anything with ``state_dict`` and ``load_state_dict``, a generator, or a pair (get, set).
 
@@ -140,6 +136,7 @@ class Run:
         if self._opened.is_finished(self._total) or self._finish:
             return
         self._begin()
+        self._foreign_loop = self._foreign_loop or False
         if (notice := self._guard.notice) is not None and self._opened.coordination.size == 1:
             self._interrupt(step - 1, notice)  # there may be no time left to finish another step
         total = _NEVER if self._total is None else self._total
@@ -165,11 +162,14 @@ class Run:
     def should_stop(self, step: int | None = None) -> bool:
         """For loops we do not own: call it at the end of every step, leave the loop when it says so.
 
-        With ``step`` given it counts as that step's boundary: the counter moves on and due checkpoints are saved. After
-        a yes, the end of the ``with`` block saves, drains and raises ``stayfast.Interrupted``.
+        With ``step`` given it counts as that step's boundary: the counter moves on and due checkpoints are saved.
+        Without, it only asks: inside ``steps()``, or before the first step. After a yes, the end of the ``with`` block
+        saves, drains and raises ``stayfast.Interrupted``.
         """
         self._check_open()
         self.restore()
+        if step is None and self._started and self._tracked:  # before the first step it may be asked
+            self._opened.check_step_known(self._foreign_loop is not None, "should_stop() without a step")
         self._begin()
         if step is not None:
             self._foreign_loop = True
@@ -194,6 +194,7 @@ class Run:
         """
         self._check_open()
         if now:
+            self._opened.check_step_known(self._foreign_loop is not None, "save(now=True) before the first step")
             self._completed = max(self._completed, self._step)
             self._saver.wait()
             self._saver.save_now(self._completed)
@@ -262,8 +263,6 @@ class Run:
     def _leave_if_superseded(self) -> None:
         if self._saver.superseded is not None:
             self._raise_interrupted(Cause.SUPERSEDED, str(self._saver.superseded))
-
-    # -- opening and closing
 
     def _interrupt(self, step: int, notice: Notice) -> NoReturn:
         self._guard.hold_signals()

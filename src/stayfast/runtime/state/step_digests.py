@@ -12,6 +12,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stayfast.errors import SettingError
+from stayfast.forks import close_descriptor, open_descriptor
+
 RNG = "~rng"
 
 
@@ -36,11 +39,17 @@ class StepDigests:
         self._added = {}
         parts = {name: state_digest(value) for name, value in values.items()}
         line = json.dumps({"step": step, "rank": self._rank, "parts": parts}) + "\n"
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            descriptor = open_descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise SettingError(
+                f"STAYFAST_FINGERPRINTS: {self._path} cannot be written ({error.strerror})",
+                help="name a file in a folder that exists",
+            ) from None
         try:
             os.write(descriptor, line.encode())
         finally:
-            os.close(descriptor)
+            close_descriptor(descriptor)
 
 
 def state_digest(value: Any) -> str:
