@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _NOTICES = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
 _LEFTOVERS_SECONDS = 2.0
+_READERS_SECONDS = 0.5
 
 
 class Supervisor:
@@ -189,6 +190,8 @@ class Supervisor:
             for pid in listeners:
                 send_signal(pid, signal.SIGTERM)
             self._wait_while(child, lambda: any(process_state(pid) not in "ZX" for pid in listeners), until)
+            if listeners:  # what reads from their pipes has yet to read the last lines
+                self._wait_while(child, lambda: bool(descendants()), min(until, time.monotonic() + _READERS_SECONDS))
         if not child.killed:
             signal_tree(signal.SIGTERM)
         self._wait_while(child, lambda: bool(descendants()), until)
