@@ -7,6 +7,7 @@ queue and the sink. After T seconds the round ends without further kills, and no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -69,7 +70,8 @@ class Storm:
             time.sleep(self.chance.uniform(0.05, self.pause))
             workers = workers_of(process.pid)
             for worker in workers if self.chance.random() < 0.5 else workers[:1]:
-                os.kill(worker, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                    os.kill(worker, signal.SIGKILL)
                 self.count["kills"] += 1
             if time.monotonic() > last and process.poll() is None:
                 time.sleep(self.chance.choice((0.0, 0.0, 0.02, 0.3)))
