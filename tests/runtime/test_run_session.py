@@ -549,6 +549,15 @@ def test_a_save_before_the_first_step_is_refused_and_the_run_stays_whole(url: st
         assert list(run.steps()) == [3, 4]
 
 
+def test_a_finished_run_may_save_behind_its_loop_again(url: str) -> None:
+    for _ in range(2):
+        with stayfast.run(url, 3) as run:
+            run.track(state=(dict, lambda saved: None))
+            list(run.steps())
+            run.save(now=True)
+        assert (head(url).next_step, head(url).finished) == (3, True)
+
+
 def test_a_loop_that_never_says_its_step_is_refused_before_it_loses_work(url: str) -> None:
     with pytest.raises(RunError, match=r"should_stop\(\) without a step"), stayfast.run(url, 20) as run:
         run.track(state=(dict, lambda saved: None))

@@ -131,12 +131,12 @@ class Run:
         Called again in the same block, it begins with the step that was left: by an exception, ``break`` or ``zip``.
         """
         step = self.restore()
+        self._foreign_loop = self._foreign_loop or False  # also in a finished run, which has no step left
         if self._interruption is not None:
             raise self._interruption  # the program swallowed it and came back: it stands all the same
         if self._opened.is_finished(self._total) or self._finish:
             return
         self._begin()
-        self._foreign_loop = self._foreign_loop or False
         if (notice := self._guard.notice) is not None and self._opened.coordination.size == 1:
             self._interrupt(step - 1, notice)  # there may be no time left to finish another step
         total = _NEVER if self._total is None else self._total
@@ -164,7 +164,8 @@ class Run:
 
         With ``step`` given it counts as that step's boundary: the counter moves on and due checkpoints are saved.
         Without, it only asks: inside ``steps()``, or before the first step. After a yes, the end of the ``with`` block
-        saves, drains and raises ``stayfast.Interrupted``.
+        saves, drains and raises ``stayfast.Interrupted``. Leave such a loop after this call and save there: what was
+        done since the last one belongs to no step yet, and would be saved under the step before.
         """
         self._check_open()
         self.restore()
