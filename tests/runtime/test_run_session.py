@@ -549,6 +549,22 @@ def test_a_save_before_the_first_step_is_refused_and_the_run_stays_whole(url: st
         assert list(run.steps()) == [3, 4]
 
 
+def test_a_state_that_cannot_be_read_does_not_hide_what_failed_after_the_steps(url: str) -> None:
+    closed = []
+
+    def state() -> dict[str, int]:
+        if closed:
+            raise ValueError("the state is closed")
+        return {}
+
+    with pytest.raises(ZeroDivisionError), stayfast.run(url, 2) as run:
+        run.track(state=(state, lambda saved: None))
+        list(run.steps())
+        closed.append(True)
+        raise ZeroDivisionError
+    assert head(url).current_attempt.cause == "ZeroDivisionError"
+
+
 def test_a_finished_run_may_save_behind_its_loop_again(url: str) -> None:
     for _ in range(2):
         with stayfast.run(url, 3) as run:

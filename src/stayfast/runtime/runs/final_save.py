@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stayfast.errors import Interrupted, StayfastError, SupersededError
+from stayfast.errors import Interrupted, SupersededError
 from stayfast.model.exit_codes import Outcome
 from stayfast.model.notice import Cause
 from stayfast.runtime.interruption.drain import DrainStep
@@ -151,7 +151,7 @@ class FinalSave:
             self._saver.wait()
             if place.completed >= self._opened.next_step:
                 self._saver.save_now(place.completed)
-        except StayfastError as problem:  # the program's own error is the one to report
+        except Exception as problem:  # noqa: BLE001 - the program's own error is the one to report
             log.warning("the completed steps could not be saved: %s", problem, extra={"action": "save_failed"})
 
     def _exit(self, error: SystemExit, place: Place) -> BaseException:
